@@ -1,0 +1,80 @@
+"""The values that scheduler and runner exchange: a StepPlan out, a StepOutput back. Frozen plain data, no torch.
+
+The runner keeps one row of page ids per (slot, layer type) in preallocated tensors; a plan carries only what changed.
+A slot belongs to one running sequence from its first step until it finishes or is preempted.
+"""
+
+from dataclasses import dataclass
+
+from engine.config import SamplingParams
+
+LayerTypeName = str
+SequenceId = int
+
+
+@dataclass(frozen=True, slots=True)
+class PageCopy:
+    """Copy a whole small page before the step writes: the copy-on-write of a shared last page."""
+
+    layer_type: LayerTypeName
+    src: int
+    dst: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageTableUpdate:
+    """Entries [start, start + len(page_ids)) of one slot's page table are now these small page ids."""
+
+    slot: int
+    layer_type: LayerTypeName
+    start: int
+    page_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSequence:
+    """One sequence's share of a step: compute tokens [start, start + len(token_ids)) and maybe sample after the last.
+
+    Whether this is prefill or decode is only a matter of length. `num_samples` is 0 while a prompt is not yet complete,
+    1 normally, and n when a prompt with n parallel samples completes (all drawn from the same last row).
+    """
+
+    sequence_id: SequenceId
+    slot: int
+    token_ids: tuple[int, ...]
+    start: int
+    num_samples: int
+    params: SamplingParams
+    seeds: tuple[int, ...]  #: one per sample, 64-bit unsigned
+    output_index: int  #: how many output tokens the sequence has: the counter of its random numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Everything the runner must do in one step, in this order: page tables, copies, forward, sample."""
+
+    step: int
+    page_table_updates: tuple[PageTableUpdate, ...]
+    copies: tuple[PageCopy, ...]
+    sequences: tuple[ScheduledSequence, ...]  #: decodes (one token) first
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(sequence.token_ids) for sequence in self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """One drawn token. logprob fields are filled only where the request asked for them."""
+
+    token_id: int
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What the runner drew, in the order of StepPlan.sequences; an empty tuple where num_samples was 0."""
+
+    step: int
+    samples: tuple[tuple[SampledToken, ...], ...]

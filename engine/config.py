@@ -1,0 +1,93 @@
+"""Settings of one engine and of one request. Frozen values, checked once when they are made; no I/O, no environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.errors import InvalidRequest
+
+DType = Literal["auto", "bfloat16", "float32"]
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How to load and run one model.
+
+    dtype "auto": the checkpoint's own dtype on CUDA; on CPU bfloat16 for large checkpoints and float32 for those so small
+    that compute is not bound by reading weights (then greedy tokens do not depend on who shares the batch). Never float16.
+    """
+
+    model: str  #: folder in Hugging Face layout, or a hub id
+    dtype: DType = "auto"
+    device: str = "auto"  #: "auto", "cpu" or "cuda"
+    load_format: Literal["auto", "dummy"] = "auto"  #: "dummy": random weights from config.json alone, for benchmarks
+    page_tokens: int = 16  #: tokens in a small page
+    kv_cache_bytes: int | None = None  #: size of the page pool; None: chosen from free memory and the model's context
+    max_model_len: int | None = None  #: context limit in tokens; None: the checkpoint's own
+    max_batched_tokens: int = 1024  #: token budget of one step (prefill chunks and decodes together)
+    max_running: int = 64  #: sequences in one step
+    max_queued_requests: int = 256
+    max_queued_tokens: int = 131_072  #: prompt tokens waiting for their first step
+    enable_prefix_caching: bool = True
+    seed: int = 0  #: used for requests that bring no seed, and for dummy weights
+    num_threads: int | None = None  #: torch intra-op threads; None: torch's default
+
+    def __post_init__(self) -> None:
+        for name in ("page_tokens", "max_batched_tokens", "max_running", "max_queued_requests", "max_queued_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.dtype not in ("auto", "bfloat16", "float32"):
+            raise ValueError(f"dtype must be auto, bfloat16 or float32, got {self.dtype!r}")
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to continue one prompt. temperature 0 is greedy.
+
+    Random numbers come from a counter-based generator keyed by (seed, output index), so that a sampled continuation does not
+    depend on batch neighbours, on preemption, or on the replica that continues it.
+    """
+
+    max_tokens: int = 256
+    n: int = 1  #: parallel samples of one prompt; they share its pages
+    temperature: float = 1.0
+    top_k: int = 0  #: 0: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()  #: generation ends before the first of these; the text does not contain it
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0  #: no end-of-sequence and no stop token before that many tokens
+    logprobs: int | None = None  #: None: off; k: the sampled token's log probability and those of the k likeliest
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        checks: Mapping[str, bool] = {
+            "max_tokens must be at least 1": self.max_tokens >= 1,
+            "n must be between 1 and 16": 1 <= self.n <= 16,
+            "temperature must be between 0 and 10": 0.0 <= self.temperature <= 10.0,
+            "top_k must not be negative": self.top_k >= 0,
+            "top_p must be above 0 and at most 1": 0.0 < self.top_p <= 1.0,
+            "min_p must be between 0 and 1": 0.0 <= self.min_p <= 1.0,
+            "min_tokens must be between 0 and max_tokens": 0 <= self.min_tokens <= self.max_tokens,
+            "stop must hold at most 16 non-empty strings": len(self.stop) <= 16 and all(self.stop),
+            "logprobs must be between 0 and 20": self.logprobs is None or 0 <= self.logprobs <= 20,
+            "seed must fit into 64 bits": self.seed is None or -(2**63) <= self.seed < 2**64,
+        }
+        for message, holds in checks.items():
+            if not holds:
+                raise InvalidRequest(message, param=message.split(" ", 1)[0])
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True)
+class ModelLimits:
+    """What the scheduler must know of a loaded model; made by the composition root, so that it needs no torch."""
+
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: frozenset[int] = field(default_factory=frozenset)

@@ -1,0 +1,46 @@
+"""Everything the engine raises.
+
+EngineError
+ +-- InvalidRequest        the request can never be served as it is (its `code` says why)
+ |    +-- ContextTooLong   prompt + wanted output exceed the model's context or the page pool
+ +-- QueueFull             the bounded queue has no room now; try again later
+ +-- CheckpointError       the model folder is missing, incomplete or not what it claims
+ +-- EngineDead            the engine thread has stopped; nothing will be answered any more
+"""
+
+
+class EngineError(Exception):
+    """Base of all errors that the engine raises on purpose."""
+
+
+class InvalidRequest(EngineError):
+    """The request can never be served as it is; `param` names the offending field where there is one."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ContextTooLong(InvalidRequest):
+    """Prompt and wanted output do not fit into the model's context or into the whole page pool."""
+
+    def __init__(self, message: str, *, num_prompt_tokens: int, max_tokens: int) -> None:
+        super().__init__(message, param="messages")
+        self.num_prompt_tokens = num_prompt_tokens
+        self.max_tokens = max_tokens
+
+
+class QueueFull(EngineError):
+    """The waiting queue is at its bound of requests or prompt tokens."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class CheckpointError(EngineError):
+    """A model folder that is missing, incomplete, unsafe or inconsistent."""
+
+
+class EngineDead(EngineError):
+    """The engine thread has stopped after an unexpected error."""
