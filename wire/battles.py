@@ -1,0 +1,147 @@
+"""Battles as clients see them: requests, views, and the events of a turn's stream.
+
+No model name stands in any of these before the vote, except in mode "named", where the visitor chose them.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from wire.chat import FinishReason, Usage
+from wire.errors import ErrorDetail
+
+Mode = Literal["anonymous", "named"]
+Side = Literal["a", "b"]
+Outcome = Literal["a", "b", "tie", "both_bad"]
+BattleState = Literal["open", "streaming", "answered", "voted", "aborted", "expired"]
+
+SIDES: tuple[Side, Side] = ("a", "b")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BattleSampling(_Frozen):
+    """What a visitor may tune, in named mode only."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1, le=4096)
+
+
+class CreateBattle(_Frozen):
+    """`POST /arena/battles`"""
+
+    mode: Mode
+    models: tuple[str, str] | None = None
+    sampling: BattleSampling | None = None
+
+    @model_validator(mode="after")
+    def _models_fit_mode(self) -> "CreateBattle":
+        if self.mode == "named" and self.models is None:
+            raise ValueError("named mode needs two models")
+        if self.mode == "anonymous" and (self.models is not None or self.sampling is not None):
+            raise ValueError("an anonymous battle chooses its models and their sampling itself")
+        if self.models is not None and self.models[0] == self.models[1]:
+            raise ValueError("the two models must differ")
+        return self
+
+
+class CreateTurn(_Frozen):
+    """`POST /arena/battles/{id}/turns`"""
+
+    content: str = Field(min_length=1)
+
+
+class CastVote(_Frozen):
+    """`POST /arena/battles/{id}/vote`"""
+
+    outcome: Outcome
+    reasons: tuple[str, ...] = Field(default=(), max_length=8)
+    comment: str | None = Field(default=None, max_length=2000)
+
+
+class Answer(_Frozen):
+    """One side's answer to one turn."""
+
+    text: str
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+    error: ErrorDetail | None = None
+
+
+class Turn(_Frozen):
+    """`number` counts from 1."""
+
+    number: int
+    content: str
+    a: Answer
+    b: Answer
+
+
+class SideView(_Frozen):
+    """`model` is null until it may be known."""
+
+    model: str | None = None
+
+
+class BattleView(_Frozen):
+    """`GET /arena/battles/{id}`"""
+
+    id: str
+    mode: Mode
+    state: BattleState
+    a: SideView
+    b: SideView
+    turns: tuple[Turn, ...] = ()
+    outcome: Outcome | None = None
+    error: ErrorDetail | None = None  #: why an aborted battle was aborted
+    identity_revealed: bool = False  #: an answer named its own model: the vote is shown, but not rated
+    max_turns: int
+
+
+class VoteReply(_Frozen):
+    """The same answer for every replay of the same vote."""
+
+    vote_id: str
+    battle_id: str
+    outcome: Outcome
+    models: dict[Side, str]
+    rated: bool
+
+
+class DeltaEvent(_Frozen):
+    """SSE `delta`: text to append to one side; `seq` counts per side from 0."""
+
+    side: Side
+    seq: int
+    text: str
+
+
+class FinishedEvent(_Frozen):
+    """SSE `finished`: this side has answered."""
+
+    side: Side
+    finish_reason: FinishReason
+    usage: Usage
+
+
+class FailedEvent(_Frozen):
+    """SSE `failed`: this side has failed for good; the battle is aborted."""
+
+    side: Side
+    error: ErrorDetail
+
+
+class RestartedEvent(_Frozen):
+    """SSE `restarted`: forget this side's text so far; it is answered anew (it failed before its first token)."""
+
+    side: Side
+
+
+class TurnFinishedEvent(_Frozen):
+    """SSE `turn_finished`, always last."""
+
+    turn: int
+    state: BattleState

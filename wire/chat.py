@@ -1,0 +1,63 @@
+"""Messages, sampling options and usage: what every kind of chat request shares."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+Role = Literal["system", "user", "assistant"]
+FinishReason = Literal["stop", "length", "abort"]
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 256
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
+StopStrings = Annotated[tuple[StopString, ...], BeforeValidator(_as_tuple), Field(max_length=MAX_STOP_STRINGS)]
+
+
+class ChatMessage(BaseModel):
+    """One message as the engine sees it: plain text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: Role
+    content: str
+
+
+class SamplingOptions(BaseModel):
+    """How to continue. A field that is absent or null means the model's own default (generation_config.json),
+    or the server's where the model has none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0, le=1_000_000)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
+    stop: StopStrings | None = None
+    stop_token_ids: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] | None = Field(default=None, max_length=64)
+    ignore_eos: bool | None = None
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+
+
+class PromptTokensDetails(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    cached_tokens: int = 0
+
+
+class Usage(BaseModel):
+    """Token counts of one answer, in the OpenAI shape."""
+
+    model_config = ConfigDict(frozen=True)
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()

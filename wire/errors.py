@@ -1,0 +1,140 @@
+"""Errors as they travel: a stable machine code, an HTTP status and a human sentence, in the OpenAI shape.
+
+Services raise ApiError anywhere and map it to a response in one exception handler; clients parse the same shape back.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ErrorCode(StrEnum):
+    """Stable codes that programs may rely on. The HTTP status of each stands in STATUS."""
+
+    INVALID_JSON = "invalid_json"
+    INVALID_REQUEST = "invalid_request"
+    UNSUPPORTED_PARAMETER = "unsupported_parameter"
+    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+    REQUEST_TOO_LARGE = "request_too_large"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    MODEL_NOT_FOUND = "model_not_found"
+    BATTLE_NOT_FOUND = "battle_not_found"
+    BATTLE_BUSY = "battle_busy"  #: a turn is already streaming
+    BATTLE_NOT_FINISHED = "battle_not_finished"  #: a vote needs two finished answers
+    BATTLE_ALREADY_VOTED = "battle_already_voted"  #: another outcome was recorded, or the battle is over
+    BATTLE_ABORTED = "battle_aborted"  #: a side failed for good; there is nothing to vote on
+    BATTLE_FULL = "battle_full"  #: the conversation has reached its limit of turns
+    NOT_YOUR_BATTLE = "not_your_battle"
+    STALE_EPOCH = "stale_epoch"  #: a worker that was declared dead, or a request meant for its predecessor
+    RATE_LIMITED = "rate_limited"
+    QUEUE_FULL = "queue_full"
+    NO_WORKER = "no_worker_available"
+    NOT_ENOUGH_MODELS = "not_enough_models"
+    WORKER_FAILED = "worker_failed"
+    WORKER_TIMEOUT = "worker_timeout"
+    STORE_UNAVAILABLE = "store_unavailable"
+    SHUTTING_DOWN = "shutting_down"
+    INTERNAL_ERROR = "internal_error"
+
+
+STATUS: dict[ErrorCode, int] = {
+    ErrorCode.INVALID_JSON: 400,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.UNSUPPORTED_PARAMETER: 400,
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED: 400,
+    ErrorCode.REQUEST_TOO_LARGE: 413,
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.METHOD_NOT_ALLOWED: 405,
+    ErrorCode.MODEL_NOT_FOUND: 404,
+    ErrorCode.BATTLE_NOT_FOUND: 404,
+    ErrorCode.BATTLE_BUSY: 409,
+    ErrorCode.BATTLE_NOT_FINISHED: 409,
+    ErrorCode.BATTLE_ALREADY_VOTED: 409,
+    ErrorCode.BATTLE_ABORTED: 409,
+    ErrorCode.BATTLE_FULL: 409,
+    ErrorCode.NOT_YOUR_BATTLE: 403,
+    ErrorCode.STALE_EPOCH: 409,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.QUEUE_FULL: 503,
+    ErrorCode.NO_WORKER: 503,
+    ErrorCode.NOT_ENOUGH_MODELS: 503,
+    ErrorCode.WORKER_FAILED: 502,
+    ErrorCode.WORKER_TIMEOUT: 504,
+    ErrorCode.STORE_UNAVAILABLE: 503,
+    ErrorCode.SHUTTING_DOWN: 503,
+    ErrorCode.INTERNAL_ERROR: 500,
+}
+
+
+class ErrorDetail(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    message: str
+    type: str
+    code: str
+    param: str | None = None
+
+
+class ErrorBody(BaseModel):
+    """`{"error": {...}}`, the shape that OpenAI clients know."""
+
+    model_config = ConfigDict(frozen=True)
+
+    error: ErrorDetail
+
+
+class ApiError(Exception):
+    """An answer other than success, raised where it is noticed and mapped to HTTP in one place.
+
+    `retry_after_s` becomes the Retry-After header; overload errors (429, 503) always carry one.
+    """
+
+    def __init__(
+        self, code: ErrorCode, message: str, *, param: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+        if retry_after_s is None and self.status in (429, 503):
+            retry_after_s = 1.0
+        self.retry_after_s = retry_after_s
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.code]
+
+    @property
+    def type(self) -> str:
+        """The coarse class that OpenAI clients switch on."""
+        if self.status in (401, 403):
+            return "authentication_error"
+        if self.status == 429:
+            return "rate_limit_error"
+        return "invalid_request_error" if self.status < 500 else "server_error"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.retry_after_s is None:
+            return {}
+        return {"Retry-After": str(max(1, round(self.retry_after_s)))}
+
+    def body(self) -> ErrorBody:
+        return ErrorBody(
+            error=ErrorDetail(message=self.message, type=self.type, code=self.code.value, param=self.param)
+        )
+
+    @classmethod
+    def from_body(cls, body: Any) -> "ApiError":
+        """Parse what another Agon service answered; anything unknown becomes INTERNAL_ERROR."""
+        try:
+            detail = ErrorBody.model_validate(body).error
+            return cls(ErrorCode(detail.code), detail.message, param=detail.param)
+        except ValueError:
+            return cls(ErrorCode.INTERNAL_ERROR, "The other service gave an answer that is not understood.")

@@ -1,0 +1,188 @@
+"""The OpenAI chat-completions and completions schema, as far as Agon serves it, and the translation to and from
+the internal stream. Everything here is pure, so controller and worker answer in exactly the same words.
+
+A parameter that is known but not served is refused, never ignored: a client must be able to trust what it asked for.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from wire.chat import ChatMessage, FinishReason, Role, SamplingOptions, Usage
+
+MAX_MESSAGES = 1024
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextPart(_Request):
+    type: Literal["text"]
+    text: str
+
+
+def _role(value: object) -> object:
+    return "system" if value == "developer" else value
+
+
+class RequestMessage(_Request):
+    """content is a string or a list of text parts; an image or tool message is refused."""
+
+    role: Annotated[Role, BeforeValidator(_role)]
+    content: str | tuple[TextPart, ...]
+    name: str | None = None
+
+    def as_chat_message(self) -> ChatMessage:
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return ChatMessage(role=self.role, content=text)
+
+
+class StreamOptions(_Request):
+    include_usage: bool | None = None
+
+
+class ResponseFormat(_Request):
+    type: Literal["text"]
+
+
+class _CompletionRequest(_Request):
+    """Fields that both kinds of completion share. null means absent everywhere, as OpenAI clients expect."""
+
+    model: str = Field(min_length=1, max_length=128)
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0, le=1_000_000)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
+    stop: Any = None
+    stop_token_ids: Any = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Literal[1] | None = None
+    frequency_penalty: Literal[0] | None = None
+    presence_penalty: Literal[0] | None = None
+    user: str | None = Field(default=None, max_length=512)
+
+    @model_validator(mode="after")
+    def _usable_sampling(self) -> "_CompletionRequest":
+        self.sampling()
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is only allowed when stream is true")
+        return self
+
+    def sampling(self) -> SamplingOptions:
+        return SamplingOptions(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            ignore_eos=self.ignore_eos,
+            min_tokens=self.min_tokens,
+        )
+
+    @property
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class ChatCompletionRequest(_CompletionRequest):
+    """`POST /v1/chat/completions`"""
+
+    messages: tuple[RequestMessage, ...] = Field(min_length=1, max_length=MAX_MESSAGES)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    logprobs: Literal[False] | None = None
+    response_format: ResponseFormat | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+
+    def sampling(self) -> SamplingOptions:
+        limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+        return super().sampling().model_copy(update={"max_tokens": limit})
+
+    def chat_messages(self) -> tuple[ChatMessage, ...]:
+        return tuple(message.as_chat_message() for message in self.messages)
+
+
+class CompletionRequest(_CompletionRequest):
+    """`POST /v1/completions`: one text prompt."""
+
+    prompt: str = Field(min_length=1)
+    echo: Literal[False] | None = None
+    logprobs: None = None
+    best_of: Literal[1] | None = None
+    suffix: None = None
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _single_prompt(cls, value: object) -> object:
+        return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+class ModelObject(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "agon"
+    max_model_len: int | None = None
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelObject]
+
+
+_OPENAI_FINISH: dict[FinishReason, str] = {"stop": "stop", "length": "length", "abort": "stop"}
+
+
+class CompletionShaper:
+    """Turns the pieces of one answer into OpenAI objects: chunks while streaming, or one final object."""
+
+    def __init__(self, *, kind: Literal["chat", "text"], completion_id: str, model: str, created: int) -> None:
+        self._kind = kind
+        self._base = {"id": completion_id, "created": created, "model": model}
+
+    def first_chunk(self) -> dict[str, Any] | None:
+        """Chat streams open with the role; text streams have no such chunk."""
+        if self._kind == "text":
+            return None
+        return self._chunk({"delta": {"role": "assistant", "content": ""}}, finish_reason=None)
+
+    def text_chunk(self, text: str) -> dict[str, Any]:
+        choice: dict[str, Any] = {"text": text} if self._kind == "text" else {"delta": {"content": text}}
+        return self._chunk(choice, finish_reason=None)
+
+    def finish_chunk(self, finish_reason: FinishReason) -> dict[str, Any]:
+        choice: dict[str, Any] = {"text": ""} if self._kind == "text" else {"delta": {}}
+        return self._chunk(choice, finish_reason=_OPENAI_FINISH[finish_reason])
+
+    def usage_chunk(self, usage: Usage) -> dict[str, Any]:
+        """The extra last chunk of `stream_options.include_usage`: no choices, only usage."""
+        return {**self._base, "object": self._chunk_object, "choices": [], "usage": usage.model_dump()}
+
+    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": _OPENAI_FINISH[finish_reason]}
+        if self._kind == "chat":
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
+        whole_object = "chat.completion" if self._kind == "chat" else "text_completion"
+        return {**self._base, "object": whole_object, "choices": [choice], "usage": usage.model_dump()}
+
+    @property
+    def _chunk_object(self) -> str:
+        return "chat.completion.chunk" if self._kind == "chat" else "text_completion"
+
+    def _chunk(self, choice: dict[str, Any], *, finish_reason: str | None) -> dict[str, Any]:
+        return {
+            **self._base,
+            "object": self._chunk_object,
+            "choices": [{"index": 0, **choice, "logprobs": None, "finish_reason": finish_reason}],
+        }

@@ -1,0 +1,70 @@
+"""Server-sent events (WHATWG HTML, section 9.2): one encoder and one incremental decoder. Bytes in, bytes out, no I/O."""
+
+import re
+from dataclasses import dataclass
+
+KEEP_ALIVE = b": keep-alive\n\n"  #: a comment, ignored by every client; keeps proxies from closing a quiet stream
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One event. `data` may hold line breaks; `event` and `id` may not."""
+
+    data: str
+    event: str = "message"
+    id: str | None = None
+
+
+def encode(event: SseEvent) -> bytes:
+    lines = []
+    if event.id is not None:
+        lines.append(f"id: {event.id}")
+    if event.event != "message":
+        lines.append(f"event: {event.event}")
+    lines.extend(f"data: {line}" for line in event.data.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+class SseDecoder:
+    """Feed it bytes as they arrive, cut anywhere; it gives back the events that are complete."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._data: list[str] = []
+        self._event = "message"
+        self._id: str | None = None
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        self._buffer += chunk
+        events: list[SseEvent] = []
+        while True:
+            line, found = self._next_line()
+            if not found:
+                return events
+            event = self._take_line(line.decode("utf-8", errors="replace"))
+            if event is not None:
+                events.append(event)
+
+    def _next_line(self) -> tuple[bytes, bool]:
+        """Cut one line off the buffer; a carriage return at its very end may still be half of a line break."""
+        found = _LINE_BREAK.search(self._buffer)
+        if found is None or (found.group() == b"\r" and found.end() == len(self._buffer)):
+            return b"", False
+        line, self._buffer = self._buffer[: found.start()], self._buffer[found.end() :]
+        return line, True
+
+    def _take_line(self, line: str) -> SseEvent | None:
+        if not line:
+            event = SseEvent("\n".join(self._data), self._event, self._id) if self._data else None
+            self._data, self._event = [], "message"
+            return event
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._event = value
+        elif name == "id":
+            self._id = value
+        return None

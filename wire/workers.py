@@ -1,0 +1,149 @@
+"""Worker <-> controller: registration, heartbeats, and the internal generation stream.
+
+The worker calls `POST /internal/workers` (register), `.../{worker_id}/heartbeat` and `DELETE .../{worker_id}` on the
+controller; the controller calls `POST /internal/generate` on the worker. Both directions carry the worker token.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
+from wire.errors import ErrorDetail
+
+WorkerState = Literal["starting", "ready", "draining"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelCard(_Frozen):
+    """What a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+    revision: str
+    architecture: str
+    num_parameters: int
+    dtype: str
+    context_length: int
+
+
+class Capacity(_Frozen):
+    """How much a worker takes at once."""
+
+    max_running: int
+    max_queued: int
+    kv_tokens: int
+
+
+class PageCounts(_Frozen):
+    """Small pages of one layer type by state."""
+
+    layer_type: str
+    used: int
+    evictable: int
+    empty: int
+    page_bytes: int
+
+
+class Load(_Frozen):
+    """What a worker is doing now. Counters ending in _total only grow while the process lives."""
+
+    running: int = 0
+    waiting: int = 0
+    queued_tokens: int = 0
+    tokens_per_s: float = 0.0
+    kv_bytes_used: int = 0
+    kv_bytes_evictable: int = 0
+    kv_bytes_total: int = 0
+    steps_total: int = 0
+    prompt_tokens_total: int = 0
+    generation_tokens_total: int = 0
+    prefix_hit_tokens_total: int = 0
+    preemptions_total: int = 0
+    pages: tuple[PageCounts, ...] = ()
+
+
+class RegisterRequest(_Frozen):
+    """`boot_id` names this start of the process: registering again with the same one changes nothing."""
+
+    boot_id: str = Field(min_length=8, max_length=64)
+    url: str
+    card: ModelCard
+    capacity: Capacity
+    state: WorkerState = "ready"
+
+
+class RegisterReply(_Frozen):
+    """`epoch` fences off predecessors: it grows with every registration of a new boot."""
+
+    worker_id: str
+    epoch: int
+    heartbeat_s: float
+    lease_s: float
+
+
+class HeartbeatRequest(_Frozen):
+    epoch: int
+    state: WorkerState
+    load: Load
+
+
+class HeartbeatReply(_Frozen):
+    """`known` false: the controller has no such worker (any more); register again."""
+
+    known: bool
+
+
+class WorkerView(_Frozen):
+    """One row of the workers page and of `GET /arena/workers`."""
+
+    worker_id: str
+    model: str
+    state: WorkerState
+    in_flight: int
+    card: ModelCard
+    capacity: Capacity
+    load: Load
+    last_heartbeat_age_s: float
+
+
+class GenerateRequest(_Frozen):
+    """One answer to produce. `resume_token_ids` were already emitted by another replica: they are continued, not
+    repeated (token replay; the text of an interrupted answer goes on byte for byte)."""
+
+    request_id: str = Field(min_length=1, max_length=128)
+    epoch: int | None = None
+    messages: tuple[ChatMessage, ...] | None = None
+    prompt: str | None = None
+    sampling: SamplingOptions = SamplingOptions()
+    resume_token_ids: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_input(self) -> "GenerateRequest":
+        if (self.messages is None) == (self.prompt is None):
+            raise ValueError("exactly one of messages and prompt is needed")
+        return self
+
+
+class GenerateDelta(_Frozen):
+    """SSE event `delta`: seq counts the deltas of this stream from 0. `text` may be empty while bytes of a character or
+    a possible stop string are held back."""
+
+    seq: int
+    text: str
+    token_ids: tuple[int, ...]
+
+
+class GenerateFinished(_Frozen):
+    """SSE event `finished`, always last. Usage counts resumed tokens as completion tokens."""
+
+    finish_reason: FinishReason
+    usage: Usage
+
+
+class GenerateFailed(_Frozen):
+    """SSE event `failed`, always last."""
+
+    error: ErrorDetail
