@@ -1,6 +1,9 @@
 """Battles as clients see them: requests, views, and the events of a turn's stream.
 
-No model name stands in any of these before the vote, except in mode "named", where the visitor chose them.
+No model name stands in any of these before the vote, except in mode "named", where the visitor chose them. Each event
+has an SSE id; a client that lost its connection sends the last one as Last-Event-ID and gets exactly what it missed.
+Beside the events below a stream may carry one `error` (an ErrorBody): this connection cannot go on, the battle itself
+may; resume it.
 """
 
 from typing import Literal
@@ -120,22 +123,25 @@ class DeltaEvent(_Frozen):
 
 
 class FinishedEvent(_Frozen):
-    """SSE `finished`: this side has answered."""
+    """SSE `finished`: this side has answered. `usage` is null while the models are secret: token counts of the same
+    prompt differ from tokenizer to tokenizer."""
 
     side: Side
     finish_reason: FinishReason
-    usage: Usage
+    usage: Usage | None = None
 
 
 class FailedEvent(_Frozen):
-    """SSE `failed`: this side has failed for good; the battle is aborted."""
+    """SSE `failed`: this side has failed for good; the battle is aborted. Where the turn was only refused (the prompt
+    is too long, a worker is full) the turn is forgotten instead: the state in `turn_finished` says which."""
 
     side: Side
     error: ErrorDetail
 
 
 class RestartedEvent(_Frozen):
-    """SSE `restarted`: forget this side's text so far; it is answered anew (it failed before its first token)."""
+    """SSE `restarted`: forget this side's text of this turn so far and count its deltas from 0 again; it is answered
+    anew (it failed before its first token, or a regeneration began while this client was away)."""
 
     side: Side
 
