@@ -1,0 +1,62 @@
+"""Token ids back to text, one step at a time: a stream of tokens gives the same text as decoding them together.
+
+Works on bytes: each token stands for a fixed byte string, so text is emitted as soon as a character is complete and
+never before. Knows nothing of requests or stop strings. One instance belongs to one sequence and one thread.
+"""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+#: A character has at most four bytes, hence at most four tokens: enough of a prompt to finish what it left half done.
+_PROMPT_TAIL = 8
+
+
+class TokenBytes(Protocol):
+    """What the detokeniser needs of a tokenizer."""
+
+    @property
+    def strips_first_space(self) -> bool:
+        """Whether the text of a sequence drops the one space that the tokenizer put before its first word."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that the token adds to the text; empty for ids that stand for none."""
+        ...
+
+    def is_special(self, token_id: int) -> bool: ...
+
+
+class IncrementalDetokenizer:
+    """Turns a growing sequence of token ids into text pieces whose concatenation is the text of the whole sequence.
+
+    With prompt_ids the text continues the prompt: a leading space is kept, and a character that the prompt left half
+    done is completed.
+    """
+
+    def __init__(self, tokenizer: TokenBytes, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._strip_next_space = tokenizer.strips_first_space and not prompt_ids
+        self.push(prompt_ids[-_PROMPT_TAIL:])
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """Text that these tokens complete; bytes of an unfinished character wait for the next call."""
+        tokenizer = self._tokenizer
+        pieces = [
+            tokenizer.token_bytes(token_id)
+            for token_id in token_ids
+            if not (self._skip_special_tokens and tokenizer.is_special(token_id))
+        ]
+        return self._without_first_space(self._decoder.decode(b"".join(pieces)))
+
+    def flush(self) -> str:
+        """What is left at the end of the sequence: U+FFFD for bytes that never became a character."""
+        return self._without_first_space(self._decoder.decode(b"", final=True))
+
+    def _without_first_space(self, text: str) -> str:
+        if self._strip_next_space and text:
+            self._strip_next_space = False
+            return text.removeprefix(" ")
+        return text
