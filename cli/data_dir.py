@@ -1,0 +1,132 @@
+"""The data directory of one arena: its lock, its secrets, its logs and where the store keeps the votes.
+
+Everything in it belongs to the user alone (mode 0700). Knows paths and files, starts no process.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from cli.errors import CliError, DataDirInUse
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What the services of one arena share. Made once; losing `voter_key` only forgets who voted before."""
+
+    worker_token: str
+    admin_token: str
+    voter_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a running arena writes into its lock file, for others to find it."""
+
+    pid: int
+    webui_url: str
+    controller_url: str
+
+
+class DataDir:
+    """Made by `agon up`; read by the commands that talk to a running arena."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+        self._lock_file: IO[str] | None = None
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / "agon.lock"
+
+    @property
+    def _secrets_path(self) -> Path:
+        return self.path / "secrets.json"
+
+    def create(self) -> None:
+        try:
+            for folder in (self.path, self.logs, self.store):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise CliError(f"cannot create the data directory {self.path}: {error.strerror}.") from None
+
+    def lock(self, running: Running) -> None:
+        """Hold the directory until `unlock` or the end of this process; raises DataDirInUse."""
+        file = open(self._lock_path, "a+", encoding="utf-8")  # noqa: SIM115 - held open as long as the lock
+        os.chmod(self._lock_path, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = self.running()
+            file.close()
+            who = f"pid {other.pid}, {other.webui_url}" if other else "its pid is not written yet"
+            raise DataDirInUse(f"an arena already runs on {self.path} ({who}).") from None
+        file.truncate(0)
+        file.write(json.dumps(asdict(running)))
+        file.flush()
+        self._lock_file = file
+
+    def unlock(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.truncate(0)
+            self._lock_file.close()
+            self._lock_file = None
+
+    def running(self) -> Running | None:
+        """The arena that holds the lock, as far as it has told."""
+        try:
+            return Running(**json.loads(self._lock_path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def secrets(self) -> Secrets:
+        """Read the secrets; make them at the first call. The environment wins over the file."""
+        stored = self._read_secrets()
+        made = Secrets(
+            worker_token=stored.get("worker_token") or secrets.token_urlsafe(32),
+            admin_token=stored.get("admin_token") or secrets.token_urlsafe(32),
+            voter_key=stored.get("voter_key") or secrets.token_urlsafe(32),
+        )
+        if stored != asdict(made):
+            self._write_secrets(made)
+        return Secrets(
+            worker_token=os.environ.get("AGON_WORKER_TOKEN") or made.worker_token,
+            admin_token=os.environ.get("AGON_ADMIN_TOKEN") or made.admin_token,
+            voter_key=os.environ.get("AGON_VOTER_KEY") or made.voter_key,
+        )
+
+    def _read_secrets(self) -> dict[str, Any]:
+        try:
+            stored = json.loads(self._secrets_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise CliError(f"{self._secrets_path} cannot be read: {error}. Delete it to make new secrets.") from None
+        return stored if isinstance(stored, dict) else {}
+
+    def _write_secrets(self, made: Secrets) -> None:
+        """Through a new file, so that a crash leaves either the old secrets or the new ones."""
+        draft = self._secrets_path.with_suffix(".new")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(made), file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._secrets_path)
+
+
+def default_data_dir() -> Path:
+    """AGON_DATA_DIR, or `.agon` where the command was started."""
+    return Path(os.environ.get("AGON_DATA_DIR") or ".agon")

