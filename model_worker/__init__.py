@@ -1,0 +1,1 @@
+"""One model behind HTTP: an OpenAI-compatible server, and a worker of the arena."""

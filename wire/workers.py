@@ -27,6 +27,7 @@ class ModelCard(_Frozen):
     num_parameters: int
     dtype: str
     context_length: int
+    can_resume: bool = True  #: false: it gives no token ids, so a broken answer cannot be continued elsewhere
 
 
 class Capacity(_Frozen):
@@ -63,6 +64,15 @@ class Load(_Frozen):
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
     pages: tuple[PageCounts, ...] = ()
+
+
+class PoolView(_Frozen):
+    """`GET /internal/pool`: the page pool at this moment, for a picture."""
+
+    kv_bytes_used: int
+    kv_bytes_evictable: int
+    kv_bytes_total: int
+    pages: tuple[PageCounts, ...]
 
 
 class RegisterRequest(_Frozen):

@@ -1,0 +1,71 @@
+"""What is measured and logged of one answer: latencies, how it ended. Never what it says."""
+
+import time
+
+from model_worker.engine_protocol import Delta, Finished
+from model_worker.logs import log_event
+from model_worker.metrics import WorkerMetrics
+from wire.chat import Usage
+from wire.errors import ApiError, ErrorCode
+
+
+class AnswerRecord:
+    """Made when a request arrives, closed when it has ended; an answer that was neither finished nor failed by then was
+    left by its reader."""
+
+    def __init__(self, metrics: WorkerMetrics, request_id: str) -> None:
+        self._metrics = metrics
+        self._request_id = request_id
+        self._arrived = time.monotonic()
+        self._last_token_at: float | None = None
+        self._ttft_s: float | None = None
+        self._outcome: str | None = None
+        self._usage: Usage | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self._usage is not None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._arrived
+
+    def observe(self, delta: Delta) -> None:
+        if not delta.token_ids and not delta.text:
+            return
+        now = time.monotonic()
+        if self._last_token_at is None:
+            self._ttft_s = now - self._arrived
+            self._metrics.observe_first_token(self._ttft_s)
+            if delta.queue_s is not None:
+                self._metrics.observe_queue(delta.queue_s)
+        else:
+            self._metrics.observe_tokens(now - self._last_token_at, max(1, len(delta.token_ids)))
+        self._last_token_at = now
+
+    def finish(self, finished: Finished) -> None:
+        self._outcome, self._usage = finished.finish_reason, finished.usage
+        self._metrics.count_finished(finished.finish_reason, self.seconds)
+
+    def fail(self, code: ErrorCode) -> None:
+        self._outcome = code.value
+        self._metrics.count_failed(code.value)
+
+    def check_finished(self) -> None:
+        """Raises WORKER_FAILED: the engine's stream must not end without saying why."""
+        if not self.is_finished:
+            raise ApiError(ErrorCode.WORKER_FAILED, "The engine ended the answer without saying why.")
+
+    def close(self) -> None:
+        if self._outcome is None:
+            self._outcome = "aborted"
+            self._metrics.count_aborted()
+        log_event(
+            "answer_ended",
+            request_id=self._request_id,
+            outcome=self._outcome,
+            seconds=round(self.seconds, 4),
+            ttft_s=None if self._ttft_s is None else round(self._ttft_s, 4),
+            prompt_tokens=self._usage.prompt_tokens if self._usage is not None else None,
+            completion_tokens=self._usage.completion_tokens if self._usage is not None else None,
+        )

@@ -1,0 +1,177 @@
+"""A small real engine without a model: it repeats the user's words, one token per word, at a chosen speed.
+
+Controllers, user interfaces and most tests of the worker run on it: no torch, deterministic tokens, a bounded queue,
+pages that fill and empty, token replay, and on demand an answer that breaks off.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncGenerator
+from itertools import cycle
+
+from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
+from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
+from wire.errors import ApiError, ErrorCode
+from wire.workers import Capacity, Load, ModelCard, PageCounts
+
+_WORD = re.compile(r"\s*\S+|\s+$")
+_PAGE_TOKENS = 16
+_PAGE_BYTES = 1024
+
+
+class EchoEngine:
+    """Token i of an answer is a function of prompt and i alone, so lost or repeated tokens are noticed at once."""
+
+    def __init__(
+        self,
+        *,
+        model_name: str = "echo",
+        tokens_per_s: float = 50.0,
+        num_tokens: int | None = None,
+        fail_after: int | None = None,
+        context_length: int = 4096,
+        max_running: int = 64,
+        max_queued: int = 256,
+        default_max_tokens: int = 2048,
+    ) -> None:
+        self.card = ModelCard(
+            name=model_name,
+            revision="echo-1",
+            architecture="Echo",
+            num_parameters=0,
+            dtype="none",
+            context_length=context_length,
+        )
+        self.capacity = Capacity(max_running=max_running, max_queued=max_queued, kv_tokens=max_running * context_length)
+        self._token_s = 1.0 / tokens_per_s
+        self._num_tokens = num_tokens
+        self._fail_after = fail_after
+        self._default_max_tokens = default_max_tokens
+        self._running = asyncio.Semaphore(max_running)
+        self._num_running = 0
+        self._num_waiting = 0
+        self._num_queued_tokens = 0
+        self._num_pages = max_running * context_length // _PAGE_TOKENS
+        self._num_pages_used = 0
+        self._counters = Load()
+        self._is_alive = True
+
+    @property
+    def is_alive(self) -> bool:
+        return self._is_alive
+
+    def tokenise(self, source: PromptSource) -> Prompt:
+        texts = (source,) if isinstance(source, str) else tuple(message.content for message in source)
+        token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
+        return Prompt(source=source, token_ids=token_ids or (0,))
+
+    async def generate(
+        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+    ) -> AsyncGenerator[Piece, None]:
+        words, finish_reason = self._answer(prompt, sampling)
+        token_ids = tuple(_token_id(word) for word in words)
+        if token_ids[: len(resume_token_ids)] != resume_token_ids:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "This is not how the answer began.", param="resume_token_ids")
+        if self._num_waiting >= self.capacity.max_queued:
+            raise ApiError(ErrorCode.QUEUE_FULL, "The queue is full.", retry_after_s=1.0)
+        loop = asyncio.get_running_loop()
+        arrived = loop.time()
+        await self._wait_for_turn(len(prompt.token_ids))
+        pages = 0
+        try:
+            started = loop.time()
+            self._count(prompt_tokens_total=len(prompt.token_ids))
+            yield Accepted()
+            for index in range(len(resume_token_ids), len(words)):
+                if index == self._fail_after or not self._is_alive:
+                    raise ApiError(ErrorCode.WORKER_FAILED, "The engine broke off the answer.")
+                due = started + (index + 1 - len(resume_token_ids)) * self._token_s
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                wanted = -(-(len(prompt.token_ids) + index + 1) // _PAGE_TOKENS)
+                self._num_pages_used += wanted - pages
+                pages = wanted
+                self._count(steps_total=1, generation_tokens_total=1)
+                yield Delta(text=words[index], token_ids=(token_ids[index],), queue_s=started - arrived)
+            yield Finished(finish_reason=finish_reason, usage=_usage(len(prompt.token_ids), len(words)))
+        finally:
+            self._num_pages_used -= pages
+            self._num_running -= 1
+            self._running.release()
+
+    def load(self) -> Load:
+        used = self._num_pages_used
+        return self._counters.model_copy(
+            update={
+                "running": self._num_running,
+                "waiting": self._num_waiting,
+                "queued_tokens": self._num_queued_tokens,
+                "tokens_per_s": self._num_running / self._token_s,
+                "kv_bytes_used": used * _PAGE_BYTES,
+                "kv_bytes_total": self._num_pages * _PAGE_BYTES,
+                "pages": (
+                    PageCounts(
+                        layer_type="echo",
+                        used=used,
+                        evictable=0,
+                        empty=self._num_pages - used,
+                        page_bytes=_PAGE_BYTES,
+                    ),
+                ),
+            }
+        )
+
+    async def shutdown(self) -> None:
+        self._is_alive = False
+
+    async def _wait_for_turn(self, num_tokens: int) -> None:
+        self._num_waiting += 1
+        self._num_queued_tokens += num_tokens
+        try:
+            await self._running.acquire()
+        finally:
+            self._num_waiting -= 1
+            self._num_queued_tokens -= num_tokens
+        self._num_running += 1
+
+    def _answer(self, prompt: Prompt, sampling: SamplingOptions) -> tuple[list[str], FinishReason]:
+        """The words of the whole answer, known in advance."""
+        said = prompt.source if isinstance(prompt.source, str) else prompt.source[-1].content
+        words = _WORD.findall(said) or ["..."]
+        room = self.card.context_length - len(prompt.token_ids)
+        limit = sampling.max_tokens if sampling.max_tokens is not None else min(room, self._default_max_tokens)
+        if room < max(1, limit):
+            raise ApiError(
+                ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+                f"{len(prompt.token_ids)} prompt tokens and {limit} more do not fit into {self.card.context_length}.",
+                param="messages",
+            )
+        wanted = limit if sampling.ignore_eos else self._num_tokens or len(words)
+        answer = [
+            word if index < len(words) else " " + word.lstrip() for index, word in zip(range(wanted), cycle(words))
+        ]
+        finish_reason: FinishReason = "stop" if not sampling.ignore_eos else "length"
+        if len(answer) > limit:
+            answer, finish_reason = answer[:limit], "length"
+        text = "".join(answer)
+        stops = [position for stop in sampling.stop or () if (position := text.find(stop)) >= 0]
+        if stops:
+            answer, finish_reason = _WORD.findall(text[: min(stops)]), "stop"
+        return answer, finish_reason
+
+    def _count(self, **increments: int) -> None:
+        old = self._counters
+        self._counters = old.model_copy(update={name: getattr(old, name) + by for name, by in increments.items()})
+
+
+def _token_id(word: str) -> int:
+    return zlib.crc32(word.strip().encode()) % 50_000
+
+
+def _usage(num_prompt: int, num_completion: int) -> Usage:
+    return Usage(
+        prompt_tokens=num_prompt,
+        completion_tokens=num_completion,
+        total_tokens=num_prompt + num_completion,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=0),
+    )

@@ -1,0 +1,34 @@
+"""Chooses and loads the engine that the settings name. torch is imported for Agon's own engine only."""
+
+import asyncio
+import importlib
+
+from model_worker.config import WorkerSettings
+from model_worker.echo_engine import EchoEngine
+from model_worker.engine_protocol import Engine
+
+
+async def load_engine(settings: WorkerSettings) -> Engine:
+    """Raises BadCheckpoint or BadSettings. Does not block the event loop, so probes are answered meanwhile."""
+    match settings.engine:
+        case "echo":
+            return EchoEngine(
+                model_name=settings.model_name,
+                tokens_per_s=settings.echo_tokens_per_s,
+                num_tokens=settings.echo_num_tokens,
+                fail_after=settings.echo_fail_after,
+                context_length=settings.max_model_len or 4096,
+                max_running=settings.max_running,
+                max_queued=settings.max_queued_requests,
+                default_max_tokens=settings.default_max_tokens,
+            )
+        case "openai":
+            from model_worker.remote import RemoteEngine
+
+            return await RemoteEngine.connect(settings)
+        case "paged":
+            # In a thread: importing torch takes seconds.
+            await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
+            from model_worker.paged_engine import PagedEngine
+
+            return await PagedEngine.load_checkpoint(settings)

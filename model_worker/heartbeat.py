@@ -1,0 +1,174 @@
+"""Tells every configured controller that this worker exists, what it serves and how busy it is.
+
+One link per controller, each independent of the others: all of them write the same record into a shared Redis, so any
+one suffices. A link registers, then beats; when its controller is gone it tries again in quick succession, when the
+worker is no longer known it registers again. Requests carry the epoch that a registration gave; the worker refuses all
+others.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+
+import httpx
+from pydantic import BaseModel
+
+from model_worker.logs import log_event
+from model_worker.worker import Worker
+from wire.errors import ApiError, ErrorCode
+from wire.workers import HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
+
+_TIMEOUT = httpx.Timeout(2.0, connect=1.0)
+_RETRY_S = 0.25  #: a controller that restarts is found again within a second
+_MAX_RETRY_S = 1.0
+_MAX_BEAT_S = 30.0
+_FAREWELL_S = 1.0
+
+
+class Heartbeat:
+    """Owns the links; the worker's epochs are what they know."""
+
+    def __init__(
+        self, worker: Worker, *, url: str, boot_id: str, token: str, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._worker = worker
+        # trust_env=False: an HTTP proxy of the environment is no business of the talk between our own processes.
+        self._client = httpx.AsyncClient(
+            timeout=_TIMEOUT, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
+        )
+        self._links = [
+            ControllerLink(self._client, controller.rstrip("/"), worker, url, boot_id, self._publish_epochs)
+            for controller in worker.settings.controller_urls
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """The model is loaded: begin to register."""
+        self._tasks = [asyncio.create_task(link.run()) for link in self._links]
+
+    def announce(self) -> None:
+        """Beat now: the worker's state has changed."""
+        for link in self._links:
+            link.wake()
+
+    async def stop(self) -> None:
+        """Take leave of every controller, then close."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(link.take_leave() for link in self._links))
+        await self._client.aclose()
+
+    def _publish_epochs(self) -> None:
+        self._worker.epochs = frozenset(link.epoch for link in self._links if link.epoch is not None)
+
+
+class ControllerLink:
+    """The link to one controller."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        controller: str,
+        worker: Worker,
+        url: str,
+        boot_id: str,
+        on_epoch: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._base = f"{controller}/internal/workers"
+        self._worker = worker
+        self._url = url
+        self._boot_id = boot_id
+        self._on_epoch = on_epoch
+        self._registration: RegisterReply | None = None
+        self._wake = asyncio.Event()
+        self._failures = 0
+
+    @property
+    def epoch(self) -> int | None:
+        return self._registration.epoch if self._registration is not None else None
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                pause_s = await self._beat()
+                self._failures = 0
+            except (httpx.HTTPError, ApiError, ValueError) as error:
+                pause_s = self._on_failure(error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+
+    async def take_leave(self) -> None:
+        """Best effort: a controller that does not hear it sees the lease run out."""
+        if self._registration is None:
+            return
+        with contextlib.suppress(httpx.HTTPError):
+            await self._client.delete(
+                f"{self._base}/{self._registration.worker_id}",
+                params={"epoch": self._registration.epoch},
+                timeout=_FAREWELL_S,
+            )
+        self._registration = None
+        self._on_epoch()
+
+    async def _beat(self) -> float:
+        """Register or send one heartbeat; returns how long to wait for the next."""
+        if not self._worker.is_healthy():
+            return _RETRY_S  # silence: the lease runs out, and nobody sends more work to an engine that hangs
+        if self._registration is None:
+            self._registration = await self._register()
+            self._on_epoch()
+            log_event("registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
+        elif not await self._send_heartbeat(self._registration):
+            log_event("forgotten_by_controller", worker_id=self._registration.worker_id)
+            self._registration = None  # the epoch stays published until there is a new one
+            return 0.0
+        return min(self._registration.heartbeat_s, _MAX_BEAT_S)
+
+    async def _register(self) -> RegisterReply:
+        engine = self._worker.engine
+        body = RegisterRequest(
+            boot_id=self._boot_id,
+            url=self._url,
+            card=engine.card,
+            capacity=engine.capacity,
+            state=self._worker.state,
+        )
+        answer = await self._post(self._base, body)
+        return RegisterReply.model_validate_json(answer)
+
+    async def _send_heartbeat(self, registration: RegisterReply) -> bool:
+        body = HeartbeatRequest(epoch=registration.epoch, state=self._worker.state, load=self._worker.load() or Load())
+        url = f"{self._base}/{registration.worker_id}/heartbeat"
+        try:
+            answer = await self._post(url, body)
+        except ApiError as error:
+            if error.code in (ErrorCode.STALE_EPOCH, ErrorCode.NOT_FOUND):
+                return False
+            raise
+        return HeartbeatReply.model_validate_json(answer).known
+
+    async def _post(self, url: str, body: BaseModel) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        answer = await self._client.post(url, content=body.model_dump_json(), headers=headers)
+        if answer.is_success:
+            return answer.content
+        try:
+            raise ApiError.from_body(answer.json())
+        except ValueError:
+            raise ApiError(ErrorCode.INTERNAL_ERROR, f"The controller answered {answer.status_code}.") from None
+
+    def _on_failure(self, error: Exception) -> float:
+        self._failures += 1
+        if self._failures & (self._failures - 1) == 0:  # 1, 2, 4, 8, ...: a long outage does not fill the log
+            code = error.code.value if isinstance(error, ApiError) else type(error).__name__
+            log_event("controller_unreachable", reason=code, failures=self._failures)
+        # Jitter: the workers of an arena must not all come back in the same moment.
+        return min(_MAX_RETRY_S, _RETRY_S * 1.2 ** min(self._failures - 1, 20)) * random.uniform(0.8, 1.2)

@@ -1,0 +1,168 @@
+"""Prometheus metrics of one worker, in a registry of its own.
+
+Counters and gauges of the engine are read from its load at scrape time; histograms are observed where a request passes.
+Every family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
+and gateways (the model-server protocol of the Kubernetes gateway-inference extension) work unchanged.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from wire.chat import FinishReason
+from wire.workers import Capacity, Load
+
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+
+#: our name -> vLLM's, for what means the same in both
+_VLLM_NAMES = {
+    "agon_requests_running": "vllm:num_requests_running",
+    "agon_requests_waiting": "vllm:num_requests_waiting",
+    "agon_kv_usage_ratio": "vllm:kv_cache_usage_perc",
+    "agon_prefix_cache_queries": "vllm:prefix_cache_queries",
+    "agon_prefix_cache_hits": "vllm:prefix_cache_hits",
+    "agon_preemptions": "vllm:num_preemptions",
+    "agon_prompt_tokens": "vllm:prompt_tokens",
+    "agon_generation_tokens": "vllm:generation_tokens",
+    "agon_requests_finished": "vllm:request_success",
+    "agon_time_to_first_token_seconds": "vllm:time_to_first_token_seconds",
+    "agon_inter_token_seconds": "vllm:inter_token_latency_seconds",
+    "agon_request_seconds": "vllm:e2e_request_latency_seconds",
+    "agon_queue_seconds": "vllm:request_queue_time_seconds",
+}
+
+
+class WorkerMetrics:
+    """Owns the registry. `load` and `capacity` are asked at every scrape and give None until the model is loaded."""
+
+    def __init__(self, *, model: str, load: Callable[[], Load | None], capacity: Callable[[], Capacity | None]) -> None:
+        own = CollectorRegistry(auto_describe=False)
+        label = ("model_name",)
+        self._ttft = Histogram(
+            "agon_time_to_first_token_seconds",
+            "From the arrival of a request to its first token",
+            label,
+            buckets=LATENCY_BUCKETS,
+            registry=own,
+        ).labels(model)
+        self._inter_token = Histogram(
+            "agon_inter_token_seconds", "Between two tokens of an answer", label, buckets=TOKEN_BUCKETS, registry=own
+        ).labels(model)
+        self._request = Histogram(
+            "agon_request_seconds", "Whole finished requests", label, buckets=LATENCY_BUCKETS, registry=own
+        ).labels(model)
+        self._queue = Histogram(
+            "agon_queue_seconds", "From arrival to the first step", label, buckets=LATENCY_BUCKETS, registry=own
+        ).labels(model)
+        self._finished = Counter(
+            "agon_requests_finished", "Answers by reason of their end", (*label, "finished_reason"), registry=own
+        )
+        self._aborted = Counter(
+            "agon_requests_aborted", "Answers whose reader left before the end", label, registry=own
+        ).labels(model)
+        self._failed = Counter("agon_requests_failed", "Refusals and failures by code", (*label, "code"), registry=own)
+        own.register(_LoadCollector(model, load, capacity))
+        self._model = model
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_WithVllmNames(own))
+
+    def observe_first_token(self, seconds: float) -> None:
+        self._ttft.observe(seconds)
+
+    def observe_queue(self, seconds: float) -> None:
+        self._queue.observe(seconds)
+
+    def observe_tokens(self, seconds: float, num_tokens: int) -> None:
+        """`num_tokens` arrived together, `seconds` after the ones before."""
+        for _ in range(num_tokens):
+            self._inter_token.observe(seconds / num_tokens)
+
+    def count_finished(self, reason: FinishReason, seconds: float) -> None:
+        self._finished.labels(self._model, reason).inc()
+        self._request.observe(seconds)
+
+    def count_aborted(self) -> None:
+        self._aborted.inc()
+
+    def count_failed(self, code: str) -> None:
+        self._failed.labels(self._model, code).inc()
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _LoadCollector(Collector):
+    """The engine's own numbers."""
+
+    def __init__(self, model: str, load: Callable[[], Load | None], capacity: Callable[[], Capacity | None]) -> None:
+        self._model = model
+        self._load = load
+        self._capacity = capacity
+
+    def collect(self) -> Iterator[Metric]:
+        load, capacity = self._load(), self._capacity()
+        yield self._gauge("agon_model_loaded", "1 once the model answers", float(load is not None))
+        if load is None or capacity is None:
+            return
+        yield self._gauge("agon_requests_running", "Requests in the running batch", load.running)
+        yield self._gauge("agon_requests_waiting", "Requests in the queue", load.waiting)
+        yield self._gauge("agon_queued_tokens", "Prompt tokens in the queue", load.queued_tokens)
+        yield self._gauge("agon_tokens_per_second", "Recent generation speed", load.tokens_per_s)
+        total = load.kv_bytes_total
+        yield self._gauge(
+            "agon_kv_usage_ratio", "Used share of the page pool", load.kv_bytes_used / total if total else 0
+        )
+        yield self._gauge("agon_kv_tokens", "Tokens that the page pool holds", capacity.kv_tokens)
+        yield from self._pages(load)
+        yield self._counter("agon_prefix_cache_queries", "Prompt tokens looked up", load.prompt_tokens_total)
+        yield self._counter("agon_prefix_cache_hits", "Prompt tokens found", load.prefix_hit_tokens_total)
+        yield self._counter("agon_preemptions", "Requests put back into the queue", load.preemptions_total)
+        yield self._counter("agon_prompt_tokens", "Prompt tokens taken in", load.prompt_tokens_total)
+        yield self._counter("agon_generation_tokens", "Tokens generated", load.generation_tokens_total)
+        yield self._counter("agon_engine_steps", "Engine steps", load.steps_total)
+
+    def _pages(self, load: Load) -> Iterator[Metric]:
+        pages = GaugeMetricFamily("agon_kv_pages", "Small pages", labels=("model_name", "layer_type", "state"))
+        for counts in load.pages:
+            for state, count in (("used", counts.used), ("evictable", counts.evictable), ("empty", counts.empty)):
+                pages.add_metric((self._model, counts.layer_type, state), count)
+        yield pages
+        kv_bytes = GaugeMetricFamily("agon_kv_bytes", "Bytes of the page pool", labels=("model_name", "state"))
+        empty = load.kv_bytes_total - load.kv_bytes_used - load.kv_bytes_evictable
+        for state, size in (("used", load.kv_bytes_used), ("evictable", load.kv_bytes_evictable), ("empty", empty)):
+            kv_bytes.add_metric((self._model, state), size)
+        yield kv_bytes
+
+    def _gauge(self, name: str, documentation: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, documentation, labels=("model_name",))
+        family.add_metric((self._model,), value)
+        return family
+
+    def _counter(self, name: str, documentation: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, documentation, labels=("model_name",))
+        family.add_metric((self._model,), value)
+        return family
+
+
+class _WithVllmNames(Collector):
+    def __init__(self, inner: CollectorRegistry) -> None:
+        self._inner = inner
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._inner.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+            alias = _VLLM_NAMES.get(family.name)
+            if alias is not None:
+                yield _renamed(family, alias)
+
+
+def _renamed(family: Metric, name: str) -> Metric:
+    twin = Metric(name, family.documentation, family.type)
+    for sample in family.samples:
+        twin.add_sample(name + sample.name.removeprefix(family.name), sample.labels, sample.value)
+    return twin

@@ -1,0 +1,1 @@
+"""The worker's routes, one module per audience: probes (everybody), openai (users), internal (controllers)."""

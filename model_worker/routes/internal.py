@@ -1,0 +1,60 @@
+"""For controllers only: one answer as a stream of tokens and text, and a look at the page pool."""
+
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from model_worker.access import require_worker
+from model_worker.body import read_model
+from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
+from model_worker.event_stream import EventStream
+from model_worker.worker import Worker
+from wire.errors import ApiError, ErrorCode
+from wire.sse import SseEvent, encode
+from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
+
+router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
+
+
+@router.post("/generate")
+async def generate(request: Request) -> Response:
+    worker: Worker = request.app.state.worker
+    asked = await read_model(request, GenerateRequest, worker.settings.max_body_bytes)
+    if asked.epoch is not None and asked.epoch not in worker.epochs:
+        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    source: PromptSource = asked.messages if asked.messages is not None else asked.prompt or ""
+    answer = worker.answer(source, asked.sampling, request_id=asked.request_id, resume_token_ids=asked.resume_token_ids)
+    await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
+    return EventStream(_events(answer), answer, slow_client_s=worker.settings.slow_client_s)
+
+
+@router.get("/pool")
+async def pool(request: Request) -> PoolView:
+    worker: Worker = request.app.state.worker
+    load = worker.engine.load()
+    return PoolView(
+        kv_bytes_used=load.kv_bytes_used,
+        kv_bytes_evictable=load.kv_bytes_evictable,
+        kv_bytes_total=load.kv_bytes_total,
+        pages=load.pages,
+    )
+
+
+async def _events(answer: AsyncGenerator[Piece, None]) -> AsyncGenerator[bytes, None]:
+    seq = 0
+    try:
+        async for piece in answer:
+            match piece:
+                case Delta():
+                    yield _event("delta", GenerateDelta(seq=seq, text=piece.text, token_ids=piece.token_ids))
+                    seq += 1
+                case Finished():
+                    yield _event("finished", GenerateFinished(finish_reason=piece.finish_reason, usage=piece.usage))
+    except ApiError as error:
+        yield _event("failed", GenerateFailed(error=error.body().error))
+
+
+def _event(name: str, data: BaseModel) -> bytes:
+    return encode(SseEvent(data.model_dump_json(), event=name))

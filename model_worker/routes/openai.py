@@ -1,0 +1,126 @@
+"""The OpenAI-compatible API of one model, complete enough to be used without a controller."""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from importlib.metadata import version as distribution_version
+from typing import Any, Literal
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from model_worker.access import require_user
+from model_worker.body import read_model
+from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
+from model_worker.event_stream import EventStream, while_connected
+from model_worker.worker import Worker
+from wire.errors import ApiError, ErrorCode
+from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject
+from wire.sse import SseEvent, encode
+
+router = APIRouter(dependencies=[Depends(require_user)])
+
+_DONE = encode(SseEvent("[DONE]"))
+_CLIENT_LEFT = 499  #: nginx's status for it; nobody reads it
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> ModelList:
+    return ModelList(data=[_model_object(request.app.state.worker)])
+
+
+@router.get("/v1/models/{model:path}")
+async def get_model(request: Request, model: str) -> ModelObject:
+    worker: Worker = request.app.state.worker
+    _check_model(worker, model)
+    return _model_object(worker)
+
+
+@router.post("/v1/chat/completions")
+async def chat_completions(request: Request) -> Response:
+    worker: Worker = request.app.state.worker
+    asked = await read_model(request, ChatCompletionRequest, worker.settings.max_body_bytes)
+    return await _complete(request, asked, "chat", asked.chat_messages())
+
+
+@router.post("/v1/completions")
+async def completions(request: Request) -> Response:
+    worker: Worker = request.app.state.worker
+    asked = await read_model(request, CompletionRequest, worker.settings.max_body_bytes)
+    return await _complete(request, asked, "text", asked.prompt)
+
+
+@router.get("/version")
+async def version(request: Request) -> dict[str, str]:
+    return {"version": distribution_version("agon")}
+
+
+async def _complete(
+    request: Request,
+    asked: ChatCompletionRequest | CompletionRequest,
+    kind: Literal["chat", "text"],
+    source: PromptSource,
+) -> Response:
+    worker: Worker = request.app.state.worker
+    _check_model(worker, asked.model)
+    completion_id = f"{'chatcmpl' if kind == 'chat' else 'cmpl'}-{uuid.uuid4().hex}"
+    shaper = CompletionShaper(
+        kind=kind, completion_id=completion_id, model=worker.settings.model_name, created=int(time.time())
+    )
+    answer = worker.answer(source, asked.sampling(), request_id=completion_id)
+    if asked.stream:
+        await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
+        events = _events(answer, shaper, include_usage=asked.wants_usage)
+        return EventStream(events, answer, slow_client_s=worker.settings.slow_client_s)
+    async with aclosing(answer):
+        whole = await while_connected(request.receive, _collect(answer, shaper))
+    return JSONResponse(whole) if whole is not None else Response(status_code=_CLIENT_LEFT)
+
+
+async def _events(
+    answer: AsyncGenerator[Piece, None], shaper: CompletionShaper, *, include_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    first = shaper.first_chunk()
+    if first is not None:
+        yield _chunk(first)
+    try:
+        async for piece in answer:
+            match piece:
+                case Delta() if piece.text:
+                    yield _chunk(shaper.text_chunk(piece.text))
+                case Finished():
+                    yield _chunk(shaper.finish_chunk(piece.finish_reason))
+                    if include_usage:
+                        yield _chunk(shaper.usage_chunk(piece.usage))
+    except ApiError as error:
+        yield encode(SseEvent(error.body().model_dump_json()))
+        return
+    yield _DONE
+
+
+async def _collect(answer: AsyncGenerator[Piece, None], shaper: CompletionShaper) -> dict[str, Any]:
+    texts: list[str] = []
+    async for piece in answer:
+        match piece:
+            case Delta():
+                texts.append(piece.text)
+            case Finished():
+                return shaper.whole("".join(texts), piece.finish_reason, piece.usage)
+    raise AssertionError("an answer ends with Finished or an error")
+
+
+def _chunk(chunk: dict[str, Any]) -> bytes:
+    return encode(SseEvent(json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))))
+
+
+def _check_model(worker: Worker, model: str) -> None:
+    if model != worker.settings.model_name:
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
+
+
+def _model_object(worker: Worker) -> ModelObject:
+    load = worker.load()
+    context_length = worker.engine.card.context_length if load is not None else None
+    return ModelObject(id=worker.settings.model_name, created=worker.started_at, max_model_len=context_length)

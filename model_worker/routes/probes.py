@@ -1,0 +1,32 @@
+"""Open to everybody: liveness, readiness and metrics. They tell nothing about requests."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from model_worker.worker import Worker
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """200 while the process can still answer some day: also during loading and draining."""
+    worker: Worker = request.app.state.worker
+    is_healthy = worker.is_healthy()
+    body = {"status": "ok" if is_healthy else "stalled", "state": worker.state}
+    return JSONResponse(body, status_code=200 if is_healthy else 503)
+
+
+@router.get("/ready")
+async def ready(request: Request) -> Response:
+    """200 if a request sent now would be taken."""
+    worker: Worker = request.app.state.worker
+    headers = {} if worker.is_ready else {"Retry-After": "1"}
+    return JSONResponse({"state": worker.state}, status_code=200 if worker.is_ready else 503, headers=headers)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    worker: Worker = request.app.state.worker
+    return Response(worker.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,137 @@
+"""The life of a worker process: listen, load, register, serve, drain, leave.
+
+It listens before the model is loaded, so that whoever started it sees it live. SIGTERM or SIGINT begins to drain:
+/ready fails at once, controllers are told, running answers go on for a while, new ones are refused. A second signal
+ends the process at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import uvicorn
+
+from model_worker.app import create_app
+from model_worker.config import WorkerSettings
+from model_worker.engine_protocol import Engine
+from model_worker.engines import load_engine
+from model_worker.errors import EngineBroken, PortTaken
+from model_worker.heartbeat import Heartbeat
+from model_worker.logs import log_event
+from model_worker.worker import Worker
+
+T = TypeVar("T")
+
+_MAX_HEADER_BYTES = 16 * 1024
+_LAST_WORDS_S = 2  #: for aborted streams to say that they failed
+_WATCH_S = 0.2
+
+
+def listen(settings: WorkerSettings) -> socket.socket:
+    """Take the port before anything slow; raises PortTaken."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+    except OSError as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise PortTaken(f"cannot listen on {settings.host}:{settings.port}: {reason}") from None
+
+
+async def run(settings: WorkerSettings, listener: socket.socket) -> None:
+    """Serve until a signal; raises StartError when the model cannot be loaded or the engine dies."""
+    app = create_app(settings)
+    worker: Worker = app.state.worker
+    port = listener.getsockname()[1]
+    if app.state.credentials.is_public and not settings.is_on_loopback:
+        log_event("open_to_the_network", hint="anybody may use /v1; set AGON_API_KEYS to change that")
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=_LAST_WORDS_S,
+        )
+    )
+    stop = _stop_signals(server)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    log_event("listening", host=settings.host, port=port, model=settings.model_name)
+    try:
+        engine = await _unless(stop, load_engine(settings))
+        if engine is not None:
+            await _serve(worker, engine, settings.advertised_url(port), stop)
+    finally:
+        server.should_exit = True
+        await serving
+    log_event("stopped")
+
+
+async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) -> None:
+    worker.attach(engine)
+    log_event("ready", model=engine.card.name, revision=engine.card.revision, kv_tokens=engine.capacity.kv_tokens)
+    token = worker.settings.read_worker_token() or ""
+    heartbeat = Heartbeat(worker, url=url, boot_id=uuid.uuid4().hex, token=token)
+    heartbeat.start()
+    try:
+        await _unless(stop, _until_dead(engine))
+        worker.begin_draining()
+        if not engine.is_alive:
+            raise EngineBroken("the engine has stopped after an unexpected error")
+        log_event("draining")
+        heartbeat.announce()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(worker.settings.drain_s):
+                await worker.wait_until_idle()
+    finally:
+        await engine.shutdown()
+        await heartbeat.stop()
+
+
+async def _until_dead(engine: Engine) -> None:
+    while engine.is_alive:  # noqa: ASYNC110 - the engine lives in a thread and has no event to wait for
+        await asyncio.sleep(_WATCH_S)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, or None if the signal came first; then `work` is cancelled."""
+    task = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    return None
+
+
+def _stop_signals(server: "_Server") -> asyncio.Event:
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            server.force_exit = True
+            raise SystemExit(130)
+        stop.set()
+
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_number, on_signal)
+    return stop
+
+
+class _Server(uvicorn.Server):
+    """uvicorn would close its sockets on the first signal; while a worker drains, its probes must still be answered."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

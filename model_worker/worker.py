@@ -1,0 +1,173 @@
+"""One worker: its state, its engine once that is loaded, and every answer in progress.
+
+An answer is one async generator: it takes its place before any expensive work and gives it back in a finally, so there
+is nothing to release elsewhere, whatever ends it. Runs on the event loop; knows no HTTP.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from model_worker.answer_record import AnswerRecord
+from model_worker.config import WorkerSettings
+from model_worker.engine_protocol import Delta, Engine, Finished, Piece, Prompt, PromptSource
+from model_worker.liveness import Liveness
+from model_worker.logs import log_event
+from model_worker.metrics import WorkerMetrics
+from wire.chat import SamplingOptions
+from wire.errors import ApiError, ErrorCode
+from wire.workers import Load, WorkerState
+
+#: Shorter prompts are rendered and encoded on the event loop: a thread switch costs more than the work.
+_INLINE_CHARS = 4096
+_MAX_RETRY_AFTER_S = 30.0
+
+
+class Worker:
+    """Owns the worker's state and the count of answers in progress."""
+
+    def __init__(self, settings: WorkerSettings, engine: Engine | None = None) -> None:
+        self.settings = settings
+        self.started_at = int(time.time())
+        self.epochs: frozenset[int] = frozenset()  #: those under which controllers know this process
+        self.metrics = WorkerMetrics(
+            model=settings.model_name,
+            load=self.load,
+            capacity=lambda: self._engine.capacity if self._engine is not None else None,
+        )
+        self._liveness = Liveness(stalled_s=settings.stalled_step_s)
+        self._engine = engine
+        self._is_draining = False
+        self._num_answers = 0
+        self._mean_answer_s = 1.0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def engine(self) -> Engine:
+        """Raises NO_WORKER while the model is still being loaded."""
+        if self._engine is None:
+            raise ApiError(ErrorCode.NO_WORKER, "The model is still being loaded.", retry_after_s=2.0)
+        return self._engine
+
+    @property
+    def state(self) -> WorkerState:
+        if self._is_draining:
+            return "draining"
+        return "ready" if self._engine is not None else "starting"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state == "ready" and self.engine.is_alive
+
+    def load(self) -> Load | None:
+        return self._engine.load() if self._engine is not None else None
+
+    def attach(self, engine: Engine) -> None:
+        """The model is loaded."""
+        assert self._engine is None
+        self._engine = engine
+
+    def begin_draining(self) -> None:
+        """Refuse new answers from now on; those in progress go on."""
+        self._is_draining = True
+
+    async def wait_until_idle(self) -> None:
+        await self._idle.wait()
+
+    def is_healthy(self) -> bool:
+        """The engine lives, and while there is work its steps move. True while the model is being loaded."""
+        load = self.load()
+        return load is None or (self.engine.is_alive and self._liveness.is_moving(load, time.monotonic()))
+
+    async def answer(
+        self,
+        source: PromptSource,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+    ) -> AsyncGenerator[Piece, None]:
+        """Accepted, deltas, Finished. Raises ApiError: instead of Accepted for a refusal, later for a failure."""
+        record = AnswerRecord(self.metrics, request_id)
+        self._num_answers += 1
+        self._idle.clear()
+        try:
+            engine = self._admit()
+            pieces = self._pieces(engine, source, sampling, request_id, resume_token_ids)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    if isinstance(piece, Delta):
+                        record.observe(piece)
+                    elif isinstance(piece, Finished):
+                        if piece.finish_reason == "abort":
+                            raise self._broken_off()
+                        record.finish(piece)
+                    yield piece
+            record.check_finished()
+        except ApiError as error:
+            record.fail(error.code)
+            raise
+        except Exception:
+            log_event("answer_bug", exc_info=True, request_id=request_id)
+            record.fail(ErrorCode.INTERNAL_ERROR)
+            raise ApiError(ErrorCode.INTERNAL_ERROR, "The worker failed to answer; its log says more.") from None
+        finally:
+            self._num_answers -= 1
+            if self._num_answers == 0:
+                self._idle.set()
+            if record.is_finished:
+                self._mean_answer_s += 0.1 * (record.seconds - self._mean_answer_s)
+            record.close()
+
+    async def _pieces(
+        self,
+        engine: Engine,
+        source: PromptSource,
+        sampling: SamplingOptions,
+        request_id: str,
+        resume_token_ids: tuple[int, ...],
+    ) -> AsyncGenerator[Piece, None]:
+        """The engine's pieces under the request's time limit."""
+        deadline = asyncio.get_running_loop().time() + self.settings.request_timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                prompt = await _tokenise(engine, source)
+            pieces = engine.generate(prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids)
+            async with aclosing(pieces):
+                while True:
+                    # Around each wait and not around the loop: a yield inside would cancel whoever reads us.
+                    async with asyncio.timeout_at(deadline):
+                        piece = await anext(pieces, None)
+                    if piece is None:
+                        return
+                    yield piece
+        except TimeoutError:
+            raise ApiError(ErrorCode.WORKER_TIMEOUT, "The answer took too long and was broken off.") from None
+
+    def _admit(self) -> Engine:
+        """Refuse now, before anything is rendered or encoded, what would be refused later. Counts the asker itself."""
+        if self._is_draining:
+            raise ApiError(ErrorCode.SHUTTING_DOWN, "This worker is shutting down.", retry_after_s=1.0)
+        engine = self.engine
+        if not engine.is_alive:
+            raise ApiError(ErrorCode.WORKER_FAILED, "The engine of this worker has stopped.")
+        capacity = engine.capacity
+        if self._num_answers > capacity.max_running + capacity.max_queued:
+            wait_s = self._mean_answer_s * capacity.max_queued / capacity.max_running
+            retry_after_s = min(max(1.0, wait_s), _MAX_RETRY_AFTER_S)
+            raise ApiError(ErrorCode.QUEUE_FULL, "Too many requests are waiting.", retry_after_s=retry_after_s)
+        return engine
+
+    def _broken_off(self) -> ApiError:
+        if self._is_draining:
+            return ApiError(ErrorCode.SHUTTING_DOWN, "The worker shut down before the answer was complete.")
+        return ApiError(ErrorCode.WORKER_FAILED, "The engine broke off the answer.")
+
+
+async def _tokenise(engine: Engine, source: PromptSource) -> Prompt:
+    num_chars = len(source) if isinstance(source, str) else sum(len(message.content) for message in source)
+    if num_chars <= _INLINE_CHARS:
+        return engine.tokenise(source)
+    return await asyncio.to_thread(engine.tokenise, source)
