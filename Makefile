@@ -1,0 +1,40 @@
+# Every target first makes or refreshes .venv (cli/bootstrap.py); that takes no time when nothing has changed.
+PYTHON ?= python3
+VENV := $(or $(AGON_VENV),.venv)
+UP_ARGS ?=
+TEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help up test format bench screenshots clean
+
+help:
+	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
+	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
+	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS)"
+	@echo "make format       format the code"
+	@echo "make screenshots  take the pictures of the documentation again"
+	@echo "make clean        remove the environment and everything that was generated"
+
+up:
+	@$(PYTHON) -I cli/bootstrap.py --extra all
+	@exec $(VENV)/bin/agon up $(UP_ARGS)
+
+test:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium
+	@exec $(VENV)/bin/python .ci/checks.py $(TEST_ARGS)
+
+format:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@$(VENV)/bin/ruff check --fix --quiet . ; $(VENV)/bin/ruff format .
+
+bench:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/agon bench $(BENCH_ARGS)
+
+screenshots:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium
+	@exec $(VENV)/bin/python docs/screenshots.py
+
+clean:
+	rm -rf .venv *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,237 @@
+"""Makes and refreshes the virtual environment: `python3 -I cli/bootstrap.py [--extra all|dev] [--chromium]`.
+
+Run by the system's Python before anything is installed, so: standard library only, and old enough in its syntax to tell
+a person with an old Python what is missing. Does nothing, quickly, when pyproject.toml has not changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = Path(os.environ.get("AGON_VENV") or ROOT / ".venv").absolute()
+STAMP = VENV / ".agon-install.json"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+VERSIONS = ((3, 13), (3, 12), (3, 11))  # newest first, as pyproject.toml allows them
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--extra", choices=("all", "dev"), default="all", help="what to install (dev includes all)")
+    parser.add_argument("--chromium", action="store_true", help="also make sure that Chromium is there")
+    options = parser.parse_args()
+    VENV.mkdir(parents=True, exist_ok=True)
+    with open(VENV / ".agon-lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two installs into one environment would break it
+        if options.chromium:
+            ensure_chromium()
+        ensure_environment(options.extra)
+
+
+def say(text: str) -> None:
+    print(f"[bootstrap] {text}", flush=True)
+
+
+def fail(text: str) -> NoReturn:
+    raise SystemExit(f"[bootstrap] {text}")
+
+
+def ensure_environment(extra: str) -> None:
+    wanted = {"root": str(ROOT), "dependencies": dependencies_digest(), "extra": extra}
+    stamp = read_stamp()
+    if stamp is not None and is_covered(wanted, stamp) and venv_python().exists():
+        return
+    started = time.monotonic()
+    moved = stamp is not None and stamp.get("root") != wanted["root"]
+    if moved or not is_whole_venv():
+        make_venv()
+    say(f"installing agon[{extra}] into {VENV} (minutes when nothing is cached yet)")
+    STAMP.unlink(missing_ok=True)
+    target = f"{ROOT}[{extra},gpu]" if has_nvidia_gpu() else f"{ROOT}[{extra}]"
+    run([str(venv_python()), "-m", "pip", "install", *torch_source(), "--editable", target], "pip install")
+    STAMP.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+    say(f"environment ready after {time.monotonic() - started:.0f} s")
+
+
+def dependencies_digest() -> str:
+    """Of the part of pyproject.toml that says what to install, not of the tools' settings after it."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return hashlib.sha256(text.split("\n[tool.ruff", 1)[0].encode()).hexdigest()
+
+
+def read_stamp() -> dict[str, str] | None:
+    try:
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return stamp if isinstance(stamp, dict) else None
+
+
+def is_covered(wanted: dict[str, str], stamp: dict[str, str]) -> bool:
+    return {**wanted, "extra": ""} == {**stamp, "extra": ""} and stamp.get("extra") in (wanted["extra"], "dev")
+
+
+def venv_python() -> Path:
+    return VENV / "bin" / "python"
+
+
+def is_whole_venv() -> bool:
+    """A creation that was interrupted leaves a folder without a usable pip."""
+    try:
+        probe = subprocess.run(
+            [str(venv_python()), "-c", "import pip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))"],
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return probe.returncode == 0
+
+
+def make_venv() -> None:
+    leftovers = [path for path in VENV.iterdir() if path.name != ".agon-lock"]
+    if leftovers and not (VENV / "pyvenv.cfg").exists():
+        fail(f"{VENV} exists and is no virtual environment; move it away, or set AGON_VENV to another folder.")
+    for path in leftovers:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    python = choose_interpreter()
+    say(f"making {VENV} with {python}")
+    (VENV / "pyvenv.cfg").touch()  # so that an interrupted creation is recognised as ours
+    run([python, "-m", "venv", str(VENV)], "python -m venv")
+
+
+def choose_interpreter() -> str:
+    """The newest usable Python, but first of all one that a local CPU build of torch exists for."""
+    candidates = usable_interpreters()
+    if not candidates:
+        fail(
+            "no Python 3.11, 3.12 or 3.13 with the venv module was found on PATH. "
+            "Install one (Debian, Ubuntu: `apt install python3 python3-venv`) or set AGON_PYTHON to its path."
+        )
+    local = local_torch_tags(candidates[0][1])
+    for version, python in candidates:
+        if not has_nvidia_gpu() and f"cp{version[0]}{version[1]}" in local:
+            return python
+    return candidates[0][1]
+
+
+def usable_interpreters() -> list[tuple[tuple[int, int], str]]:
+    names = [os.environ["AGON_PYTHON"]] if os.environ.get("AGON_PYTHON") else []
+    names = names or [*(f"python{major}.{minor}" for major, minor in VERSIONS), "python3", sys.executable]
+    code = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)"
+    found: dict[tuple[int, int], str] = {}
+    for name in names:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        answer = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            major, minor, executable = answer.stdout.strip().split(" ", 2)
+            found.setdefault((int(major), int(minor)), executable)
+    return [(version, found[version]) for version in VERSIONS if version in found]
+
+
+def has_nvidia_gpu() -> bool:
+    return Path("/proc/driver/nvidia/version").exists()
+
+
+def torch_source() -> list[str]:
+    """Arguments for pip. Without an NVIDIA GPU the CUDA build would be gigabytes for nothing."""
+    if sys.platform != "linux" or has_nvidia_gpu():
+        return []
+    answer = subprocess.run(
+        [str(venv_python()), "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if answer.stdout.strip() in local_torch_tags(str(venv_python())):
+        say("no NVIDIA GPU: taking the CPU build of torch that pip's find-links has")
+        return []
+    request = urllib.request.Request(f"{CPU_INDEX}/torch/", method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=5):
+            say(f"no NVIDIA GPU: taking the CPU build of torch from {CPU_INDEX}")
+            return ["--extra-index-url", CPU_INDEX]
+    except (OSError, urllib.error.URLError):
+        say(f"no NVIDIA GPU, but {CPU_INDEX} does not answer: torch comes with its CUDA packages (gigabytes)")
+        return []
+
+
+def local_torch_tags(python: str) -> set[str]:
+    """Interpreter tags (cp311, ...) for which a folder of pip's find-links has a fitting CPU wheel of torch."""
+    bounds = re.search(r'"torch>=(\d+)\.(\d+),<(\d+)\.(\d+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    if bounds is None:
+        return set()
+    lowest, below = (int(bounds[1]), int(bounds[2])), (int(bounds[3]), int(bounds[4]))
+    wheel = re.compile(r"torch-(\d+)\.(\d+)[.\d]*\+cpu-(cp\d+)-\3-.*" + re.escape(platform.machine()) + r"\.whl")
+    tags = set()
+    for folder in find_links(python):
+        for path in folder.glob("torch-*.whl"):
+            found = wheel.fullmatch(path.name)
+            if found and lowest <= (int(found[1]), int(found[2])) < below:
+                tags.add(found[3])
+    return tags
+
+
+def find_links(python: str) -> list[Path]:
+    configured = os.environ.get("PIP_FIND_LINKS")
+    if not configured:
+        command = [python, "-m", "pip", "config", "get", "global.find-links"]
+        configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    places = [Path(place.removeprefix("file://")) for place in configured.split()]
+    return [place for place in places if place.is_dir()]
+
+
+def ensure_chromium() -> None:
+    """The browser tests need one; installed from the distribution where that is possible without a password."""
+    chosen = os.environ.get("AGON_CHROMIUM")
+    if any(shutil.which(name) for name in ([chosen] if chosen else CHROMIUM_NAMES)):
+        return
+    ways = "Install Chromium (Debian: `apt install chromium`), or set AGON_CHROMIUM to a browser that is there."
+    apt = shutil.which("apt-get")
+    root = root_prefix()
+    if chosen or apt is None or root is None:
+        fail(f"the browser tests need Chromium, and it cannot be installed from here. {ways}")
+    say("installing Chromium for the browser tests")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run([*root, apt, "update", "-qq"], "apt-get update", environment)
+    packages = ["chromium", "fonts-dejavu-core"]
+    run([*root, apt, "install", "-y", "-qq", "--no-install-recommends", *packages], "apt-get install", environment)
+    if not any(shutil.which(name) for name in CHROMIUM_NAMES):
+        fail(f"apt installed no usable Chromium. {ways}")
+
+
+def root_prefix() -> list[str] | None:
+    """What to put before a command that only root may run; None when there is no way without a password."""
+    if os.geteuid() == 0:
+        return []
+    sudo = shutil.which("sudo")
+    may = sudo is not None and subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0
+    return [sudo, "-n", "--preserve-env=DEBIAN_FRONTEND"] if sudo is not None and may else None
+
+
+def run(command: list[str], title: str, environment: dict[str, str] | None = None) -> None:
+    try:
+        subprocess.run(command, check=True, cwd=ROOT, env=environment)
+    except subprocess.CalledProcessError as error:
+        fail(f"{title} failed with exit code {error.returncode}; run the same command again to resume.")
+
+
+if __name__ == "__main__":
+    main()
