@@ -1,0 +1,97 @@
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+
+from wire.errors import ApiError, ErrorCode
+from wire.strict_json import MAX_DEPTH, parse_json, parse_model
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+class Example(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    number: int
+    name: str = ""
+
+
+@given(VALUES)
+def test_ordinary_json_is_understood(value: Any) -> None:
+    assert parse_json(json.dumps(value).encode()) == value
+    assert parse_json(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"nan",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": 18446744073709551616}',
+        b'{"a": -9223372036854775809}',
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b'"\\ud800"',
+        b'{"\\udfff": 1}',
+        b'"\\u0000"',
+        b'"\xff"',
+        b"\xff\xfe{}",
+        b"{'a': 1}",
+        b'{"a": 1,}',
+        b"[" * 100_000,
+        b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
+        b'{"a":' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused_as_invalid_json(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_json(body)
+    assert caught.value.code is ErrorCode.INVALID_JSON
+    assert caught.value.status == 400
+
+
+def test_the_deepest_allowed_nesting_is_read() -> None:
+    assert parse_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH) is not None
+
+
+def test_brackets_inside_strings_are_no_nesting() -> None:
+    text = "[{" * 100 + '"\\'
+    assert parse_json(json.dumps({"text": text}).encode()) == {"text": text}
+
+
+@given(st.binary(max_size=64))
+def test_no_bytes_whatever_raise_anything_else(body: bytes) -> None:
+    with contextlib.suppress(ApiError):
+        parse_json(body)
+
+
+def test_an_unknown_field_is_named_as_unsupported() -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_model(Example, b'{"number": 1, "colour": "red"}')
+    assert caught.value.code is ErrorCode.UNSUPPORTED_PARAMETER
+    assert caught.value.param == "colour"
+
+
+@pytest.mark.parametrize(("body", "param"), [(b"{}", "number"), (b'{"number": "x"}', "number"), (b"[1]", None)])
+def test_a_wrong_field_is_named_as_invalid(body: bytes, param: str | None) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_model(Example, body)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert caught.value.param == param
