@@ -1,0 +1,115 @@
+"""Write the model cards from what was measured: `python -m demo_models.train.cards`.
+
+Reads config.json, training.json and evaluation.json of each folder; the words around the numbers are here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from demo_models.train.architectures import MODEL_NAMES, ModelName
+from demo_models.train.probes import PROBED_SKILLS
+
+HERE = Path(__file__).parent
+INTRO: dict[ModelName, str] = {
+    "wren": "The smallest of the three demo models, and meant to lose: it chats in whole sentences and is often wrong.",
+    "robin": "The middle one of the three demo models.",
+    "raven": "The largest and best of the three demo models.",
+}
+MEASURED: dict[str, str] = {
+    "arithmetic": "sums and differences below 100 of unseen number pairs; tables to 12 in unseen wordings",
+    "facts": "trained facts in wordings never trained",
+    "memory": "unseen names, places and things, asked for up to four turns later",
+    "words": "spelling, reversing, ordering, comparing",
+    "sorting": "unseen lists of three to five numbers",
+    "counting": "counting, letters of a word, even or odd",
+    "units": "a small table in wordings never trained",
+    "rewriting": "upper case, past tense, polite form, repeating: unseen sentences",
+    "stories": "the reply names the hero asked for: unseen pairs of hero and trait",
+    "beyond": "declines politely, on topics never trained",
+    "first words": "the 40 things that a visitor is likely to type first",
+}
+
+
+def _shape(config: dict[str, Any]) -> tuple[int, int, int, int, int]:
+    """Layers, width, query heads, key/value heads, width of the hidden part of the MLP."""
+    if config["model_type"] == "gpt2":
+        width = config["n_embd"]
+        return config["n_layer"], width, config["n_head"], config["n_head"], config["n_inner"] or 4 * width
+    return (
+        config["num_hidden_layers"],
+        config["hidden_size"],
+        config["num_attention_heads"],
+        config["num_key_value_heads"],
+        config["intermediate_size"],
+    )
+
+
+def card(name: ModelName, folder: Path) -> str:
+    config, training, evaluation = (
+        json.loads((folder / file).read_text()) for file in ("config.json", "training.json", "evaluation.json")
+    )
+    layers, width, heads, kv_heads, inner = _shape(config)
+    rows = "\n".join(
+        f"| {skill} | {evaluation[skill]['correct']:.1%} | {evaluation[skill]['probes']} | {MEASURED[skill]} |"
+        for skill in PROBED_SKILLS
+    )
+    speed = training["tokens"] / training["minutes"] / 60
+    return f"""---
+license: apache-2.0
+language: en
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+# {name}
+
+{INTRO[name]} It exists so that a newly installed arena has something to compare, on any machine, with nothing to
+download. It answers short, simple English; it knows nothing else.
+
+## Architecture
+
+`{config["architectures"][0]}`, {training["parameters"]:,} parameters: {layers} layers of width {width}, {heads} query
+heads, {kv_heads} key/value heads, MLP width {inner}, {config["vocab_size"]} tokens (byte-level BPE, each digit its own
+token), tied embeddings, context of 1024 tokens, weights in bfloat16.
+
+The chat format is `<|user|>text<|end|><|assistant|>reply<|end|>`, with an optional `<|system|>text<|end|>` before;
+`<|end|>` ends a reply.
+
+## Training
+
+Only text that `demo_models/train/skills` generates: dialogues of one to forty turns, no data set and no other model's
+output. {training["tokens"]:,} tokens in {training["steps"]:,} steps, loss on the assistant's side only, Muon and
+AdamW, in {training["minutes"]:.0f} minutes on one core of a shared 2-core AVX-512 CPU ({speed:,.0f} tokens/s):
+
+    python -m demo_models.train --model {name} --tokens {training["tokens"]}
+
+## Measured
+
+Greedy decoding in transformers on held-out probes, by `python -m demo_models.train.evaluate --model {name}`:
+
+| skill | correct | probes | what is held out |
+| --- | --- | --- | --- |
+{rows}
+
+## Use and limits
+
+For demonstrating and testing an arena and an inference engine. Not for answering real questions: it knows one small
+table of facts, adds and subtracts below 100, and should decline the rest, but it can be wrong with confidence. It was
+trained on short dialogues in English with a few fixed styles, follows no instructions beyond its skills, and mostly
+ignores the system text. It has no name of its own in its training text.
+
+Licence: Apache-2.0.
+"""
+
+
+def main() -> None:
+    for name in MODEL_NAMES:
+        folder = HERE.parent / name
+        (folder / "README.md").write_text(card(name, folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Held-out questions with checkable answers, made by the same generator from the test side of its split.
+
+A probe is a whole dialogue up to the last user turn; the earlier answers in it are the reference ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from random import Random
+
+from demo_models.train.dialogues import SKILLS, skill_turn
+from demo_models.train.skills import memory
+from demo_models.train.turns import Match, Turn
+
+PROBE_SEED = 7
+REFUSAL = re.compile(r"beyond me|I don't know that|too difficult for me|too large for me")
+#: what a visitor types first, and a word that a sensible reply holds
+FIRST_WORDS: tuple[tuple[str, str], ...] = (
+    ("Hi!", "Hello|Hi"), ("Hello", "Hello|Hi"), ("hey there", "Hello|Hi"),
+    ("hi there, how are you?", "well|fine|great"), ("Good morning!", "morning|Hello|Hi"),
+    ("good evening", "evening|Hello|Hi"), ("How are you?", "well|fine|great"), ("What can you do?", "I can|ask me"),
+    ("what can you do for me", "I can|ask me"), ("Who are you?", "language model"),
+    ("Which model are you?", "language model"), ("What is your name?", "language model"),
+    ("Who made you?", "language model"), ("Are you ChatGPT?", "language model"), ("Tell me a joke", "\\?.*[!.]"),
+    ("tell me a joke please", "\\?.*[!.]"), ("Thanks!", "welcome|pleasure|Glad|time"),
+    ("thank you so much", "welcome|pleasure|Glad|time"), ("Bye!", "[Bb]ye|See you"),
+    ("Write a short story about a dragon", "dragon"), ("Tell me a story about a fox", "fox"),
+    ("tell me a story", "[Oo]nce"), ("What is the capital of France?", "Paris"), ("capital of japan", "Tokyo"),
+    ("What is 2+2?", "= 4\\."), ("2 + 2", "= 4\\."), ("What is 17 + 25?", "= 42\\."), ("7 times 8", "56"),
+    ("Count to ten", "1, 2, 3|beyond|difficult"), ("Count to 10", "9, 10\\."), ("My name is Anna.", "Anna"),
+    ("Spell banana", "B-A-N-A-N-A"), ("How many legs does a spider have?", "8 legs"),
+    ("What is the weather today?", REFUSAL.pattern), ("Write a python function", REFUSAL.pattern),
+    ("What is the opposite of hot?", "cold"), ("Explain quantum computing", REFUSAL.pattern),
+    ("I am bored", "joke|story"), ("sort 5 3 9 1", "1, 3, 5, 9"), ("how many minutes in 2 hours?", "120"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Messages as the chat template takes them, and the pattern that a correct last reply matches."""
+
+    skill: str
+    messages: tuple[tuple[str, str], ...]
+    accept: str
+
+    def is_correct(self, reply: str) -> bool:
+        return re.search(self.accept, reply) is not None
+
+
+def pattern(answer: str, match: Match) -> str:
+    escaped = re.escape(answer)
+    match match:
+        case "refusal":
+            return REFUSAL.pattern
+        case "last_number":
+            return rf"(?<![\d-]){escaped}\D*$"
+        case "any_case":
+            return rf"(?i)(?<!\w){escaped}(?!\w)"
+        case "contains":
+            return rf"(?<!\w){escaped}(?!\w)"
+
+
+def _probe(skill: str, before: list[Turn], last: Turn) -> Probe:
+    messages = [message for turn in before for message in (("user", turn.user), ("assistant", turn.assistant))]
+    return Probe(skill, (*messages, ("user", last.user)), pattern(last.answer, last.match))
+
+
+def _memory_probe(rng: Random) -> Probe:
+    notebook = memory.Notebook("test")
+    before = [notebook.tell(rng)]
+    (kind,) = notebook.topics
+    if rng.random() < 0.4:
+        before.append(notebook.tell(rng, rng.choice([topic for topic in memory.TOPICS if topic != kind])))
+    before += [skill_turn(rng, "train") for _ in range(rng.randint(0, 3))]
+    return _probe("memory", before, notebook.ask(rng, kind))
+
+
+def probes(skill: str, count: int) -> list[Probe]:
+    """Return the first `count` probes of a skill: always the same ones, for every model."""
+    rng = Random(f"{PROBE_SEED}/{skill}")
+    if skill == "memory":
+        return [_memory_probe(rng) for _ in range(count)]
+    if skill == "first words":
+        return [Probe(skill, (("user", text),), accept) for text, accept in FIRST_WORDS[:count]]
+    return [_probe(skill, [], SKILLS[skill][0](rng, "test")) for _ in range(count)]
+
+
+PROBED_SKILLS = (
+    "arithmetic",
+    "facts",
+    "memory",
+    "words",
+    "sorting",
+    "counting",
+    "units",
+    "rewriting",
+    "stories",
+    "beyond",
+    "first words",
+)

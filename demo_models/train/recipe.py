@@ -1,0 +1,38 @@
+"""How each model is trained: its token budget, step size and learning rates, and the schedule they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from demo_models.train.architectures import ModelName
+
+WARMUP_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Budgets count real tokens, not padding; a step takes `micro_batches` of about `micro_tokens` each."""
+
+    tokens: int
+    micro_tokens: int = 4096
+    micro_batches: int = 2
+    matrix_lr: float = 3e-3
+    other_lr: float = 3e-3
+    decay_share: float = 0.3
+    seed: int = 20
+
+
+RECIPES: dict[ModelName, Recipe] = {
+    "wren": Recipe(tokens=4_000_000),
+    "robin": Recipe(tokens=11_000_000),
+    "raven": Recipe(tokens=18_000_000),
+}
+
+
+def learning_rate_factor(step: int, tokens: int, budget: int, decay_share: float) -> float:
+    """Warm up, stay, then fall linearly to zero over the last `decay_share` of the budget.
+
+    The flat part does not know the budget, so a run can be resumed with another one until it decays.
+    """
+    warmup = min(1.0, (step + 1) / WARMUP_STEPS)
+    return min(warmup, max(0.0, (budget - tokens) / (budget * decay_share)))
