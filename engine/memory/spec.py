@@ -5,6 +5,12 @@ from typing import Literal
 
 LayerKind = Literal["full"]
 
+#: Large page 0 is never handed out; the small pages cut from it are the null pages of every type. A table entry that
+#: is not needed points at NULL_PAGE, and the runner may point padding at it: reading it is harmless, its content is
+#: never used.
+NUM_NULL_LARGE_PAGES = 1
+NULL_PAGE = 0
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
@@ -43,11 +49,19 @@ class LayerType:
 class PoolPlan:
     """Layout of one pool. Small page s of a type starts at byte s * small_page_bytes and lies in large page
     s // (large_page_bytes / small_page_bytes); layer i of the type starts i * layer_page_bytes further
-    (Jenga section 4.2, page-layer order)."""
+    (Jenga section 4.2, page-layer order). num_large_pages includes the null page."""
 
     types: tuple[LayerType, ...]
     large_page_bytes: int
     num_large_pages: int
+
+    def ratio(self, layer_type: LayerType) -> int:
+        """Small pages of this type in one large page."""
+        return self.large_page_bytes // layer_type.small_page_bytes
+
+    @property
+    def num_usable_large_pages(self) -> int:
+        return self.num_large_pages - NUM_NULL_LARGE_PAGES
 
     @property
     def pool_bytes(self) -> int:

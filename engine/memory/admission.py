@@ -1,0 +1,64 @@
+"""The one rule that says whether sequences fit into a page pool: at start-up, in the scheduler and before an API error.
+
+Counts large pages, not bytes: evictable small pages inside a large page that another type uses are no help. A pure
+function of the plan and of three numbers; immutable, so any thread may ask it.
+"""
+
+from collections.abc import Sequence
+
+from engine.memory.policies import policy_for
+from engine.memory.spec import PoolPlan
+
+Needs = tuple[int, ...]  #: small pages per layer type, in the order of PoolPlan.types
+
+
+class AdmissionRule:
+    def __init__(self, plan: PoolPlan) -> None:
+        self._plan = plan
+        self._policies = [policy_for(layer_type) for layer_type in plan.types]
+        self._ratios = [plan.ratio(layer_type) for layer_type in plan.types]
+
+    def needs(self, lengths: Sequence[int], num_shared_tokens: int = 0) -> Needs:
+        """Most pages that sequences of these lengths hold together when all share their first num_shared_tokens."""
+        num_sharers = len(lengths) - 1
+        return tuple(
+            sum(map(policy.num_pages, lengths)) - num_sharers * policy.num_lasting_pages(num_shared_tokens)
+            for policy in self._policies
+        )
+
+    def large_pages(self, needs: Sequence[int], reusable: Sequence[int] | None = None) -> int:
+        """Large pages it takes beyond the `reusable` small pages of each type."""
+        total = 0
+        for which, (need, ratio) in enumerate(zip(needs, self._ratios, strict=True)):
+            short = need - (reusable[which] if reusable is not None else 0)
+            if short > 0:
+                total += -(-short // ratio)
+        return total
+
+    def fits_ever(self, lengths: Sequence[int], num_shared_tokens: int = 0) -> bool:
+        """Whether these sequences fit when nothing else is in the pool. If not, they must be refused, not queued."""
+        return self.large_pages(self.needs(lengths, num_shared_tokens)) <= self._plan.num_usable_large_pages
+
+    def max_tokens(self, limit: int) -> int:
+        """Length of the longest single sequence, up to `limit`, that ever fits."""
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.fits_ever([middle]):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def max_sequences(self, num_tokens: int) -> int:
+        """How many unrelated sequences of that length fit at once."""
+        low, high = 0, self._plan.num_usable_large_pages * max(self._ratios)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.large_pages([middle * policy.num_pages(num_tokens) for policy in self._policies]) <= (
+                self._plan.num_usable_large_pages
+            ):
+                low = middle
+            else:
+                high = middle - 1
+        return low

@@ -1,0 +1,47 @@
+"""Names for pages by content: the key of a full page depends on its tokens and, through its parent's key, on all
+before.
+
+BLAKE2b with 128 bits, because prompts come from strangers: a hash that can be made to collide would show one user's
+text to another's model. The cache compares token ids as well.
+"""
+
+from array import array
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Self
+
+PageKey = bytes
+
+_KEY_BYTES = 16
+
+
+class PageChain:
+    """Keys and contents of the full pages of one growing token sequence, for one page size.
+
+    The salt separates those who must not share pages (tenants; later adapters and images) from the first page on.
+    """
+
+    __slots__ = ("_page_tokens", "_root", "contents", "keys")
+
+    def __init__(self, page_tokens: int, salt: bytes = b"") -> None:
+        self._page_tokens = page_tokens
+        self._root = blake2b(salt, digest_size=_KEY_BYTES, person=b"page chain").digest()
+        self.keys: list[PageKey] = []
+        self.contents: list[bytes] = []  #: the token ids of each page as packed 64-bit integers
+
+    def extend(self, token_ids: Sequence[int], num_pages: int) -> None:
+        """Make the keys of the first num_pages pages known. The tokens of known pages must not have changed."""
+        page_tokens, keys = self._page_tokens, self.keys
+        for index in range(len(keys), num_pages):
+            content = array("q", token_ids[index * page_tokens : (index + 1) * page_tokens]).tobytes()
+            assert len(content) == 8 * page_tokens, "only full pages have keys"
+            parent = keys[-1] if keys else self._root
+            keys.append(blake2b(parent + content, digest_size=_KEY_BYTES).digest())
+            self.contents.append(content)
+
+    def copy(self) -> Self:
+        """The chain of a sequence that has these tokens and may go on differently."""
+        other = object.__new__(type(self))
+        other._page_tokens, other._root = self._page_tokens, self._root
+        other.keys, other.contents = list(self.keys), list(self.contents)
+        return other
