@@ -1,0 +1,44 @@
+"""Agon's inference engine as a library: tokens in, tokens out. Importing this package loads no torch."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.async_engine import AsyncEngine, RequestStream
+    from engine.config import EngineConfig, SamplingParams
+    from engine.core import EngineStats
+    from engine.llm import LLM, CompletionOutput, RequestOutput
+    from engine.request import RequestDelta, TokenLogprob
+
+__all__ = [
+    "LLM",
+    "AsyncEngine",
+    "CompletionOutput",
+    "EngineConfig",
+    "EngineStats",
+    "RequestDelta",
+    "RequestOutput",
+    "RequestStream",
+    "SamplingParams",
+    "TokenLogprob",
+]
+
+_HOME = {
+    "LLM": "engine.llm",
+    "AsyncEngine": "engine.async_engine",
+    "CompletionOutput": "engine.llm",
+    "EngineConfig": "engine.config",
+    "EngineStats": "engine.core",
+    "RequestDelta": "engine.request",
+    "RequestOutput": "engine.llm",
+    "RequestStream": "engine.async_engine",
+    "SamplingParams": "engine.config",
+    "TokenLogprob": "engine.request",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562): `import engine.config` must stay cheap."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

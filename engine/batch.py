@@ -1,7 +1,9 @@
 """The values that scheduler and runner exchange: a StepPlan out, a StepOutput back. Frozen plain data, no torch.
 
 The runner keeps one row of page ids per (slot, layer type) in preallocated tensors; a plan carries only what changed.
-A slot belongs to one running sequence from its first step until it finishes or is preempted.
+A slot belongs to one running sequence from its first step until it finishes or is preempted; slot numbers lie in [0,
+max_running). A sequence's first step in a slot brings its whole page table (an update from entry 0); whatever the row
+held before is void. Page id 0 of every type is the null page: never written, never handed out.
 """
 
 from dataclasses import dataclass
@@ -14,7 +16,11 @@ SequenceId = int
 
 @dataclass(frozen=True, slots=True)
 class PageCopy:
-    """Copy a whole small page before the step writes: the copy-on-write of a shared last page."""
+    """Copy a whole small page before the step writes: the copy-on-write of a shared last page.
+
+    Within one plan no page is both a source and a destination, and no destination occurs twice: all copies may run at
+    once.
+    """
 
     layer_type: LayerTypeName
     src: int

@@ -1,0 +1,410 @@
+"""The engine's heart: requests in, deltas out, one step at a time: schedule, run, commit.
+
+Composes scheduler, page cache and runner, and turns sampled tokens into text, stop strings into ends. For one thread:
+LLM calls it directly, AsyncEngine gives it a thread. Knows no asyncio and no torch beyond what the runner does behind
+its protocol.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as ReadOnly
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from engine.batch import SampledToken, StepOutput, StepPlan
+from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.memory.kv_cache import KVCache
+from engine.memory.ledger import Ledger, PagesByState, PoolCell, pages_by_state, picture, take_ledger
+from engine.memory.spec import PoolPlan
+from engine.request import (
+    FinishReason,
+    Request,
+    RequestDelta,
+    Sequence,
+    StopStrings,
+    TokenLogprob,
+    request_seed,
+    sample_seed,
+)
+from engine.scheduler import Gate, Scheduler
+
+if TYPE_CHECKING:
+    from engine.tokenizer import Tokenizer
+
+RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
+
+
+class Runner(Protocol):
+    """What executes a step plan. It may reuse its buffers between calls; the output must not refer to them."""
+
+    @property
+    def limits(self) -> ModelLimits: ...
+
+    @property
+    def pool_plan(self) -> PoolPlan: ...
+
+    def run(self, plan: StepPlan) -> StepOutput: ...
+
+    def close(self) -> None: ...
+
+
+class Detokenizer(Protocol):
+    """Text of one growing token sequence; never half a character."""
+
+    def push(self, token_ids: ReadOnly[int]) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+#: Makes the detokenizer of one sequence: (skip_special_tokens, prompt token ids).
+DetokenizerFactory = Callable[[bool, tuple[int, ...]], Detokenizer]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What an engine is doing and has done; names ending in _total only grow, but for the sizes pages_ and
+    kv_bytes_total.
+
+    pages_ count small pages. With several layer types an empty large page counts as small pages of each, so only
+    bytes add up then.
+    """
+
+    running: int = 0  #: requests
+    running_sequences: int = 0
+    waiting: int = 0  #: requests, preempted ones included
+    queued_tokens: int = 0  #: prompt tokens of requests before their first step
+    pages_used: int = 0
+    pages_evictable: int = 0
+    pages_empty: int = 0
+    pages_total: int = 0  #: without the null page
+    kv_bytes_used: int = 0
+    kv_bytes_evictable: int = 0
+    kv_bytes_total: int = 0  #: the whole pool
+    types: tuple[PagesByState, ...] = ()
+    prompt_tokens_total: int = 0
+    generation_tokens_total: int = 0
+    prefix_query_tokens_total: int = 0
+    prefix_hit_tokens_total: int = 0
+    preemptions_total: int = 0
+    page_copies_total: int = 0
+    steps_total: int = 0
+    finished_total: int = 0  #: requests that ended by themselves
+    aborted_total: int = 0
+    tokens_per_s: float = 0.0  #: output tokens over the last few seconds
+
+
+@dataclass(slots=True)
+class _Output:
+    """Text side of one sequence: detokenizer, stop strings, and whether stop strings count yet (min_tokens)."""
+
+    detokenizer: Detokenizer
+    stops: StopStrings | None
+
+    def push(self, token_id: int, *, may_stop: bool) -> str:
+        text = self.detokenizer.push((token_id,))
+        if self.stops is None:
+            return text
+        return self.stops.push(text) if may_stop else text
+
+    def flush(self) -> str:
+        rest = self.detokenizer.flush()
+        if self.stops is None:
+            return rest
+        if self.stops.found is not None:
+            return ""
+        return self.stops.push(rest) + self.stops.flush()
+
+
+class EngineCore:
+    """One model being served. Every method is for one thread; only `gate` and `limits` may be used from others."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        config: EngineConfig,
+        make_detokenizer: DetokenizerFactory,
+        *,
+        has_queue_bound: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runner = runner
+        self._make_detokenizer = make_detokenizer
+        self._clock = clock
+        self._engine_seed = config.seed
+        self._cache = KVCache(runner.pool_plan, enable_prefix_caching=config.enable_prefix_caching)
+        rule = self._cache.rule
+        longest = rule.max_tokens(runner.limits.max_model_len)
+        #: As the runner's, but max_model_len is what the page pool can hold if that is less.
+        self.limits = replace(runner.limits, max_model_len=longest)
+        self.gate = Gate(
+            rule,
+            self.limits,
+            max_running=config.max_running,
+            max_requests=config.max_queued_requests if has_queue_bound else None,
+            max_tokens=config.max_queued_tokens if has_queue_bound else None,
+        )
+        self._scheduler = Scheduler(config, self.limits, self._cache, self.gate)
+        self._requests: dict[str, Request] = {}
+        self._outputs: dict[int, _Output] = {}  # by sequence id
+        self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete
+        self._arrivals = itertools.count()
+        self._sequence_ids = itertools.count()
+        self._recent: deque[tuple[float, int]] = deque()  # (time, output tokens) per step, for tokens_per_s
+        self._num_steps = 0
+        self._num_prompt_tokens = 0
+        self._num_generated = 0
+        self._num_finished = 0
+        self._num_aborted = 0
+
+    # Requests
+
+    def add(
+        self,
+        request_id: str,
+        prompt_token_ids: ReadOnly[int],
+        params: SamplingParams,
+        *,
+        resume_token_ids: ReadOnly[int] = (),
+        cache_salt: bytes = b"",
+    ) -> None:
+        """Check, reserve a place in the queue and submit. Raises InvalidRequest, ContextTooLong or QueueFull.
+
+        resume_token_ids: output that this request already has from elsewhere. It counts as output in every respect
+        (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
+        """
+        prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
+        self.gate.check(prompt, params, resume)
+        self.gate.reserve(len(prompt) + len(resume))
+        self.submit(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
+
+    def submit(
+        self,
+        request_id: str,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        *,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: bytes = b"",
+    ) -> None:
+        """As `add`, for a request that has passed the gate and holds a reservation there."""
+        assert request_id not in self._requests
+        seed = request_seed(params, self._engine_seed, request_id)
+        request = Request(
+            request_id=request_id,
+            arrival=next(self._arrivals),
+            prompt_token_ids=prompt,
+            params=params,
+            sequences=[
+                Sequence(
+                    sequence_id=next(self._sequence_ids),
+                    index=index,
+                    seed=sample_seed(seed, index),
+                    token_ids=[*prompt, *resume_token_ids],
+                    num_prompt_tokens=len(prompt),
+                )
+                for index in range(params.n)
+            ],
+            cache_salt=cache_salt,
+            stop_ids=frozenset(params.stop_token_ids)
+            | (frozenset() if params.ignore_eos else self.limits.eos_token_ids),
+            submitted_s=self._clock(),
+        )
+        self._requests[request_id] = request
+        for sequence in request.sequences:
+            self._outputs[sequence.sequence_id] = _Output(
+                self._make_detokenizer(params.skip_special_tokens, prompt),
+                StopStrings(params.stop) if params.stop else None,
+            )
+        self._num_prompt_tokens += len(prompt)
+        self._scheduler.add(request, len(prompt) + len(resume_token_ids))
+        if resume_token_ids:
+            self._replay(request, request.sequences[0], resume_token_ids)
+
+    def abort(self, request_id: str) -> None:
+        """End a request now, in whatever phase; its last deltas come with the next step. Unknown ids are ignored."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return
+        for sequence in request.unfinished:
+            text = self._outputs[sequence.sequence_id].flush()
+            self._finish(request, sequence, "abort")
+            self._ready.append(_delta(request, sequence, text))
+
+    def abort_all(self) -> None:
+        for request_id in list(self._requests):
+            self.abort(request_id)
+
+    def is_open(self, request_id: str) -> bool:
+        """Whether more deltas of this request may come."""
+        return request_id in self._requests
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is open and no delta is left to fetch."""
+        return not self._requests and not self._ready
+
+    # One step
+
+    def step(self) -> list[RequestDelta]:
+        """Do one step of work, if there is any, and return what every sequence gained since the last call."""
+        deltas, self._ready = self._ready, []
+        plan = self._scheduler.schedule()
+        if plan is None:
+            return deltas
+        self._note_starts()
+        output = self._runner.run(plan)
+        new_tokens = self._scheduler.commit(plan, output)
+        for new in new_tokens:
+            deltas.append(self._emit(new.request, new.sequence, new.sampled))
+        self._num_steps += 1
+        self._num_generated += len(new_tokens)
+        self._recent.append((self._clock(), len(new_tokens)))
+        return deltas
+
+    def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
+        """Turn a sequence's newest token into a delta; end the sequence if the token does."""
+        text, reason = self._read_newest(request, sequence)
+        logprobs = None
+        if request.params.logprobs is not None:
+            assert sampled.logprob is not None
+            logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
+        if reason is not None:
+            self._finish(request, sequence, reason)
+        return _delta(request, sequence, text, (sampled.token_id,), logprobs)
+
+    def _read_newest(self, request: Request, sequence: Sequence) -> tuple[str, FinishReason | None]:
+        """Text that the newest token completes, and whether it ends the sequence. A stop token has no text."""
+        output = self._outputs[sequence.sequence_id]
+        reason = request.finish_reason_after(sequence, self.limits.max_model_len)
+        if reason == "stop":
+            return output.flush(), reason
+        may_stop = sequence.num_output_tokens > request.params.min_tokens
+        text = output.push(sequence.token_ids[-1], may_stop=may_stop)
+        if output.stops is not None and output.stops.found is not None:
+            return text, "stop"
+        if reason is not None:
+            text += output.flush()
+        return text, reason
+
+    def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
+        """Bring the text side to where the resumed tokens left it; they may turn out to have ended the sequence."""
+        sequence.token_ids = list(request.prompt_token_ids)
+        for token_id in resume_token_ids:
+            sequence.token_ids.append(token_id)
+            _, reason = self._read_newest(request, sequence)
+            if reason is not None:
+                self._finish(request, sequence, reason)
+                self._ready.append(_delta(request, sequence, ""))
+                return
+
+    def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
+        self._scheduler.finish(request, sequence, reason)
+        del self._outputs[sequence.sequence_id]
+        if not request.unfinished:
+            del self._requests[request.request_id]
+            if reason == "abort":
+                self._num_aborted += 1
+            else:
+                self._num_finished += 1
+
+    def _note_starts(self) -> None:
+        for request in self._scheduler.started:
+            request.queue_s = self._clock() - request.submitted_s
+
+    # Views
+
+    def stats(self) -> EngineStats:
+        scheduler, counters, cache = self._scheduler, self._scheduler.counters, self._cache
+        types = pages_by_state(cache)
+        num_used = sum(entry.num_used for entry in types)
+        num_evictable = sum(entry.num_evictable for entry in types)
+        num_empty = sum(entry.num_empty + entry.num_in_empty_large for entry in types)
+        return EngineStats(
+            running=scheduler.num_running_requests,
+            running_sequences=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            queued_tokens=self.gate.num_tokens,
+            pages_used=num_used,
+            pages_evictable=num_evictable,
+            pages_empty=num_empty,
+            pages_total=num_used + num_evictable + num_empty,
+            kv_bytes_used=sum(entry.num_used * entry.small_page_bytes for entry in types),
+            kv_bytes_evictable=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
+            kv_bytes_total=cache.plan.pool_bytes,
+            types=types,
+            prompt_tokens_total=self._num_prompt_tokens,
+            generation_tokens_total=self._num_generated,
+            prefix_query_tokens_total=counters.prefix_query_tokens,
+            prefix_hit_tokens_total=counters.prefix_hit_tokens,
+            preemptions_total=counters.num_preemptions,
+            page_copies_total=cache.counters.num_copies,
+            steps_total=self._num_steps,
+            finished_total=self._num_finished,
+            aborted_total=self._num_aborted,
+            tokens_per_s=self._tokens_per_s(),
+        )
+
+    def ledger(self) -> Ledger:
+        """Every byte of the page pool, accounted for."""
+        return take_ledger(self._cache)
+
+    def picture(self, max_cells: int = 256) -> tuple[PoolCell, ...]:
+        """The page pool for a picture."""
+        return picture(self._cache, max_cells)
+
+    def check_idle(self) -> None:
+        """Raise AssertionError if an idle engine still holds pages. Cheap: a server does it whenever it goes idle."""
+        if not self._cache.is_unused:
+            raise AssertionError("pages are used although no request is open")
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every page is accounted for. O(pool): for tests."""
+        self._cache.check_integrity()
+        if self.is_idle:
+            self.check_idle()
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def _tokens_per_s(self) -> float:
+        now = self._clock()
+        while self._recent and self._recent[0][0] < now - RATE_WINDOW_S:
+            self._recent.popleft()
+        return sum(count for _, count in self._recent) / RATE_WINDOW_S
+
+
+def load_core(config: EngineConfig, *, has_queue_bound: bool = True) -> tuple[EngineCore, "Tokenizer"]:
+    """Load a model and compose an engine around it. Torch is loaded here, and only here."""
+    from engine.runner import load_runner
+    from engine.tokenizer import IncrementalDetokenizer
+
+    loaded = load_runner(config)
+    tokenizer = loaded.tokenizer
+
+    def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
+        return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
+
+    return EngineCore(loaded.runner, config, make_detokenizer, has_queue_bound=has_queue_bound), tokenizer
+
+
+def _delta(
+    request: Request,
+    sequence: Sequence,
+    text: str,
+    token_ids: tuple[int, ...] = (),
+    logprobs: tuple[TokenLogprob, ...] | None = None,
+) -> RequestDelta:
+    return RequestDelta(
+        request_id=request.request_id,
+        index=sequence.index,
+        text=text,
+        token_ids=token_ids,
+        logprobs=logprobs,
+        finish_reason=sequence.finish_reason,
+        num_prompt_tokens=request.num_prompt_tokens,
+        num_cached_tokens=request.num_cached_tokens,
+        num_output_tokens=sequence.num_output_tokens,
+        queue_s=request.queue_s,
+    )

@@ -1,0 +1,251 @@
+"""The engine as a function: prompts in, finished texts out, in the caller's thread. The shapes are those that vLLM's
+users know.
+
+Composes a core without a queue bound and steps it until everything has finished. Knows no HTTP and no asyncio.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from engine.config import DType, EngineConfig, SamplingParams
+from engine.core import EngineCore, EngineStats, load_core
+from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
+
+if TYPE_CHECKING:
+    from engine.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]  #: a text, or its token ids
+Messages = Sequence[Mapping[str, str]]  #: a conversation: role and content of each message
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log probability of one token at one position; rank 1 is the likeliest, None: not among those asked for."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One sample of a prompt. token_ids include a stop token or the tokens of a stop string; the text does not."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None
+    logprobs: list[dict[int, Logprob]] | None  #: per token: the likeliest ones and the sampled one
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """One prompt and its n samples."""
+
+    request_id: str
+    prompt: str | None  #: the text, where the prompt was given as one
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    num_cached_tokens: int
+
+
+class LLM:
+    """A model loaded in this process. Not thread-safe."""
+
+    def __init__(
+        self,
+        model: str,
+        dtype: DType = "auto",
+        device: str = "auto",
+        page_tokens: int = 16,
+        kv_cache_bytes: int | None = None,
+        max_batched_tokens: int = 1024,
+        enable_prefix_caching: bool = True,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        """`model` is a folder in Hugging Face layout or a hub id; `settings` are further fields of EngineConfig."""
+        config = EngineConfig(
+            model,
+            dtype=dtype,
+            device=device,
+            page_tokens=page_tokens,
+            kv_cache_bytes=kv_cache_bytes,
+            max_batched_tokens=max_batched_tokens,
+            enable_prefix_caching=enable_prefix_caching,
+            seed=seed,
+            **settings,
+        )
+        self._serve(*load_core(config, has_queue_bound=False))
+
+    @classmethod
+    def from_core(cls, core: EngineCore, tokenizer: "Tokenizer") -> Self:
+        """An LLM around a core that the caller composed."""
+        llm = cls.__new__(cls)
+        llm._serve(core, tokenizer)
+        return llm
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_progress_bar: bool = False,
+    ) -> list[RequestOutput]:
+        """Continue every prompt; results come in the order of the prompts.
+
+        A text is encoded with the special tokens that the tokenizer puts around one. `params` is one for all prompts
+        or one per prompt. Raises InvalidRequest (ContextTooLong) before any work if one of the prompts can never be
+        served.
+        """
+        texts = _list_of_prompts(prompts)
+        token_ids = [
+            self.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else list(prompt)
+            for prompt in texts
+        ]
+        given = [prompt if isinstance(prompt, str) else None for prompt in texts]
+        return self._run(given, token_ids, params, use_progress_bar)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_progress_bar: bool = False,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several, each rendered with the model's own chat template."""
+        conversations = _list_of_conversations(messages)
+        token_ids = [self.tokenizer.render_chat(conversation) for conversation in conversations]
+        return self._run([None] * len(token_ids), token_ids, params, use_progress_bar)
+
+    def stats(self) -> EngineStats:
+        return self._core.stats()
+
+    def close(self) -> None:
+        """Free the model. The object is of no use afterwards."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _serve(self, core: EngineCore, tokenizer: "Tokenizer") -> None:
+        self._core = core
+        self.tokenizer = tokenizer
+        self.limits = core.limits
+        self._num_requests = 0
+
+    def _run(
+        self,
+        texts: list[str | None],
+        token_ids: list[list[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        use_progress_bar: bool,
+    ) -> list[RequestOutput]:
+        each = _one_per_prompt(params, len(token_ids))
+        for prompt, its_params in zip(token_ids, each, strict=True):
+            self._core.gate.check(tuple(prompt), its_params)
+        first = self._num_requests
+        self._num_requests += len(token_ids)
+        request_ids = [str(first + index) for index in range(len(token_ids))]
+        try:
+            for request_id, prompt, its_params in zip(request_ids, token_ids, each, strict=True):
+                self._core.add(request_id, prompt, its_params)
+            gathered = self._gather(sum(its_params.n for its_params in each), use_progress_bar)
+        except BaseException:  # also an interrupt from the keyboard: the next call must find an idle engine
+            self._core.abort_all()
+            self._core.step()
+            raise
+        return [
+            RequestOutput(
+                request_id=request_id,
+                prompt=text,
+                prompt_token_ids=prompt,
+                outputs=[self._completion(gathered[request_id, index]) for index in range(its_params.n)],
+                num_cached_tokens=gathered[request_id, 0].num_cached_tokens,
+            )
+            for request_id, text, prompt, its_params in zip(request_ids, texts, token_ids, each, strict=True)
+        ]
+
+    def _gather(self, num_samples: int, use_progress_bar: bool) -> dict[tuple[str, int], RequestDelta]:
+        """Step until everything has finished; all deltas of each sample as one."""
+        parts: dict[tuple[str, int], list[RequestDelta]] = {}
+        with _Progress(num_samples, use_progress_bar) as progress:
+            while not self._core.is_idle:
+                deltas = self._core.step()
+                for delta in deltas:
+                    parts.setdefault((delta.request_id, delta.index), []).append(delta)
+                progress.advance(sum(delta.finish_reason is not None for delta in deltas))
+        return {key: merge_deltas(deltas) for key, deltas in parts.items()}
+
+    def _completion(self, whole: RequestDelta) -> CompletionOutput:
+        assert whole.finish_reason is not None
+        logprobs = whole.logprobs
+        return CompletionOutput(
+            index=whole.index,
+            text=whole.text,
+            token_ids=list(whole.token_ids),
+            cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
+            logprobs=None if logprobs is None else [self._logprobs_at(entry) for entry in logprobs],
+            finish_reason=whole.finish_reason,
+        )
+
+    def _logprobs_at(self, entry: TokenLogprob) -> dict[int, Logprob]:
+        decode = self.tokenizer.decode
+        by_id = {
+            token_id: Logprob(logprob, rank, decode([token_id], skip_special_tokens=False))
+            for rank, (token_id, logprob) in enumerate(entry.top, start=1)
+        }
+        if entry.token_id not in by_id:
+            text = decode([entry.token_id], skip_special_tokens=False)
+            by_id[entry.token_id] = Logprob(entry.logprob, None, text)
+        return by_id
+
+
+class _Progress:
+    """A progress bar over finished samples, or nothing."""
+
+    def __init__(self, total: int, is_shown: bool) -> None:
+        self._bar: Any = None
+        if is_shown:
+            from rich.progress import Progress
+
+            self._bar = Progress()
+            self._task = self._bar.add_task("samples", total=total)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._task, count)
+
+
+def _list_of_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]  # a sequence of integers is one prompt
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _list_of_conversations(messages: Messages | Sequence[Messages]) -> list[Messages]:
+    if messages and isinstance(messages[0], Mapping):
+        return [messages]  # type: ignore[list-item]  # a sequence of messages is one conversation
+    return list(messages)  # type: ignore[arg-type]
+
+
+def _one_per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise ValueError(f"{count} prompts, but {len(params)} sampling params")
+    return list(params)

@@ -1,0 +1,240 @@
+"""A request, its parallel sequences, what ends them, and the deltas its caller receives.
+
+Made by the core, moved through its states by the scheduler. Knows nothing of pages, batches, tokenizers or threads.
+"""
+
+import hashlib
+from collections.abc import Sequence as ReadOnly
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Literal
+
+from engine.config import ModelLimits, SamplingParams
+from engine.errors import InvalidRequest
+
+FinishReason = Literal["stop", "length", "abort"]
+
+_GOLDEN_64 = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64
+_MASK_64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log probability of one output token and of the likeliest tokens at its position."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDelta:
+    """What one sample of a request gained since its previous delta.
+
+    The texts of all deltas of an index joined are its whole text, and so are the token ids. Text may lag behind the
+    token ids (half a character, or text that may yet become a stop string, is held back) and never contains a stop
+    string or the token that ended the sample. The last delta of an index, and only that one, has a finish_reason.
+    """
+
+    request_id: str
+    index: int  #: which of the n samples
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None  #: one per token id; None when the request did not ask
+    finish_reason: FinishReason | None
+    num_prompt_tokens: int
+    num_cached_tokens: int  #: prompt tokens whose pages were found in the prefix cache
+    num_output_tokens: int  #: so far, of this sample, resumed ones included
+    queue_s: float | None = None  #: time from submission to the first step; None while it still waits
+
+
+def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
+    """One delta that says what these consecutive deltas of the same sample say."""
+    last = deltas[-1]
+    if len(deltas) == 1:
+        return last
+    assert {(delta.request_id, delta.index) for delta in deltas} == {(last.request_id, last.index)}
+    assert all(delta.finish_reason is None for delta in deltas[:-1])
+    logprobs = [entry for delta in deltas for entry in delta.logprobs or ()]
+    return replace(
+        last,
+        text="".join(delta.text for delta in deltas),
+        token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
+        logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
+    )
+
+
+def request_seed(params: SamplingParams, engine_seed: int, request_id: str) -> int:
+    """The request's own seed, or one drawn from the engine's seed and the request id, so that a replica that continues
+    the request under its id draws the same numbers. 64-bit unsigned."""
+    if params.seed is not None:
+        return params.seed & _MASK_64
+    digest = hashlib.blake2b(f"{engine_seed}/{request_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def sample_seed(seed: int, index: int) -> int:
+    """Seed of sample `index` of a request: the request's own for sample 0, so that n = 1 is the first of n = 4."""
+    if index == 0:
+        return seed & _MASK_64
+    mixed = (seed + index * _GOLDEN_64) & _MASK_64
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK_64
+    return mixed ^ (mixed >> 31)
+
+
+class RequestState(Enum):
+    """Where a request is. Preempted requests are WAITING again, with the output they already have."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One sample: prompt and output tokens, and how many of them have their keys and values in pages.
+
+    num_computed lags one behind len(token_ids) while decoding: the newest token is the next step's input.
+    """
+
+    sequence_id: int
+    index: int
+    seed: int
+    token_ids: list[int]
+    num_prompt_tokens: int
+    num_computed: int = 0
+    slot: int | None = None  #: the runner's row, held while running
+    is_table_sent: bool = False  #: the runner has this slot's page table
+    finish_reason: FinishReason | None = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One prompt with its n samples.
+
+    While `is_forked` is false only the first unfinished sequence (the leader) holds pages and computes the prompt; the
+    others join by a fork when the prompt is complete. A request with one sequence needs no fork.
+    """
+
+    request_id: str
+    arrival: int  #: ordinal; the order of FCFS and, reversed, of preemption
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    sequences: list[Sequence]
+    cache_salt: bytes = b""
+    state: RequestState = RequestState.WAITING
+    is_forked: bool = False
+    num_cached_tokens: int = 0
+    num_overtaken: int = 0  #: younger requests admitted before this one since it last waited
+    num_preemptions: int = 0
+    stop_ids: frozenset[int] = field(default_factory=frozenset)
+    submitted_s: float = 0.0  #: by the core's clock
+    queue_s: float | None = None  #: how long it waited for its first step
+
+    @property
+    def unfinished(self) -> list[Sequence]:
+        return [sequence for sequence in self.sequences if sequence.finish_reason is None]
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    def finish_reason_after(self, sequence: Sequence, max_model_len: int) -> FinishReason | None:
+        """Whether the newest output token ends the sequence, by every rule that needs no text.
+
+        `stop_ids` are the request's stop tokens and, unless it ignores them, the model's end-of-sequence tokens.
+        """
+        num_output = sequence.num_output_tokens
+        if num_output > self.params.min_tokens and sequence.token_ids[-1] in self.stop_ids:
+            return "stop"
+        if num_output >= self.params.max_tokens or len(sequence.token_ids) >= max_model_len:
+            return "length"
+        return None
+
+
+def check_prompt(prompt_token_ids: ReadOnly[int], limits: ModelLimits, *, param: str = "prompt") -> None:
+    """Raise InvalidRequest for an empty prompt or ids outside the vocabulary: they would index past the embedding."""
+    if not prompt_token_ids:
+        raise InvalidRequest("a prompt needs at least one token", param=param)
+    smallest, largest = min(prompt_token_ids), max(prompt_token_ids)
+    if smallest < 0 or largest >= limits.vocab_size:
+        raise InvalidRequest(f"token ids must lie in [0, {limits.vocab_size})", param=param)
+
+
+class StopStrings:
+    """Finds the first stop string in text that arrives in pieces, and holds back what may yet become one.
+
+    One Knuth-Morris-Pratt automaton per stop string, advanced character by character; so the result does not depend on
+    where the pieces were cut. The match that ends first wins, among those the one that starts first.
+    """
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._failures = [_failure_table(stop) for stop in stops]
+        self._states = [0] * len(stops)
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, text: str) -> str:
+        """Take more text; return what can be shown now. After a match (`found`) everything else is dropped."""
+        if self.found is not None:
+            return ""
+        for position, character in enumerate(text):
+            longest = self._advance(character)
+            if longest is not None:
+                self.found = longest
+                self._held += text[: position + 1]
+                shown = self._held[: len(self._held) - len(longest)]
+                self._held = ""
+                return shown
+        self._held += text
+        num_shown = len(self._held) - max(self._states)
+        shown, self._held = self._held[:num_shown], self._held[num_shown:]
+        return shown
+
+    def flush(self) -> str:
+        """The text that was held back and became no stop string."""
+        shown, self._held = self._held, ""
+        self._states = [0] * len(self._stops)
+        return shown
+
+    def _advance(self, character: str) -> str | None:
+        longest: str | None = None
+        for which, stop in enumerate(self._stops):
+            state, failure = self._states[which], self._failures[which]
+            while state and stop[state] != character:
+                state = failure[state - 1]
+            if stop[state] == character:
+                state += 1
+            if state == len(stop):
+                if longest is None or len(stop) > len(longest):
+                    longest = stop
+                state = failure[state - 1]
+            self._states[which] = state
+        return longest
+
+
+def _failure_table(pattern: str) -> list[int]:
+    """For each prefix of the pattern, the length of its longest proper suffix that is also its prefix."""
+    table = [0] * len(pattern)
+    length = 0
+    for position in range(1, len(pattern)):
+        while length and pattern[position] != pattern[length]:
+            length = table[length - 1]
+        if pattern[position] == pattern[length]:
+            length += 1
+        table[position] = length
+    return table

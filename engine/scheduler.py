@@ -1,0 +1,433 @@
+"""Which tokens are computed in the next step, and where their keys and values go.
+
+Continuous batching over num_computed: a step is a token budget handed out to running sequences in order of arrival,
+decodes first, then chunks of prompts, then newcomers. Prefill and decode differ in length only. Used by the core,
+from one thread; only the Gate may be called from others. Knows pages through KVCache alone, and no tensors, texts or
+clocks.
+"""
+
+import threading
+from bisect import insort
+from dataclasses import dataclass, field
+
+from engine.batch import (
+    PageCopy,
+    PageTableUpdate,
+    SampledToken,
+    ScheduledSequence,
+    SequenceId,
+    StepOutput,
+    StepPlan,
+)
+from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.errors import ContextTooLong, InvalidRequest, QueueFull
+from engine.memory.admission import AdmissionRule
+from engine.memory.kv_cache import Extension, KVCache
+from engine.request import FinishReason, Request, RequestState, Sequence, check_prompt
+
+#: How often younger requests may pass one that does not fit yet, before everyone waits for it: no starvation.
+MAX_OVERTAKEN = 64
+#: How many waiting requests are looked at in one step: bounds the cost of a step when the pool is full.
+MAX_LOOKED_AT = 64
+
+
+class Gate:
+    """Says at once whether a request may enter: whether it can ever be served, and whether the queue has room for it.
+
+    Thread-safe, so that a caller is refused before any work is done for it. A reservation lasts until the request's
+    first step (or its end); it is counted here and not in the queue, because between the two lies another thread.
+    """
+
+    def __init__(
+        self,
+        rule: AdmissionRule,
+        limits: ModelLimits,
+        *,
+        max_running: int,
+        max_requests: int | None,
+        max_tokens: int | None,
+    ) -> None:
+        self._rule = rule
+        self._limits = limits
+        self._max_running = max_running
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._lock = threading.Lock()
+        self._num_requests = 0
+        self._num_tokens = 0
+
+    def check(self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = ()) -> None:
+        """Raise InvalidRequest or ContextTooLong for what can never be served."""
+        check_prompt(prompt, self._limits)
+        if resume:
+            check_prompt(resume, self._limits, param="resume_token_ids")
+            if params.n > 1:
+                raise InvalidRequest("only a request with one sample can be resumed", param="n")
+            if len(resume) > params.max_tokens:
+                raise InvalidRequest("more tokens to resume than max_tokens", param="resume_token_ids")
+        if params.n > self._max_running:
+            raise InvalidRequest(f"n must not exceed {self._max_running}, the sequences of one step", param="n")
+        if len(prompt) + max(1, len(resume)) > self._limits.max_model_len:
+            raise ContextTooLong(
+                f"the prompt has {len(prompt)} tokens; with at least one of output, only "
+                f"{self._limits.max_model_len} fit",
+                num_prompt_tokens=len(prompt),
+                max_tokens=params.max_tokens,
+            )
+        longest = min(len(prompt) + params.max_tokens, self._limits.max_model_len)
+        if not self._rule.fits_ever([longest] * params.n, len(prompt)):
+            raise ContextTooLong(
+                f"{params.n} samples of up to {longest} tokens do not fit into the page pool",
+                num_prompt_tokens=len(prompt),
+                max_tokens=params.max_tokens,
+            )
+
+    def reserve(self, num_tokens: int) -> None:
+        """Take a place in the queue, or raise QueueFull. A request larger than the bound may wait alone."""
+        with self._lock:
+            if self._max_requests is not None and self._num_requests >= self._max_requests:
+                raise QueueFull(f"{self._num_requests} requests are waiting already", retry_after_s=1.0)
+            wanted = self._num_tokens + num_tokens
+            if self._max_tokens is not None and self._num_requests and wanted > self._max_tokens:
+                raise QueueFull(f"{self._num_tokens} prompt tokens are waiting already", retry_after_s=1.0)
+            self._num_requests += 1
+            self._num_tokens += num_tokens
+
+    def release(self, num_tokens: int) -> None:
+        with self._lock:
+            self._num_requests -= 1
+            self._num_tokens -= num_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens of requests that wait for their first step."""
+        return self._num_tokens
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """Since the scheduler was made."""
+
+    num_preemptions: int = 0
+    prefix_query_tokens: int = 0  #: prompt tokens of admitted requests
+    prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step plan in the making. Requests in it cannot be preempted any more in this step."""
+
+    budget: int
+    updates: list[PageTableUpdate] = field(default_factory=list)
+    copies: list[PageCopy] = field(default_factory=list)
+    single: list[ScheduledSequence] = field(default_factory=list)  # one token each: decodes
+    chunks: list[ScheduledSequence] = field(default_factory=list)
+    scheduled: set[Request] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A sequence has got a token in this step; it is already appended."""
+
+    request: Request
+    sequence: Sequence
+    sampled: SampledToken
+
+
+class Scheduler:
+    """Owner of the waiting queue, of the running requests and of the runner's slots."""
+
+    def __init__(self, config: EngineConfig, limits: ModelLimits, cache: KVCache, gate: Gate) -> None:
+        self._limits = limits
+        self._cache = cache
+        self._gate = gate
+        self._max_batched_tokens = config.max_batched_tokens
+        self._type_names = [layer_type.name for layer_type in cache.plan.types]
+        self._waiting: list[Request] = []  # by arrival
+        self._running: list[Request] = []  # by arrival
+        self._num_slots = config.max_running
+        self._free_slots = list(range(config.max_running - 1, -1, -1))
+        self._unreserved: dict[str, int] = {}  # request id -> tokens reserved at the gate, until its first step
+        self._by_id: dict[SequenceId, tuple[Request, Sequence]] = {}  # unfinished sequences
+        self._refused_at: dict[Request, int] = {}  # waiting request -> the cache's release count when it did not fit
+        self._step = 0
+        self.started: list[Request] = []  #: requests whose first step is the one planned last
+        self.counters = SchedulerCounters()
+
+    # Requests come and go
+
+    def add(self, request: Request, num_reserved_tokens: int) -> None:
+        """Queue a new request. The gate has passed it and holds num_reserved_tokens for it."""
+        self._unreserved[request.request_id] = num_reserved_tokens
+        for sequence in request.sequences:
+            self._cache.open(sequence.sequence_id, request.arrival, request.cache_salt)
+            self._by_id[sequence.sequence_id] = (request, sequence)
+        insort(self._waiting, request, key=_arrival)
+
+    def finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
+        """End one sequence and free its pages and slot at once. Between steps only."""
+        assert sequence.finish_reason is None
+        sequence.finish_reason = reason
+        self._cache.close(sequence.sequence_id)
+        del self._by_id[sequence.sequence_id]
+        self._free_slot(sequence)
+        if not request.unfinished:
+            self._end(request)
+
+    def abort(self, request: Request) -> None:
+        """End all sequences of a request, in whatever phase it is. Between steps only."""
+        for sequence in request.unfinished:
+            self.finish(request, sequence, "abort")
+
+    @property
+    def num_running(self) -> int:
+        """Sequences with a slot."""
+        return self._num_slots - len(self._free_slots)
+
+    @property
+    def num_running_requests(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    # One step
+
+    def schedule(self) -> StepPlan | None:
+        """Plan the next step; None where there is nothing to do. `commit` must follow before anything else."""
+        if not self.has_work:
+            return None
+        self._step += 1
+        self._cache.begin_step(self._step)
+        self.started = []
+        draft = _Draft(self._max_batched_tokens)
+        self._schedule_running(draft, is_decoding=True)
+        self._schedule_running(draft, is_decoding=False)
+        if self._running and not draft.scheduled:
+            # The only one left has no room, though it would fit: its pages lie scattered over many large pages.
+            assert len(self._running) == 1
+            self._preempt(self._running[0])
+        self._admit_waiting(draft)
+        assert draft.scheduled, "there is work, and the oldest request fits alone"
+        return StepPlan(
+            step=self._step,
+            page_table_updates=tuple(draft.updates),
+            copies=tuple(draft.copies),
+            sequences=tuple(draft.single + draft.chunks),
+        )
+
+    def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
+        """Take what the step has computed: advance, publish full pages, fork completed prompts, append new tokens.
+
+        Whether a token ends its sequence is the caller's decision (stop strings need text); it calls `finish`.
+        """
+        assert output.step == plan.step
+        new_tokens: list[NewToken] = []
+        for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
+            assert len(samples) == scheduled.num_samples
+            request, sequence = self._by_id[scheduled.sequence_id]
+            sequence.num_computed = scheduled.start + len(scheduled.token_ids)
+            self._cache.advance(sequence.sequence_id, sequence.token_ids, sequence.num_computed)
+            if not request.is_forked and sequence.num_computed >= request.num_prompt_tokens:
+                self._fork(request, sequence)
+            if samples:
+                receivers = [sequence] if len(samples) == 1 else request.sequences
+                for receiver, sampled in zip(receivers, samples, strict=True):
+                    receiver.token_ids.append(sampled.token_id)
+                    new_tokens.append(NewToken(request, receiver, sampled))
+        return new_tokens
+
+    # Planning
+
+    def _schedule_running(self, draft: _Draft, *, is_decoding: bool) -> None:
+        """Give the sequences of one phase their tokens, oldest request first."""
+        for request in list(self._running):
+            for sequence in request.sequences:
+                if draft.budget == 0:
+                    return
+                if request.state is RequestState.RUNNING and _is_active(request, sequence):
+                    num_left = _target(request, sequence) - sequence.num_computed
+                    if (num_left == 1) == is_decoding:
+                        self._plan_with_preemption(draft, request, sequence)
+
+    def _plan_with_preemption(self, draft: _Draft, request: Request, sequence: Sequence) -> None:
+        """Plan a chunk, preempting younger requests for room. With none left the sequence stays out of this step: it
+        keeps its pages until an older request needs them or a finished one leaves room."""
+        while not self._plan_chunk(draft, request, sequence):
+            youngest_first = reversed(self._running)
+            victim = next(other for other in youngest_first if other is request or other not in draft.scheduled)
+            if victim is request:
+                return
+            self._preempt(victim)
+        draft.scheduled.add(request)
+
+    def _plan_chunk(self, draft: _Draft, request: Request, sequence: Sequence) -> bool:
+        """Plan as many of the sequence's uncomputed tokens as the budget allows; false where pages are missing."""
+        assert sequence.slot is not None
+        start, target = sequence.num_computed, _target(request, sequence)
+        end = min(target, start + draft.budget)
+        extension = self._cache.extend(sequence.sequence_id, start, end)
+        if extension is None:
+            return False
+        self._tell_runner(draft, sequence, extension)
+        samples = self._samplers(request, sequence) if end == target else ()
+        scheduled = ScheduledSequence(
+            sequence_id=sequence.sequence_id,
+            slot=sequence.slot,
+            token_ids=tuple(sequence.token_ids[start:end]),
+            start=start,
+            num_samples=len(samples),
+            params=request.params,
+            seeds=tuple(sampler.seed for sampler in samples),
+            output_index=sequence.num_output_tokens,
+        )
+        (draft.single if end - start == 1 else draft.chunks).append(scheduled)
+        draft.budget -= end - start
+        return True
+
+    def _samplers(self, request: Request, sequence: Sequence) -> list[Sequence]:
+        """Who gets a token when this sequence has reached its target: itself; all samples, when their prompt is
+        complete; nobody, when a preempted request computes its prompt again and every sample has tokens already."""
+        if request.is_forked or len(request.sequences) == 1:
+            return [sequence]
+        return [] if sequence.num_output_tokens else request.sequences
+
+    def _tell_runner(self, draft: _Draft, sequence: Sequence, extension: Extension) -> None:
+        slot = sequence.slot
+        assert slot is not None
+        draft.copies += [PageCopy(self._type_names[copy.layer_type], copy.src, copy.dst) for copy in extension.copies]
+        if sequence.is_table_sent:
+            for change in extension.changes:
+                name = self._type_names[change.layer_type]
+                draft.updates.append(PageTableUpdate(slot, name, change.start, change.pages))
+            return
+        for name, pages in zip(self._type_names, self._cache.page_table(sequence.sequence_id), strict=True):
+            draft.updates.append(PageTableUpdate(slot, name, 0, pages))
+        sequence.is_table_sent = True
+
+    # Admission and preemption
+
+    def _admit_waiting(self, draft: _Draft) -> None:
+        """Start waiting requests in order of arrival. One that does not fit now is passed by those that do."""
+        passed: list[Request] = []
+        for request in self._waiting[:MAX_LOOKED_AT]:
+            if draft.budget == 0 or not self._free_slots:
+                break
+            if self._admit(request):
+                self._waiting.remove(request)
+                insort(self._running, request, key=_arrival)
+                request.state = RequestState.RUNNING
+                for other in passed:
+                    other.num_overtaken += 1
+                has_pages = self._plan_chunk(draft, request, request.unfinished[0])
+                assert has_pages, "it was admitted with room for more"
+                draft.scheduled.add(request)
+            else:
+                if request.num_overtaken >= MAX_OVERTAKEN:
+                    break
+                passed.append(request)
+
+    def _admit(self, request: Request) -> bool:
+        """Give a waiting request its slots and its cached prefix, if all its tokens so far fit."""
+        sequences = request.unfinished
+        if len(sequences) > len(self._free_slots) or self._refused_at.get(request) == self._cache.release_count:
+            return False
+        leader = sequences[0]
+        target = _target(request, leader)
+        lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
+        # One page per running sequence is left free: an admission that would soon have to be undone is no gain.
+        num_spare = self.num_running
+        num_hit = None
+        for max_hit in (target - 1, 0):
+            num_hit = self._cache.admit(
+                leader.sequence_id,
+                leader.token_ids,
+                max_hit,
+                lengths,
+                request.num_prompt_tokens,
+                num_spare_pages=num_spare,
+            )
+            if num_hit is not None or self._running:
+                break
+            # Alone in the pool, yet no room: cached pages scattered over many large pages. Without them it fits.
+        if num_hit is None:
+            self._refused_at[request] = self._cache.release_count
+            return False
+        self._refused_at.pop(request, None)
+        leader.num_computed = num_hit
+        for sequence in sequences:
+            sequence.slot = self._free_slots.pop()
+            sequence.is_table_sent = False
+        self._first_step(request, num_hit)
+        return True
+
+    def _first_step(self, request: Request, num_hit: int) -> None:
+        num_reserved = self._unreserved.pop(request.request_id, None)
+        if num_reserved is None:  # it was preempted: not a new query
+            return
+        self._gate.release(num_reserved)
+        self.started.append(request)
+        request.num_cached_tokens = min(num_hit, request.num_prompt_tokens)
+        self.counters.prefix_query_tokens += request.num_prompt_tokens
+        self.counters.prefix_hit_tokens += request.num_cached_tokens
+
+    def _fork(self, request: Request, leader: Sequence) -> None:
+        """The prompt is complete: every other sample shares its pages from here on."""
+        for sequence in request.unfinished:
+            if sequence is not leader:
+                self._cache.fork(leader.sequence_id, sequence.sequence_id)
+                sequence.num_computed = leader.num_computed
+        request.is_forked = True
+
+    def _preempt(self, request: Request) -> None:
+        """Take all pages and slots of a request away; it waits again and will recompute. Its tokens are kept."""
+        for sequence in request.unfinished:
+            self._cache.free(sequence.sequence_id)
+            self._free_slot(sequence)
+            sequence.num_computed = 0
+        self._cache.end_request(request.arrival)
+        request.is_forked = False
+        request.state = RequestState.WAITING
+        request.num_overtaken = 0
+        request.num_preemptions += 1
+        self.counters.num_preemptions += 1
+        self._running.remove(request)
+        insort(self._waiting, request, key=_arrival)
+
+    def _end(self, request: Request) -> None:
+        (self._waiting if request.state is RequestState.WAITING else self._running).remove(request)
+        request.state = RequestState.FINISHED
+        self._cache.end_request(request.arrival)
+        self._refused_at.pop(request, None)
+        num_reserved = self._unreserved.pop(request.request_id, None)
+        if num_reserved is not None:
+            self._gate.release(num_reserved)
+
+    def _free_slot(self, sequence: Sequence) -> None:
+        if sequence.slot is not None:
+            self._free_slots.append(sequence.slot)
+            sequence.slot = None
+            sequence.is_table_sent = False
+
+
+def _arrival(request: Request) -> int:
+    return request.arrival
+
+
+def _is_active(request: Request, sequence: Sequence) -> bool:
+    """Whether the sequence computes tokens now: before the fork only the leader does, for all."""
+    if sequence.finish_reason is not None:
+        return False
+    return request.is_forked or len(request.sequences) == 1 or sequence is request.unfinished[0]
+
+
+def _target(request: Request, sequence: Sequence) -> int:
+    """Up to where the sequence's tokens can be computed now: before the fork, to the end of the prompt."""
+    if request.is_forked or len(request.sequences) == 1:
+        return len(sequence.token_ids)
+    return request.num_prompt_tokens

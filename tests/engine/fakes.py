@@ -1,0 +1,227 @@
+"""A runner without a model, strict about pages: it keeps a real pool and reads every context through its page tables.
+
+The next token is a function of the whole context as it stands in the pages, of the seed and of the output index. A page
+that was reused too early, not copied, or wrongly shared therefore changes the tokens, which `continuation` predicts.
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.batch import SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.core import EngineCore
+from engine.memory.planner import group_layers, large_page_bytes
+from engine.memory.spec import LayerSpec, PoolPlan
+from engine.request import sample_seed
+
+VOCAB_SIZE = 128
+EOS = 1
+ALPHABET = "abcdefghijklmnopqrstuvwxyz     "
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+ONE_TYPE = (LayerSpec("full", 32, "float32"),) * 2
+#: Two types with small pages of 2 and 3 units, so that a large page holds 3 of one or 2 of the other.
+TWO_TYPES = (LayerSpec("full", 64, "float32"), LayerSpec("full", 96, "bfloat16", model="draft"))
+
+
+def pool_plan(num_pages: int, *, layers: Sequence[LayerSpec] = ONE_TYPE, page_tokens: int = 4) -> PoolPlan:
+    """A pool with that many large pages for requests, and the null page."""
+    types = group_layers(layers, page_tokens=page_tokens)
+    return PoolPlan(types, large_page_bytes(types), num_pages + 1)
+
+
+def next_token(context: Sequence[int], params: SamplingParams, seed: int, output_index: int) -> int:
+    salt = "greedy" if params.is_greedy else f"{seed}/{output_index}"
+    return zlib.crc32(f"{list(context)}/{salt}".encode()) % VOCAB_SIZE
+
+
+def continuation(prompt: Sequence[int], params: SamplingParams, *, seed: int = 0, index: int = 0) -> list[int]:
+    """The output tokens that sample `index` must have when nothing but max_tokens ends it."""
+    tokens, seed = list(prompt), sample_seed(seed, index)
+    for output_index in range(params.max_tokens):
+        tokens.append(next_token(tokens, params, seed, output_index))
+    return tokens[len(prompt) :]
+
+
+def token_text(token_id: int) -> str:
+    return ALPHABET[token_id % len(ALPHABET)]
+
+
+def text_of(token_ids: Iterable[int]) -> str:
+    return "".join(map(token_text, token_ids))
+
+
+class LetterDetokenizer:
+    """Every token is one letter or a space."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        return text_of(token_ids)
+
+    def flush(self) -> str:
+        return ""
+
+
+class LetterTokenizer:
+    """The tokenizer to LetterDetokenizer."""
+
+    eos_token_ids = frozenset({EOS})
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return [EOS] * add_special_tokens + [ALPHABET.index(letter) for letter in text]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return text_of(ids)
+
+    def render_chat(self, messages: Sequence[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
+        return [token_id for message in messages for token_id in (EOS, *self.encode(message["content"]))]
+
+
+@dataclass
+class PagedFakeRunner:
+    """Executes step plans on a pool of (token, position) entries. Records every plan."""
+
+    pool_plan: PoolPlan
+    max_running: int
+    limits: ModelLimits = field(default_factory=lambda: ModelLimits(1024, VOCAB_SIZE, frozenset({EOS})))
+    plans: list[StepPlan] = field(default_factory=list)
+    is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._page_tokens = {kind.name: kind.page_tokens for kind in self.pool_plan.types}
+        self._ratios = {kind.name: self.pool_plan.ratio(kind) for kind in self.pool_plan.types}
+        self._memory: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in self._page_tokens}
+        self._tables: dict[tuple[int, str], list[int]] = {}
+        self._owner_of_slot: dict[int, int] = {}
+
+    def run(self, plan: StepPlan) -> StepOutput:
+        self.plans.append(plan)
+        self._update_tables(plan)
+        self._copy(plan)
+        for sequence in plan.sequences:
+            self._write(sequence)
+        return StepOutput(plan.step, tuple(self._sample(sequence) for sequence in plan.sequences))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _update_tables(self, plan: StepPlan) -> None:
+        slots = {sequence.slot: sequence.sequence_id for sequence in plan.sequences}
+        assert len(slots) == len(plan.sequences), "a slot occurs twice"
+        lengths = [len(sequence.token_ids) for sequence in plan.sequences]
+        assert all(lengths)
+        assert lengths == sorted(lengths, key=lambda length: length > 1), "decodes come first"
+        for update in plan.page_table_updates:
+            assert update.slot < self.max_running
+            largest = self.pool_plan.num_large_pages * self._ratios[update.layer_type]
+            assert all(self._ratios[update.layer_type] <= page < largest for page in update.page_ids)
+            if self._owner_of_slot.get(update.slot) != slots[update.slot]:
+                assert update.start == 0, "a new sequence in a slot brings its whole table"
+                for name in self._page_tokens:
+                    self._tables[update.slot, name] = []
+                self._owner_of_slot[update.slot] = slots[update.slot]
+            table = self._tables[update.slot, update.layer_type]
+            if update.start == 0:
+                table.clear()
+            assert update.start <= len(table)
+            table[update.start : update.start + len(update.page_ids)] = update.page_ids
+
+    def _copy(self, plan: StepPlan) -> None:
+        sources = {(copy.layer_type, copy.src) for copy in plan.copies}
+        targets = [(copy.layer_type, copy.dst) for copy in plan.copies]
+        assert len(set(targets)) == len(targets)
+        assert not sources & set(targets)
+        for copy in plan.copies:
+            memory, size = self._memory[copy.layer_type], self._page_tokens[copy.layer_type]
+            for offset in range(size):
+                memory.pop(copy.dst * size + offset, None)
+                if copy.src * size + offset in memory:
+                    memory[copy.dst * size + offset] = memory[copy.src * size + offset]
+
+    def _address(self, slot: int, name: str, position: int) -> int:
+        size = self._page_tokens[name]
+        return self._tables[slot, name][position // size] * size + position % size
+
+    def _write(self, sequence: ScheduledSequence) -> None:
+        for name, memory in self._memory.items():
+            for position, token_id in enumerate(sequence.token_ids, start=sequence.start):
+                memory[self._address(sequence.slot, name, position)] = (token_id, position)
+
+    def _sample(self, sequence: ScheduledSequence) -> tuple[SampledToken, ...]:
+        end = sequence.start + len(sequence.token_ids)
+        contexts = []
+        for name, memory in self._memory.items():
+            entries = [memory[self._address(sequence.slot, name, position)] for position in range(end)]
+            assert [position for _, position in entries] == list(range(end)), "a page holds another position's data"
+            contexts.append([token_id for token_id, _ in entries])
+        assert all(context == contexts[0] for context in contexts)
+        assert len(sequence.seeds) == sequence.num_samples
+        result = []
+        for seed in sequence.seeds:
+            token_id = next_token(contexts[0], sequence.params, seed, sequence.output_index)
+            wants_logprobs = sequence.params.logprobs is not None
+            top = tuple((token, -1.0 - token) for token in range(sequence.params.logprobs or 0))
+            result.append(SampledToken(token_id, -0.5, top) if wants_logprobs else SampledToken(token_id))
+        return tuple(result)
+
+
+def make_core(
+    num_pages: int = 64,
+    *,
+    layers: Sequence[LayerSpec] = ONE_TYPE,
+    page_tokens: int = 4,
+    max_model_len: int = 1024,
+    has_queue_bound: bool = True,
+    clock: "Clock | None" = None,
+    **settings: object,
+) -> tuple[EngineCore, PagedFakeRunner]:
+    """A core over the fake runner; num_pages large pages for requests."""
+    config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
+    runner = PagedFakeRunner(
+        pool_plan(num_pages, layers=layers, page_tokens=page_tokens),
+        config.max_running,
+        ModelLimits(max_model_len, VOCAB_SIZE, frozenset({EOS})),
+    )
+    clock = clock or Clock()
+    core = EngineCore(
+        runner, config, lambda skip, prompt: LetterDetokenizer(), has_queue_bound=has_queue_bound, clock=clock
+    )
+    return core, runner
+
+
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Sample:
+    """What a test keeps of one sample of a request."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    num_cached_tokens: int = 0
+
+
+def run_all(core: EngineCore, max_steps: int = 10_000) -> dict[str, list[Sample]]:
+    """Step until idle, checking the pool's integrity on the way; samples by request id."""
+    samples: dict[str, dict[int, Sample]] = {}
+    for _ in range(max_steps):
+        if core.is_idle:
+            core.check_integrity()
+            return {request_id: [by_index[i] for i in sorted(by_index)] for request_id, by_index in samples.items()}
+        for delta in core.step():
+            sample = samples.setdefault(delta.request_id, {}).setdefault(delta.index, Sample())
+            assert sample.finish_reason is None, "a delta after the last one"
+            sample.text += delta.text
+            sample.token_ids += delta.token_ids
+            sample.finish_reason = delta.finish_reason
+            sample.num_cached_tokens = delta.num_cached_tokens
+        core.check_integrity()
+    raise AssertionError("the engine does not finish")
