@@ -197,6 +197,7 @@ def _worker(
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
+        final_exit_codes=frozenset({2, 3}),  # bad settings, bad checkpoint
     )
 
 

@@ -62,6 +62,7 @@ class ChildSpec:
     death_signal: signal.Signals = signal.SIGKILL  #: what the kernel sends it when the supervisor dies
     lock_path: Path | None = None  #: a file that the process inherits locked: it is the only one of its kind
     before_start: Callable[[], None] | None = None
+    final_exit_codes: frozenset[int] = frozenset()  #: it has said that another start would fail in the same way
 
 
 class Child:
@@ -101,15 +102,15 @@ class Child:
         while not self._stop_requested.is_set():
             try:
                 await self._start()
-                reason = _describe_exit(await self._watch())
-                self.last_words = self._tail()
+                exit_code = await self._watch()
+                reason, self.last_words = _describe_exit(exit_code), self._tail()
             except (OSError, CliError) as error:
-                reason, self.last_words = "could not be started", str(error)
+                exit_code, reason, self.last_words = 1, "could not be started", str(error)
             if self._stop_requested.is_set():
                 return
             ready_s = time.monotonic() - self._ready_at if self._ready_at is not None else 0.0
             delay_s = self._policy.delay_after_death(ready_s)
-            if delay_s is None:
+            if delay_s is None or exit_code in self.spec.final_exit_codes:
                 self.state = ChildState.GIVEN_UP
                 self._report(self.spec.name, self._farewell(reason))
                 return
@@ -223,10 +224,10 @@ class Child:
 
     def _farewell(self, reason: str) -> str:
         quoted = "\n".join(f"    {line}" for line in self.last_words.splitlines())
-        return (
-            f"{reason}; it died {self._policy.quick_deaths} times in a row and is not started again. "
-            f"The end of {self.spec.log_path}:\n{quoted}"
+        times = (
+            f"after {self._policy.quick_deaths} quick deaths" if self._policy.quick_deaths > 1 else "for that reason"
         )
+        return f"{reason} and is not started again, {times}. The end of {self.spec.log_path}:\n{quoted}"
 
     def _tail(self) -> str:
         """The last lines that this start wrote."""

@@ -85,11 +85,16 @@ class DataDir:
             self._lock_file = None
 
     def running(self) -> Running | None:
-        """The arena that holds the lock, as far as it has told."""
+        """The arena that holds the lock, as far as it has told. One that was killed holds it no longer."""
         try:
-            return Running(**json.loads(self._lock_path.read_text(encoding="utf-8")))
+            with open(self._lock_path, encoding="utf-8") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return Running(**json.load(file))
         except (OSError, ValueError, TypeError):
-            return None
+            pass
+        return None
 
     def secrets(self) -> Secrets:
         """Read the secrets; make them at the first call. The environment wins over the file."""

@@ -43,9 +43,18 @@ async def test_one_that_keeps_dying_is_given_up_with_its_last_words(
     await child.run()
     assert child.state is ChildState.GIVEN_UP
     assert child.last_words == "no memory for the weights"
-    assert "ended with exit code 1; it died 3 times in a row and is not started again" in news.lines[-1]
+    assert "ended with exit code 1 and is not started again, after 3 quick deaths" in news.lines[-1]
     assert "no memory for the weights" in news.lines[-1]
     assert not await child.wait_ready()
+
+
+async def test_one_that_says_it_can_never_start_is_not_tried_again(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+) -> None:
+    child = Child(make_spec("one", "sys.exit(3)", final_exit_codes=frozenset({3})), news, hasty)
+    await child.run()
+    assert child.state is ChildState.GIVEN_UP
+    assert child.num_restarts == 0
 
 
 async def test_a_program_that_does_not_exist_is_given_up_too(

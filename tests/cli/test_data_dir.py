@@ -41,6 +41,11 @@ def test_an_unlocked_directory_can_be_locked_again_and_tells_nothing_old(data_di
     second.unlock()
 
 
+def test_what_a_killed_arena_left_in_its_lock_file_is_not_believed(data_dir: DataDir) -> None:
+    (data_dir.path / "agon.lock").write_text(json.dumps(asdict(RUNNING)))
+    assert data_dir.running() is None
+
+
 def test_secrets_are_made_once_and_private(data_dir: DataDir) -> None:
     secrets = data_dir.secrets()
     assert DataDir(data_dir.path).secrets() == secrets

@@ -1,0 +1,117 @@
+"""`agon chat`: talk to one model of a running controller or worker, in the terminal."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from typing import Annotated
+
+import httpx
+import typer
+
+from cli.errors import CliError
+from cli.openai_client import connect, list_models, stream_chat
+from wire.chat import ChatMessage
+
+app = typer.Typer(add_completion=False)
+
+_COMMANDS = "/new starts over, /model NAME changes the model, /quit (or Ctrl-D) ends, Ctrl-C stops an answer."
+
+
+@app.command()
+def chat(
+    url: Annotated[str, typer.Option(help="A controller or worker.")] = "http://127.0.0.1:8100",
+    model: Annotated[str | None, typer.Option(help="Default: the first that is served.")] = None,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+) -> None:
+    """Chat in the terminal. Reads one message per line; from a pipe too. The key for a guarded server: AGON_API_KEY."""
+    options = {"max_tokens": max_tokens, "temperature": temperature}
+    asyncio.run(_Chat(url, model, system, options).run())
+
+
+class _Chat:
+    """One conversation: what was said so far, and with whom."""
+
+    def __init__(self, url: str, model: str | None, system: str | None, options: dict[str, int | float | None]) -> None:
+        self._url = url
+        self._model = model
+        self._opening = (ChatMessage(role="system", content=system),) if system else ()
+        self._messages = list(self._opening)
+        self._options = options
+        self._is_talking_to_a_person = sys.stdin.isatty()
+
+    async def run(self) -> None:
+        async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
+            models = await list_models(client)
+            self._choose(self._model or models[0], models)
+            if self._is_talking_to_a_person:
+                print(f"Talking to {self._model} (served here: {', '.join(models)}). {_COMMANDS}")
+            while (line := await asyncio.to_thread(self._read)) is not None:
+                if line.startswith("/"):
+                    if not self._obey(line, models):
+                        return
+                elif line:
+                    await self._ask(client, line)
+
+    def _choose(self, model: str, models: list[str]) -> None:
+        if model not in models:
+            raise CliError(f"{model!r} is not served there; these are: {', '.join(models)}.")
+        self._model = model
+
+    def _read(self) -> str | None:
+        """One line without its end; None at the end of the input."""
+        if self._is_talking_to_a_person:
+            print("\n> ", end="", flush=True)
+        line = sys.stdin.readline()
+        return line.strip() if line else None
+
+    def _obey(self, line: str, models: list[str]) -> bool:
+        """False ends the conversation."""
+        command, _, argument = line.partition(" ")
+        if command in ("/quit", "/exit"):
+            return False
+        if command == "/new":
+            self._messages = list(self._opening)
+        elif command == "/model" and argument.strip() in models:
+            self._choose(argument.strip(), models)
+        else:
+            print(f"{_COMMANDS} Models: {', '.join(models)}.")
+        return True
+
+    async def _ask(self, client: httpx.AsyncClient, text: str) -> None:
+        self._messages.append(ChatMessage(role="user", content=text))
+        answering = asyncio.create_task(self._print_answer(client))
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, answering.cancel)
+        try:
+            self._messages.append(ChatMessage(role="assistant", content=await answering))
+        except asyncio.CancelledError:
+            print("\n(stopped)")
+            self._messages.pop()
+        except CliError as error:
+            self._messages.pop()
+            if not self._is_talking_to_a_person:
+                raise
+            print(f"\n({error})")
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def _print_answer(self, client: httpx.AsyncClient) -> str:
+        assert self._model is not None
+        pieces: list[str] = []
+        started = time.monotonic()
+        tokens = 0
+        async for chunk in stream_chat(client, self._model, self._messages, **self._options):
+            for choice in chunk["choices"]:
+                piece = choice["delta"].get("content") or ""
+                pieces.append(piece)
+                print(piece, end="", flush=True)
+            if chunk.get("usage"):
+                tokens = chunk["usage"]["completion_tokens"]
+        print()
+        if self._is_talking_to_a_person and tokens:
+            print(f"({tokens} tokens, {tokens / (time.monotonic() - started):.0f} tokens/s)")
+        return "".join(pieces)

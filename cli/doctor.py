@@ -1,0 +1,193 @@
+"""`agon doctor`: what this machine has, what it lacks, and what to do about it. Changes nothing."""
+
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cli.data_dir import DataDir, default_data_dir
+from cli.embedded_redis import find_binary
+from cli.errors import CliError
+
+app = typer.Typer(add_completion=False)
+
+_GIB = 2**30
+_MIN_FREE_DISK_BYTES = 2 * _GIB
+_MIN_MEMORY_BYTES = 4 * _GIB
+_PORTS = {8100: "--controller-port", 7860: "--webui-port", 8200: "--worker-port"}
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    HINT = "hint"  #: works, but could be better
+    PROBLEM = "problem"  #: `agon up` will not work
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    subject: str
+    verdict: Verdict
+    text: str
+
+
+@app.command()
+def doctor(
+    data_dir: Annotated[Path | None, typer.Option(help="The data directory that `agon up` would use.")] = None,
+) -> None:
+    """Check this machine. Exit code 1 when something keeps `agon up` from working."""
+    folder = DataDir(data_dir or default_data_dir())
+    findings = [finding for check in _checks(folder) for finding in check()]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    colours = {Verdict.OK: "green", Verdict.HINT: "yellow", Verdict.PROBLEM: "red"}
+    for finding in findings:
+        table.add_row(finding.subject, f"[{colours[finding.verdict]}]{finding.verdict}[/]", escape(finding.text))
+    Console().print(table)
+    raise SystemExit(any(finding.verdict is Verdict.PROBLEM for finding in findings))
+
+
+def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
+    return (
+        _check_python,
+        _check_torch,
+        _check_cpu,
+        _check_compiler,
+        _check_store,
+        _check_web,
+        lambda: _check_ports(folder),
+        lambda: _check_disk(folder),
+        _check_memory,
+    )
+
+
+def _check_python() -> Iterator[Finding]:
+    is_supported = (3, 11) <= sys.version_info[:2] < (3, 14)
+    text = f"{platform.python_version()} at {sys.executable}"
+    yield (
+        Finding("python", Verdict.OK, text)
+        if is_supported
+        else Finding("python", Verdict.PROBLEM, f"{text}; Agon runs on 3.11, 3.12 and 3.13")
+    )
+
+
+def _check_torch() -> Iterator[Finding]:
+    try:
+        import torch
+    except ImportError as error:
+        yield Finding("torch", Verdict.PROBLEM, f"cannot be imported ({error}); pip install 'agon[all]'")
+        return
+    if torch.cuda.is_available():
+        yield Finding("torch", Verdict.OK, f"{torch.__version__}, CUDA: {torch.cuda.get_device_name(0)}")
+    elif torch.version.cuda is not None:
+        text = f"{torch.__version__} is a CUDA build, but no GPU is usable here: a CPU build is gigabytes smaller"
+        yield Finding("torch", Verdict.HINT, text)
+    else:
+        yield Finding("torch", Verdict.OK, f"{torch.__version__}, CPU")
+
+
+def _check_cpu() -> Iterator[Finding]:
+    cores = os.cpu_count() or 1
+    flags = _cpu_flags()
+    wanted = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 bf16", "amx_bf16": "AMX bf16"}
+    found = [name for flag, name in wanted.items() if flag in flags]
+    text = f"{cores} cores, {platform.machine()}, {', '.join(found) or 'no vector extensions that matter'}"
+    if platform.machine() == "x86_64" and "avx2" not in flags and flags:
+        yield Finding("cpu", Verdict.HINT, f"{text}; without AVX2 the CPU engine is slow")
+    else:
+        yield Finding("cpu", Verdict.OK, text)
+    if cores < 2:
+        yield Finding("cpu", Verdict.HINT, "a battle keeps two models busy; with one core they take turns")
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+
+
+def _check_compiler() -> Iterator[Finding]:
+    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        text = "no C++ compiler: the engine falls back to plain torch operators (Debian: apt install g++)"
+        yield Finding("compiler", Verdict.HINT, text)
+    else:
+        yield Finding("compiler", Verdict.OK, compiler)
+
+
+def _check_store() -> Iterator[Finding]:
+    url = os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL")
+    if url:
+        yield Finding("store", Verdict.OK, "an external Redis, from REDIS_URL; it must run with appendfsync always")
+        return
+    try:
+        binary = find_binary()
+    except CliError as error:
+        yield Finding("store", Verdict.PROBLEM, str(error))
+    else:
+        yield Finding("store", Verdict.OK, f"{binary.path} (from {binary.origin})")
+
+
+def _check_web() -> Iterator[Finding]:
+    import importlib.util
+
+    for package, extra in (("gradio", "webui"), ("redis", "controller"), ("tokenizers", "worker")):
+        if importlib.util.find_spec(package) is None:
+            yield Finding(package, Verdict.PROBLEM, f"not installed; pip install 'agon[{extra}]'")
+
+
+def _check_ports(folder: DataDir) -> Iterator[Finding]:
+    running = folder.running()
+    if running is not None:
+        text = f"not checked: an arena runs here (pid {running.pid}, {running.webui_url})"
+        yield Finding("ports", Verdict.OK, text)
+        return
+    for port, flag in _PORTS.items():
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError as error:
+                text = f"not free ({error.strerror}); choose another with {flag}"
+                yield Finding(f"port {port}", Verdict.HINT, text)
+            else:
+                yield Finding(f"port {port}", Verdict.OK, "free")
+
+
+def _check_disk(folder: DataDir) -> Iterator[Finding]:
+    place = next(path for path in (folder.path, *folder.path.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    text = f"{free / _GIB:.1f} GiB free at {place}"
+    if not os.access(place, os.W_OK):
+        yield Finding("disk", Verdict.PROBLEM, f"{place} is not writable; choose another with --data-dir")
+    elif free < _MIN_FREE_DISK_BYTES:
+        yield Finding("disk", Verdict.HINT, f"{text}: when it is full, votes are refused")
+    else:
+        yield Finding("disk", Verdict.OK, text)
+    if len(str(folder.store)) > 90:
+        text = f"the path is too long for a socket, which will lie in {tempfile.gettempdir()} instead"
+        yield Finding("disk", Verdict.HINT, text)
+
+
+def _check_memory() -> Iterator[Finding]:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return
+    text = f"{total / _GIB:.1f} GiB"
+    if total < _MIN_MEMORY_BYTES:
+        yield Finding("memory", Verdict.HINT, f"{text}: enough for the demo models only")
+    else:
+        yield Finding("memory", Verdict.OK, text)

@@ -1,0 +1,24 @@
+"""`agon serve MODEL`: one OpenAI-compatible model server. A worker without a controller, under a friendlier name."""
+
+import runpy
+import sys
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def serve(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder in Hugging Face layout, or a hub id.")],
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8200,
+) -> None:
+    """Serve MODEL (or NAME=MODEL) behind /v1/chat/completions and /v1/completions.
+
+    Every other flag goes to the worker unchanged: `agon worker --help` lists them.
+    """
+    sys.argv = ["agon serve", "--model", model, "--host", host, "--port", str(port), *context.args]
+    runpy.run_module("model_worker", run_name="__main__", alter_sys=False)
