@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from engine.config import EngineConfig, ModelLimits, SamplingParams
-from engine.core import RATE_WINDOW_S, EngineCore, EngineStats, load_core
+from engine.core import RATE_WINDOW_S, EngineCore, EngineStats, LoadedEngine, load_engine
 from engine.errors import EngineDead, InvalidRequest
 from engine.request import RequestDelta, merge_deltas
 
 if TYPE_CHECKING:
+    from engine.runner import ModelInfo
     from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -155,14 +156,14 @@ class AsyncEngine:
     `generate` and `abort` may be called from any event loop of the process, `stats` and `is_alive` from any thread.
     """
 
-    def __init__(self, load: Callable[[], tuple[EngineCore, "Tokenizer"]]) -> None:
+    def __init__(self, load: Callable[[], LoadedEngine]) -> None:
         """Start the thread, which runs `load` and then serves. Callers use from_config or start, which wait for it."""
         self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards _streams and _refusal
         self._streams: dict[str, weakref.ref[RequestStream]] = {}
         self._refusal: EngineDead | None = None  # why generate refuses: dead, or shutting down
         self._is_draining = False  # engine thread only
-        self._loaded: Future[tuple[EngineCore, Tokenizer]] = Future()
+        self._loaded: Future[LoadedEngine] = Future()
         self._ended: Future[None] = Future()
         self._stats = EngineStats()
         self._thread = threading.Thread(target=self._run, args=(load,), name="engine", daemon=True)
@@ -171,10 +172,10 @@ class AsyncEngine:
     @classmethod
     async def from_config(cls, config: EngineConfig) -> Self:
         """Load a model in the engine thread, without blocking the event loop, and return when it can serve."""
-        return await cls.start(lambda: load_core(config))
+        return await cls.start(lambda: load_engine(config))
 
     @classmethod
-    async def start(cls, load: Callable[[], tuple[EngineCore, "Tokenizer"]]) -> Self:
+    async def start(cls, load: Callable[[], LoadedEngine]) -> Self:
         """As from_config, with a core that the caller composes; `load` runs in the engine thread."""
         engine = cls(load)
         await asyncio.wrap_future(engine._loaded)
@@ -197,7 +198,7 @@ class AsyncEngine:
         """
         request_id = request_id if request_id is not None else uuid.uuid4().hex
         loop = asyncio.get_running_loop()
-        core, _ = self._loaded.result(timeout=0)
+        core = self._loaded.result(timeout=0).core
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         core.gate.check(prompt, params, resume)
         with self._lock:
@@ -230,12 +231,16 @@ class AsyncEngine:
 
     @property
     def tokenizer(self) -> "Tokenizer":
-        return self._loaded.result(timeout=0)[1]
+        return self._loaded.result(timeout=0).text_tokenizer
+
+    @property
+    def info(self) -> "ModelInfo":
+        return self._loaded.result(timeout=0).info
 
     @property
     def limits(self) -> ModelLimits:
         """max_model_len here is what one request can really have: the model's context or, if smaller, the page pool."""
-        return self._loaded.result(timeout=0)[0].limits
+        return self._loaded.result(timeout=0).core.limits
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
         """Refuse new requests, let running ones finish for up to drain_s seconds, abort the rest, end the thread."""
@@ -250,16 +255,17 @@ class AsyncEngine:
 
     # The engine thread.
 
-    def _run(self, load: Callable[[], tuple[EngineCore, "Tokenizer"]]) -> None:
+    def _run(self, load: Callable[[], LoadedEngine]) -> None:
         try:
-            core, tokenizer = load()
+            loaded = load()
         except BaseException as error:
             self._refusal = EngineDead("the engine failed to start")
             self._ended.set_result(None)
             self._loaded.set_exception(error)
             return
+        core = loaded.core
         self._stats = core.stats()
-        self._loaded.set_result((core, tokenizer))
+        self._loaded.set_result(loaded)
         try:
             self._serve(core)
         except Exception as error:

@@ -13,8 +13,9 @@ DType = Literal["auto", "bfloat16", "float32"]
 class EngineConfig:
     """How to load and run one model.
 
-    dtype "auto": the checkpoint's own dtype on CUDA; on CPU bfloat16 for large checkpoints and float32 for those so small
-    that compute is not bound by reading weights (then greedy tokens do not depend on who shares the batch). Never float16.
+    dtype "auto": the checkpoint's own dtype on CUDA; on CPU bfloat16 for large checkpoints and float32 for those so
+    small that compute is not bound by reading weights (then greedy tokens do not depend on who shares the batch).
+    Never float16.
     """
 
     model: str  #: folder in Hugging Face layout, or a hub id
@@ -44,8 +45,8 @@ class EngineConfig:
 class SamplingParams:
     """How to continue one prompt. temperature 0 is greedy.
 
-    Random numbers come from a counter-based generator keyed by (seed, output index), so that a sampled continuation does not
-    depend on batch neighbours, on preemption, or on the replica that continues it.
+    Random numbers come from a counter-based generator keyed by (seed, output index), so that a sampled continuation
+    does not depend on batch neighbours, on preemption, or on the replica that continues it.
     """
 
     max_tokens: int = 256

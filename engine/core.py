@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.batch import SampledToken, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PagesByState, PoolCell, pages_by_state, picture, take_ledger
 from engine.memory.spec import PoolPlan
@@ -31,6 +32,7 @@ from engine.request import (
 from engine.scheduler import Gate, Scheduler
 
 if TYPE_CHECKING:
+    from engine.runner import ModelInfo
     from engine.tokenizer import Tokenizer
 
 RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
@@ -375,7 +377,22 @@ class EngineCore:
         return sum(count for _, count in self._recent) / RATE_WINDOW_S
 
 
-def load_core(config: EngineConfig, *, has_queue_bound: bool = True) -> tuple[EngineCore, "Tokenizer"]:
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """A composed engine, and what its users need beside it."""
+
+    core: EngineCore
+    tokenizer: "Tokenizer | None"  #: None only for random weights without a tokenizer.json
+    info: "ModelInfo"
+
+    @property
+    def text_tokenizer(self) -> "Tokenizer":
+        if self.tokenizer is None:
+            raise InvalidRequest("this model was loaded without a tokenizer: use token ids")
+        return self.tokenizer
+
+
+def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> LoadedEngine:
     """Load a model and compose an engine around it. Torch is loaded here, and only here."""
     from engine.runner import load_runner
     from engine.tokenizer import IncrementalDetokenizer
@@ -384,9 +401,22 @@ def load_core(config: EngineConfig, *, has_queue_bound: bool = True) -> tuple[En
     tokenizer = loaded.tokenizer
 
     def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
+        if tokenizer is None:
+            return _NoText()
         return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
 
-    return EngineCore(loaded.runner, config, make_detokenizer, has_queue_bound=has_queue_bound), tokenizer
+    core = EngineCore(loaded.runner, config, make_detokenizer, has_queue_bound=has_queue_bound)
+    return LoadedEngine(core, tokenizer, loaded.info)
+
+
+class _NoText:
+    """The detokenizer of a model without a tokenizer."""
+
+    def push(self, token_ids: ReadOnly[int]) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
 
 
 def _delta(

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.config import DType, EngineConfig, SamplingParams
-from engine.core import EngineCore, EngineStats, load_core
+from engine.config import DType, EngineConfig, ModelLimits, SamplingParams
+from engine.core import EngineStats, LoadedEngine, load_engine
 from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
 
 if TYPE_CHECKING:
+    from engine.runner import ModelInfo
     from engine.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  #: a text, or its token ids
@@ -78,13 +79,13 @@ class LLM:
             seed=seed,
             **settings,
         )
-        self._serve(*load_core(config, has_queue_bound=False))
+        self._serve(load_engine(config, has_queue_bound=False))
 
     @classmethod
-    def from_core(cls, core: EngineCore, tokenizer: "Tokenizer") -> Self:
-        """An LLM around a core that the caller composed."""
+    def around(cls, loaded: LoadedEngine) -> Self:
+        """An LLM around an engine that the caller composed, without a queue bound."""
         llm = cls.__new__(cls)
-        llm._serve(core, tokenizer)
+        llm._serve(loaded)
         return llm
 
     def generate(
@@ -133,10 +134,22 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _serve(self, core: EngineCore, tokenizer: "Tokenizer") -> None:
-        self._core = core
-        self.tokenizer = tokenizer
-        self.limits = core.limits
+    @property
+    def tokenizer(self) -> "Tokenizer":
+        return self._loaded.text_tokenizer
+
+    @property
+    def info(self) -> "ModelInfo":
+        return self._loaded.info
+
+    @property
+    def limits(self) -> ModelLimits:
+        """max_model_len is the model's context or, if smaller, what the page pool holds."""
+        return self._core.limits
+
+    def _serve(self, loaded: LoadedEngine) -> None:
+        self._loaded = loaded
+        self._core = loaded.core
         self._num_requests = 0
 
     def _run(
