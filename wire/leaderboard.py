@@ -9,7 +9,9 @@ class _Frozen(BaseModel):
 
 class LeaderboardRow(_Frozen):
     """One model. `lower` and `upper` bound the 95 % interval and are null where the votes cannot support one: `flags`
-    says why (for instance "too_few_votes", "never_lost", "disconnected")."""
+    says why (for instance "too_few_votes", "never_lost", "disconnected"). `worst_rank` is the place if every model with
+    an overlapping interval were better; `ties` counts ties of both kinds, `both_bad` those of the second kind;
+    `votes_to_flip` one-sided votes against the next model below would put that one above."""
 
     model: str
     rating: float
@@ -21,7 +23,20 @@ class LeaderboardRow(_Frozen):
     losses: int
     ties: int
     win_rate: float | None
+    worst_rank: int | None = None
+    both_bad: int = 0
+    votes_to_flip: int | None = None
     flags: tuple[str, ...] = ()
+
+
+class StyleCoefficient(_Frozen):
+    """What one standard deviation more of a style feature is worth, in points of the board, with its 95 % interval
+    (null where the votes cannot carry one)."""
+
+    feature: str
+    points: float
+    lower: float | None
+    upper: float | None
 
 
 class LeaderboardView(_Frozen):
@@ -35,3 +50,6 @@ class LeaderboardView(_Frozen):
     win_rate: tuple[tuple[float | None, ...], ...] = ()
     battle_count: tuple[tuple[int, ...], ...] = ()
     predicted: tuple[tuple[float | None, ...], ...] = ()
+    boards: tuple[str, ...] = ()  #: what `board` may be
+    style_controlled: bool = False
+    coefficients: tuple[StyleCoefficient, ...] = ()

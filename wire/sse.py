@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML, section 9.2): one encoder and one incremental decoder. Bytes in, bytes out, no I/O."""
+"""Server-sent events (WHATWG HTML, section 9.2): an encoder and an incremental decoder. Bytes in, bytes out, no I/O."""
 
 import re
 from dataclasses import dataclass
