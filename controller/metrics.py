@@ -1,0 +1,40 @@
+"""What the controller counts for Prometheus, in a registry of its own.
+
+No label names a person, a prompt, a battle, or the model of an answer: a counter that moves with one battle would tell
+who answered it.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.battles = Counter("arena_battles", "Battles by what became of them", ["outcome"], registry=registry)
+        self.turns = Counter("arena_turns", "Turns by how they ended", ["result"], registry=registry)
+        self.votes = Counter("arena_votes", "Votes by what the vote script said", ["result"], registry=registry)
+        self.vote_commit = Histogram(
+            "arena_vote_commit_seconds", "Time to a durable vote", buckets=_LATENCY_BUCKETS, registry=registry
+        )
+        self.rating_lag = Gauge("arena_rating_lag_entries", "Votes not yet on the board", registry=registry)
+        self.streams = Counter(
+            "arena_stream_terminations", "Upstream streams by how they ended", ["reason"], registry=registry
+        )
+        self.failovers = Counter("arena_failovers", "Moves to another replica", ["phase"], registry=registry)
+        self.first_token = Histogram(
+            "arena_time_to_first_token_seconds",
+            "As the controller sees it",
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.workers = Gauge("arena_registry_workers", "Registered workers", ["model", "state"], registry=registry)
+        self.redis_errors = Counter("arena_redis_errors", "Failed store operations", ["op"], registry=registry)
+        self.rate_limit = Counter("arena_ratelimit", "Rate limit decisions", ["decision"], registry=registry)
+        self.open_turns = Gauge("arena_open_turns", "Turns that this controller is running", registry=registry)
+
+    def exposition(self) -> bytes:
+        """The text format of Prometheus."""
+        return generate_latest(self.registry)
