@@ -1,0 +1,149 @@
+"""A battle as values: what its hash in Redis says, and what a client may see of it. No I/O."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView, Mode, Outcome, Side, SideView, Turn
+from wire.chat import ChatMessage, FinishReason, Usage
+from wire.errors import ErrorDetail
+
+
+class StoredAnswer(BaseModel):
+    """One side's answer to one turn, with what only the vote record may tell."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+    first_token_ms: float | None = None
+    total_ms: float | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether a vote may rest on it: a model that was stopped before its first word has not answered."""
+        return self.finish_reason in ("stop", "length") or (self.finish_reason == "abort" and self.text != "")
+
+
+class StoredTurn(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    content: str
+    a: StoredAnswer = StoredAnswer()
+    b: StoredAnswer = StoredAnswer()
+
+    def answer(self, side: Side) -> StoredAnswer:
+        return self.a if side == "a" else self.b
+
+    @property
+    def is_votable(self) -> bool:
+        return self.a.counts and self.b.counts
+
+
+@dataclass(frozen=True)
+class StoredSide:
+    model: str
+    revision: str
+    worker_id: str | None  #: who answered the last turn, for its prefix cache
+
+
+@dataclass(frozen=True)
+class Battle:
+    """One battle at one moment. `run` counts begun turns and regenerations: it tells two moments apart."""
+
+    battle_id: str
+    mode: Mode
+    state: BattleState
+    voter: str
+    voter_day: str
+    sides: dict[Side, StoredSide]
+    probability: float | None
+    sampling: BattleSampling
+    turns: tuple[StoredTurn, ...]
+    run: int
+    run_from: str  #: id of the last event before the current run
+    prompt_key: str | None
+    redraws: int
+    identity_revealed: bool
+    error: ErrorDetail | None
+    outcome: Outcome | None
+    vote_id: str | None
+
+    @property
+    def names_are_known(self) -> bool:
+        return self.mode == "named" or self.state == "voted"
+
+    @property
+    def may_redraw(self) -> bool:
+        """Only the first answer to the first prompt of an anonymous battle may come from another model, once."""
+        return self.mode == "anonymous" and self.redraws == 0 and not self.turns
+
+    def history(self, side: Side, num_turns: int) -> tuple[ChatMessage, ...]:
+        """The first `num_turns` turns as this side has seen them."""
+        messages: list[ChatMessage] = []
+        for turn in self.turns[:num_turns]:
+            messages.append(ChatMessage(role="user", content=turn.content))
+            messages.append(ChatMessage(role="assistant", content=turn.answer(side).text))
+        return tuple(messages)
+
+    def view(self, max_turns: int) -> BattleView:
+        known = self.names_are_known
+        return BattleView(
+            id=self.battle_id,
+            mode=self.mode,
+            state=self.state,
+            a=SideView(model=self.sides["a"].model if known else None),
+            b=SideView(model=self.sides["b"].model if known else None),
+            turns=tuple(_turn_view(number, turn, known) for number, turn in enumerate(self.turns, start=1)),
+            outcome=self.outcome,
+            error=self.error,
+            identity_revealed=self.identity_revealed,
+            max_turns=max_turns,
+        )
+
+
+def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
+    state = fields["state"]
+    if state in ("open", "answered") and int(fields["expires_ms"]) < now_ms:
+        state = "expired"
+    num_turns = int(fields["turn"])
+    error = fields.get("error")
+    values: dict[str, Any] = {"mode": fields["mode"], "state": state, "outcome": fields.get("outcome")}
+    return Battle(
+        battle_id=battle_id,
+        voter=fields["voter"],
+        voter_day=fields["voter_day"],
+        sides={side: _parse_side(side, fields) for side in SIDES},
+        probability=float(fields["probability"]) if fields.get("probability") else None,
+        sampling=BattleSampling.model_validate_json(fields["sampling"]),
+        turns=tuple(StoredTurn.model_validate_json(fields[f"turn:{number}"]) for number in range(1, num_turns + 1)),
+        run=int(fields["run"]),
+        run_from=fields.get("run_from", "0-0"),
+        prompt_key=fields.get("prompt"),
+        redraws=int(fields.get("redraws", "0")),
+        identity_revealed=fields.get("identity") == "1",
+        error=ErrorDetail.model_validate_json(error) if error else None,
+        vote_id=fields.get("vote_id"),
+        **values,
+    )
+
+
+def side_fields(side: Side, stored: StoredSide) -> dict[str, str]:
+    return {
+        f"side:{side}": json.dumps({"model": stored.model, "revision": stored.revision, "worker_id": stored.worker_id})
+    }
+
+
+def _parse_side(side: Side, fields: dict[str, str]) -> StoredSide:
+    return StoredSide(**json.loads(fields[f"side:{side}"]))
+
+
+def _turn_view(number: int, turn: StoredTurn, known: bool) -> Turn:
+    return Turn(number=number, content=turn.content, a=_answer_view(turn.a, known), b=_answer_view(turn.b, known))
+
+
+def _answer_view(answer: StoredAnswer, known: bool) -> Answer:
+    return Answer(text=answer.text, finish_reason=answer.finish_reason, usage=answer.usage if known else None)

@@ -1,0 +1,70 @@
+"""Who meets whom: draws a pair of models that can answer now, with the probability of the draw and a fair coin for
+sides.
+
+Knows no Redis and no worker; `has_room` and the counts are handed in.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ratings.outcomes import PairCounts
+from ratings.pairing import draw_pair, pair_probabilities
+from wire.errors import ApiError, ErrorCode
+from wire.workers import ModelCard
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model for one side. `probability` is that of the unordered pair it makes."""
+
+    model: str
+    revision: str
+    probability: float
+
+
+class Matchmaker:
+    def __init__(
+        self,
+        ready_models: Callable[[], Mapping[str, ModelCard]],
+        has_room: Callable[[str], bool],
+        counts: Callable[[], PairCounts],
+        *,
+        mode: Literal["uniform", "active"],
+        rng: random.Random | None = None,
+    ) -> None:
+        self._ready_models = ready_models
+        self._has_room = has_room
+        self._counts = counts
+        self._mode: Literal["uniform", "active"] = mode
+        self._rng = rng or random.SystemRandom()  # nobody shall be able to predict a pair
+
+    def draw(self) -> tuple[Drawn, Drawn]:
+        """Sides a and b. Raises ApiError NOT_ENOUGH_MODELS, or QUEUE_FULL when models are there but without room."""
+        ready = self._ready_models()
+        open_models = sorted(model for model in ready if self._has_room(model))
+        if len(open_models) < 2:
+            if len(ready) >= 2:
+                raise ApiError(ErrorCode.QUEUE_FULL, "The models are busy. Try again in a moment.", retry_after_s=2)
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_MODELS, "A battle needs two models; fewer are running now.", retry_after_s=5
+            )
+        pair = draw_pair(self._probabilities(open_models), self._rng)
+        a, b = (Drawn(model, ready[model].revision, pair.probability) for model in (pair.model_a, pair.model_b))
+        return a, b
+
+    def redraw(self, opponent: str, *, excluded: str) -> Drawn | None:
+        """Another model against `opponent`, drawn among the pairs that are left with it."""
+        ready = self._ready_models()
+        models = sorted({model for model in ready if self._has_room(model)} - {excluded} | {opponent})
+        left = {pair: share for pair, share in self._probabilities(models).items() if opponent in pair}
+        total = sum(left.values())
+        if total <= 0:
+            return None
+        drawn = draw_pair({pair: share / total for pair, share in left.items()}, self._rng)
+        model = drawn.model_b if drawn.model_a == opponent else drawn.model_a
+        return Drawn(model, ready[model].revision, drawn.probability)
+
+    def _probabilities(self, models: list[str]) -> dict[tuple[str, str], float]:
+        return pair_probabilities(models, self._counts(), mode=self._mode)
