@@ -1,0 +1,48 @@
+"""`python -m controller`: one controller process until SIGTERM or SIGINT."""
+
+import argparse
+import sys
+
+import uvicorn
+from pydantic import ValidationError
+
+from controller.app import create_app
+from controller.config import Settings
+from controller.errors import ConfigurationError
+from controller.logs import configure_logging
+
+MAX_HEADER_BYTES = 16_384
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m controller", description="The controller of an Agon arena.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8100)
+    options = parser.parse_args(arguments)
+    try:
+        settings = Settings()
+        app = create_app(settings)
+    except ConfigurationError as error:
+        print(f"controller: {error}", file=sys.stderr)
+        return 2
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_input=False):
+            print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
+        return 2
+    configure_logging(settings.log_level)
+    uvicorn.run(
+        app,
+        host=options.host,
+        port=options.port,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # addresses.py decides whom to believe
+        server_header=False,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=round(settings.drain_s),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

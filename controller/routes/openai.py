@@ -1,0 +1,138 @@
+"""The OpenAI-compatible API of every model in the arena.
+
+A request is answered with a proper status until its first token; a failure after that is one error event, without
+[DONE].
+"""
+
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from controller.addresses import Addresses
+from controller.body import Bodies
+from controller.dispatch import Dispatcher, Wish
+from controller.event_stream import EventStream, until_disconnect
+from controller.limits import RateLimiter
+from controller.relay import Delta, Finished, Opened, Relay
+from controller.routes.replies import json_reply
+from controller.routing_table import RoutingTable
+from wire.errors import ApiError, ErrorCode
+from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject
+from wire.workers import GenerateRequest, ModelCard
+
+DONE = b"data: [DONE]\n\n"
+
+
+def add_openai_routes(
+    router: APIRouter,
+    bodies: Bodies,
+    addresses: Addresses,
+    limits: RateLimiter,
+    table: RoutingTable,
+    dispatcher: Dispatcher,
+    relay: Relay,
+) -> None:
+    started = int(time.time())
+
+    def model_object(card: ModelCard) -> ModelObject:
+        return ModelObject(id=card.name, created=started, max_model_len=card.context_length)
+
+    @router.get("/v1/models")
+    async def models() -> Response:
+        ready = table.ready_models()
+        return json_reply(ModelList(data=[model_object(ready[name]) for name in sorted(ready)]))
+
+    @router.get("/v1/models/{model:path}")
+    async def model(model: str) -> Response:
+        card = table.ready_models().get(model)
+        if card is None:
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} does not exist.", param="model")
+        return json_reply(model_object(card))
+
+    @router.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        body = await bodies.parse(request, ChatCompletionRequest)
+        generate = GenerateRequest(
+            request_id=secrets.token_hex(12), messages=body.chat_messages(), sampling=body.sampling()
+        )
+        return await complete(request, body, generate, "chat")
+
+    @router.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        body = await bodies.parse(request, CompletionRequest)
+        generate = GenerateRequest(request_id=secrets.token_hex(12), prompt=body.prompt, sampling=body.sampling())
+        return await complete(request, body, generate, "text")
+
+    async def complete(
+        request: Request,
+        body: ChatCompletionRequest | CompletionRequest,
+        generate: GenerateRequest,
+        kind: Literal["chat", "text"],
+    ) -> Response:
+        await limits.check(addresses.of(request), "completion")
+        prefix = "chatcmpl-" if kind == "chat" else "cmpl-"
+        shaper = CompletionShaper(
+            kind=kind, completion_id=prefix + generate.request_id, model=body.model, created=int(time.time())
+        )
+        events = _answer(dispatcher, relay, body.model, generate)
+        if not body.stream:
+            async with aclosing(events):
+                return JSONResponse(await until_disconnect(request, _whole(events, shaper)))
+        try:
+            first = await until_disconnect(request, anext(events))
+        except BaseException:
+            await events.aclose()
+            raise
+        return EventStream(_chunks(first, events, shaper, body.wants_usage))
+
+
+async def _answer(
+    dispatcher: Dispatcher, relay: Relay, model: str, generate: GenerateRequest
+) -> AsyncGenerator[Delta | Finished, None]:
+    """Text and end of one answer; holds a slot of the model's worker as long as it is open."""
+    [lane] = await dispatcher.reserve([Wish(model)])
+    async with lane, aclosing(relay.answer(lane, generate)) as events:
+        async for event in events:
+            if not isinstance(event, Opened):
+                yield event
+
+
+async def _whole(events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper) -> dict[str, Any]:
+    texts: list[str] = []
+    async for event in events:
+        if isinstance(event, Finished):
+            return shaper.whole("".join(texts), event.finish_reason, event.usage)
+        texts.append(event.text)
+    raise AssertionError("an answer without an end")
+
+
+async def _chunks(
+    first: Delta | Finished, events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper, usage: bool
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        opening = shaper.first_chunk()
+        if opening is not None:
+            yield _data(opening)
+        event = first
+        try:
+            while isinstance(event, Delta):
+                if event.text:
+                    yield _data(shaper.text_chunk(event.text))
+                event = await anext(events)
+        except ApiError as error:
+            yield _data(error.body().model_dump(mode="json"))
+            return
+        yield _data(shaper.finish_chunk(event.finish_reason))
+        if usage:
+            yield _data(shaper.usage_chunk(event.usage))
+        yield DONE
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

@@ -1,0 +1,89 @@
+"""Votes over HTTP: cast one, read the log, import another arena's."""
+
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+from pydantic import ValidationError
+
+from controller.addresses import Addresses
+from controller.battle_store import BattleStore
+from controller.body import Bodies
+from controller.limits import RateLimiter
+from controller.routes.replies import json_reply
+from controller.vote_log import PIECE, VoteLog
+from controller.votes import Votes
+from wire.battles import SIDES, CastVote
+from wire.errors import ApiError, ErrorCode
+from wire.votes import ImportReply, VoteRecord
+
+NDJSON = "application/x-ndjson"
+MAX_IMPORT_BYTES = 64_000_000
+
+
+def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: Votes) -> None:
+    @router.post("/arena/battles/{battle_id}/vote")
+    async def cast(request: Request, battle_id: str) -> Response:
+        vote = await bodies.parse(request, CastVote)
+        client = addresses.of(request)
+        await limits.check(client, "vote")
+        return json_reply(await votes.cast(battle_id, vote, client.identity))
+
+
+def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore) -> None:
+    @router.get("/arena/votes")
+    async def export(after: str = "0-0", conversations: bool = False) -> Response:
+        """The log after one vote id, oldest first. `conversations` joins the texts of battles that are still kept."""
+        first = await log.read(_checked_id(after))
+        return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
+
+    @router.post("/arena/votes/import")
+    async def import_votes(request: Request) -> Response:
+        """Append votes, one JSON object per line. Importing the same battles again changes nothing."""
+        votes = _parse_lines(await bodies.read(request, MAX_IMPORT_BYTES))
+        imported = 0
+        for start in range(0, len(votes), PIECE):
+            imported += await log.append_foreign(votes[start : start + PIECE])
+        return json_reply(ImportReply(imported=imported, skipped=len(votes) - imported))
+
+
+async def _lines(log: VoteLog, votes: list[VoteRecord], battles: BattleStore | None) -> AsyncGenerator[bytes, None]:
+    while votes:
+        for vote in votes:
+            if battles is not None:
+                vote = await _with_conversations(vote, battles)
+            yield vote.model_dump_json(exclude_none=True).encode() + b"\n"
+        votes = await log.read(votes[-1].vote_id)
+
+
+async def _with_conversations(vote: VoteRecord, battles: BattleStore) -> VoteRecord:
+    try:
+        battle = await battles.read(vote.battle_id)
+    except ApiError as error:
+        if error.code is ErrorCode.BATTLE_NOT_FOUND:
+            return vote
+        raise
+    texts = {side: battle.history(side, len(battle.turns)) for side in SIDES}
+    return vote.model_copy(update={"conversations": texts})
+
+
+def _parse_lines(body: bytes) -> list[VoteRecord]:
+    votes = []
+    for number, line in enumerate(body.splitlines(), start=1):
+        if line.strip():
+            try:
+                votes.append(VoteRecord.model_validate_json(line))
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                where = ".".join(str(part) for part in first["loc"])
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"Line {number} is not a vote: {where}: {first['msg']}"
+                ) from None
+    return votes
+
+
+def _checked_id(vote_id: str) -> str:
+    time_ms, dash, number = vote_id.partition("-")
+    if not (dash and time_ms.isdecimal() and number.isdecimal() and vote_id.isascii() and len(vote_id) <= 32):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
+    return vote_id

@@ -1,0 +1,30 @@
+"""What workers call: register, heartbeat, leave. And the page that shows them."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from controller.body import Bodies
+from controller.registry import WorkerRegistry
+from controller.routes.replies import json_reply
+from wire.workers import HeartbeatRequest, RegisterRequest
+
+
+def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: WorkerRegistry) -> None:
+    @router.post("/internal/workers")
+    async def register(request: Request) -> Response:
+        return json_reply(await registry.register(await bodies.parse(request, RegisterRequest)))
+
+    @router.post("/internal/workers/{worker_id}/heartbeat")
+    async def heartbeat(request: Request, worker_id: str) -> Response:
+        return json_reply(await registry.heartbeat(worker_id, await bodies.parse(request, HeartbeatRequest)))
+
+    @router.delete("/internal/workers/{worker_id}")
+    async def leave(worker_id: str, epoch: int | None = None) -> Response:
+        await registry.leave(worker_id, epoch)
+        return Response(status_code=204)
+
+
+def add_worker_page_route(router: APIRouter, registry: WorkerRegistry) -> None:
+    @router.get("/arena/workers")
+    async def workers() -> Response:
+        return JSONResponse([view.model_dump(mode="json") for view in registry.views()])
