@@ -1,0 +1,142 @@
+"""A small arena for one test: controllers over the store, fake workers, and a visitor's HTTP client."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from fake_worker import FakeWorker
+from redis.asyncio import Redis
+from running import running_app
+
+from controller.app import create_app
+from controller.config import Settings
+from controller.keys import Keys
+from wire.sse import SseDecoder, SseEvent
+
+WORKER_TOKEN = "worker-token-for-tests"
+ADMIN_TOKEN = "admin-token-for-tests"
+
+
+def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
+    values: dict[str, Any] = {
+        "redis_url": redis_url,
+        "key_prefix": prefix,
+        "worker_token": WORKER_TOKEN,
+        "admin_token": ADMIN_TOKEN,
+        "table_refresh_s": 0.05,
+        "heartbeat_s": 0.2,
+        "worker_lease_s": 2.0,
+        "owner_lease_s": 1.5,
+        "flush_s": 0.02,
+        "admission_wait_s": 0.5,
+        "local_rate_per_minute": 600_000,
+        "local_rate_burst": 10_000,
+    }
+    return Settings(**{**values, **changes})
+
+
+@dataclass
+class Arena:
+    settings: Settings
+    url: str
+    client: httpx.AsyncClient
+    redis: Redis
+    _stack: contextlib.AsyncExitStack
+    workers: list[FakeWorker] = field(default_factory=list)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.settings.key_prefix)
+
+    @property
+    def admin(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+
+    async def add_worker(self, worker: FakeWorker) -> FakeWorker:
+        await self._stack.enter_async_context(worker.running(self.url, WORKER_TOKEN))
+        self.workers.append(worker)
+        return worker
+
+    async def add_controller(self, **changes: Any) -> httpx.AsyncClient:
+        """Another replica over the same store; gives a client of it."""
+        app = create_app(self.settings.model_copy(update=changes))
+        url = await self._stack.enter_async_context(running_app(app))
+        return await self._stack.enter_async_context(_client(url))
+
+    async def create(self, *models: str, client: httpx.AsyncClient | None = None, **options: Any) -> dict[str, Any]:
+        body = {"mode": "named", "models": models, **options} if models else {"mode": "anonymous"}
+        response = await (client or self.client).post("/arena/battles", json=body)
+        assert response.status_code == 201, response.text
+        return response.json()
+
+    async def turn(self, battle_id: str, content: str = "hello", **kwargs: Any) -> list[SseEvent]:
+        return await self.events("POST", f"/arena/battles/{battle_id}/turns", json={"content": content}, **kwargs)
+
+    async def events(self, method: str, path: str, *, client: httpx.AsyncClient | None = None, **kwargs: Any) -> list[SseEvent]:
+        """All events of a stream that must begin with 200."""
+        async with (client or self.client).stream(method, path, **kwargs) as response:
+            if response.status_code != 200:
+                await response.aread()
+            assert response.status_code == 200, response.text
+            decoder, events = SseDecoder(), []
+            async for part in response.aiter_raw():
+                events.extend(decoder.feed(part))
+            return events
+
+    async def vote(self, battle_id: str, outcome: str = "a", **kwargs: Any) -> httpx.Response:
+        return await self.client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": outcome}, **kwargs)
+
+    async def view(self, battle_id: str) -> dict[str, Any]:
+        response = await self.client.get(f"/arena/battles/{battle_id}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def vote_log(self) -> list[dict[str, Any]]:
+        import json
+
+        response = await self.client.get("/arena/votes", headers=self.admin)
+        assert response.status_code == 200, response.text
+        return [json.loads(line) for line in response.text.splitlines()]
+
+    async def num_slots(self) -> int:
+        """Leases that exist in the store, at all workers."""
+        total = 0
+        async for key in self.redis.scan_iter(match=self.keys.slots_prefix + "*"):
+            total += await self.redis.zcard(key)
+        return total
+
+
+async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], timeout_s: float = 10) -> None:
+    """Wait until `check` holds; fails the test when it does not in time."""
+    give_up_at = time.monotonic() + timeout_s
+    while True:
+        holds = check()
+        if not isinstance(holds, bool):
+            holds = await holds
+        if holds:
+            return
+        assert time.monotonic() < give_up_at, "it did not come true"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def running_arena(settings: Settings) -> AsyncGenerator[Arena, None]:
+    async with contextlib.AsyncExitStack() as stack:
+        redis = Redis.from_url(settings.redis_url, decode_responses=True)
+        stack.push_async_callback(redis.aclose)
+        url = await stack.enter_async_context(running_app(create_app(settings)))
+        client = await stack.enter_async_context(_client(url))
+        yield Arena(settings, url, client, redis, stack)
+
+
+def _client(url: str) -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=None)
+    return httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, limits=limits)
+
+
+def of_kind(events: list[SseEvent], name: str) -> list[SseEvent]:
+    return [event for event in events if event.event == name]

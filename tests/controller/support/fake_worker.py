@@ -1,0 +1,199 @@
+"""A worker without an engine: speaks the internal protocol over real HTTP, registers and sends heartbeats.
+
+Its tokens are a function of their position, so that a lost or a doubled one shows: token i has the id 1000 + i and the text
+`words(i)`. What it does wrong, and when, is set by fields.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+from running import running_app
+
+from wire.chat import Usage
+from wire.errors import ApiError, ErrorCode
+from wire.sse import SseEvent, encode
+from wire.workers import (
+    Capacity,
+    GenerateDelta,
+    GenerateFailed,
+    GenerateFinished,
+    GenerateRequest,
+    Load,
+    ModelCard,
+    RegisterRequest,
+)
+
+
+def words(num_tokens: int, first: int = 0) -> str:
+    return "".join(f"w{i} " for i in range(first, num_tokens))
+
+
+class FakeWorker:
+    def __init__(self, model: str, *, num_tokens: int = 5, delay_s: float = 0.0, max_running: int = 64) -> None:
+        self.model = model
+        self.num_tokens = num_tokens
+        self.delay_s = delay_s
+        self.first_delay_s = 0.0
+        self.max_running = max_running
+        self.context_length = 4096
+        self.refusal: ApiError | None = None  #: answered instead of a stream
+        self.break_at: int | None = None  #: token number before which the stream breaks off
+        self.fail_at: int | None = None  #: token number before which it sends `failed`
+        self.hang_at: int | None = None
+        self.failure = ApiError(ErrorCode.INTERNAL_ERROR, f"{model} at 10.1.2.3 ran out of pages")
+        self.reply: str | None = None  #: one token of this text instead of words
+        self.requests: list[GenerateRequest] = []
+        self.num_open = 0
+        self.num_aborted = 0
+        self.token = ""
+        self.url = ""
+        self.worker_id = ""
+        self.epoch = 0
+        self.boot_id = f"boot-{id(self)}"
+        self.is_beating = True
+
+    def heal(self) -> None:
+        self.refusal = self.break_at = self.fail_at = self.hang_at = None
+
+    async def app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        assert scope["path"] == "/internal/generate", scope["path"]
+        assert (b"authorization", f"Bearer {self.token}".encode()) in scope["headers"]
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message["body"]
+            if not message.get("more_body"):
+                break
+        request = GenerateRequest.model_validate_json(body)
+        self.requests.append(request)
+        if self.refusal is not None:
+            await _send_json(send, self.refusal)
+            return
+        await self._stream(request, receive, send)
+
+    async def _stream(self, request: GenerateRequest, receive: Any, send: Any) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-type", b"text/event-stream")],
+            }
+        )
+        self.num_open += 1
+        gone = asyncio.create_task(_disconnected(receive))
+        pump = asyncio.create_task(self._pump(request, send))
+        try:
+            await asyncio.wait((gone, pump), return_when=asyncio.FIRST_COMPLETED)
+            if not pump.done():
+                self.num_aborted += 1
+        finally:
+            self.num_open -= 1
+            pump.cancel()
+            gone.cancel()
+            await asyncio.gather(gone, pump, return_exceptions=True)
+        if pump.done() and not pump.cancelled() and pump.exception() is not None:
+            raise ConnectionAbortedError  # the server drops the connection without an end
+
+    async def _pump(self, request: GenerateRequest, send: Any) -> None:
+        async for event in self._events(request):
+            await send({"type": "http.response.body", "body": encode(event), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _events(self, request: GenerateRequest) -> AsyncGenerator[SseEvent, None]:
+        start = len(request.resume_token_ids)
+        assert request.resume_token_ids == tuple(1000 + i for i in range(start))
+        limit = min(self.num_tokens, request.sampling.max_tokens or self.num_tokens)
+        texts = [self.reply] if self.reply is not None else [words(i + 1, i) for i in range(limit)]
+        await asyncio.sleep(self.first_delay_s)
+        for seq, i in enumerate(range(start, len(texts))):
+            if self.break_at == i:
+                raise RuntimeError("broken")
+            if self.fail_at == i:
+                yield _event("failed", GenerateFailed(error=self.failure.body().error))
+                return
+            if self.hang_at == i:
+                await asyncio.sleep(3600)
+            yield _event("delta", GenerateDelta(seq=seq, text=texts[i], token_ids=(1000 + i,)))
+            await asyncio.sleep(self.delay_s)
+        usage = Usage(prompt_tokens=7, completion_tokens=len(texts), total_tokens=7 + len(texts))
+        reason = "length" if limit < self.num_tokens else "stop"
+        yield _event("finished", GenerateFinished(finish_reason=reason, usage=usage))
+
+    def card(self) -> ModelCard:
+        return ModelCard(
+            name=self.model,
+            revision=f"rev-{self.model}",
+            architecture="fake",
+            num_parameters=1,
+            dtype="float32",
+            context_length=self.context_length,
+        )
+
+    def registration(self) -> RegisterRequest:
+        return RegisterRequest(
+            boot_id=self.boot_id,
+            url=self.url,
+            card=self.card(),
+            capacity=Capacity(max_running=self.max_running, max_queued=0, kv_tokens=10_000),
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self, controller_url: str, token: str) -> AsyncGenerator["FakeWorker", None]:
+        self.token = token
+        async with (
+            running_app(self.app) as self.url,
+            httpx.AsyncClient(base_url=controller_url, headers={"Authorization": f"Bearer {token}"}) as client,
+        ):
+            await self._register(client)
+            beating = asyncio.create_task(self._beat(client))
+            try:
+                yield self
+            finally:
+                beating.cancel()
+                await asyncio.gather(beating, return_exceptions=True)
+
+    async def _register(self, client: httpx.AsyncClient) -> None:
+        response = await client.post("/internal/workers", json=self.registration().model_dump(mode="json"))
+        response.raise_for_status()
+        self.worker_id, self.epoch = response.json()["worker_id"], response.json()["epoch"]
+
+    async def _beat(self, client: httpx.AsyncClient) -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            if not self.is_beating:
+                continue
+            beat = {"epoch": self.epoch, "state": "ready", "load": Load(running=self.num_open).model_dump()}
+            with contextlib.suppress(httpx.HTTPError):
+                response = await client.post(f"/internal/workers/{self.worker_id}/heartbeat", json=beat)
+                if response.status_code == 200 and not response.json()["known"]:
+                    await self._register(client)
+
+
+def _event(name: str, event: Any) -> SseEvent:
+    return SseEvent(event.model_dump_json(), name)
+
+
+async def _send_json(send: Any, error: ApiError) -> None:
+    body = json.dumps(error.body().model_dump()).encode()
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _disconnected(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return

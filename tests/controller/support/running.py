@@ -1,0 +1,98 @@
+"""Real servers for tests: a store process of its own, ASGI apps on real ports, all in the test's event loop."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Generator, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from cli.embedded_redis import EmbeddedRedis, find_binary
+
+
+class StoreProcess:
+    """A store as `agon up` starts it, which may be killed and started again on the same data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._embedded = EmbeddedRedis(folder, find_binary())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return self._embedded.url
+
+    def start(self) -> None:
+        self._embedded.prepare()
+        self._process = subprocess.Popen(self._embedded.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        give_up_at = time.monotonic() + 20
+        while not self._answers():
+            assert time.monotonic() < give_up_at, "the store does not start"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            try:
+                client.connect(str(self._embedded.socket_path))
+                client.sendall(b"PING\r\n")
+                return client.recv(64).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
+@contextlib.contextmanager
+def running_store(folder: Path) -> Generator[StoreProcess, None, None]:
+    store = StoreProcess(folder)
+    store.start()
+    try:
+        yield store
+    finally:
+        store.kill()
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The test process keeps its own signal handlers."""
+        yield
+
+
+@contextlib.asynccontextmanager
+async def running_app(app: object, *, port: int | None = None) -> AsyncGenerator[str, None]:
+    """Serve `app` on a loopback port; gives its base URL."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port or 0))
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_config=None,
+        interface="asgi3",
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started:
+        if task.done():
+            task.result()
+        await asyncio.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
