@@ -75,12 +75,21 @@ class Tokenizer:
             for name in _SPECIAL_NAMES
             if (text := settings.get(name)) is not None
         }
+        named_eos = backend.token_to_id(special_tokens.get("eos_token", ""))
         return cls(
             backend,
-            eos_token_ids=_eos_token_ids(folder, backend, special_tokens.get("eos_token")),
+            eos_token_ids=read_eos_token_ids(folder) | (frozenset() if named_eos is None else {named_eos}),
             special_tokens=special_tokens,
             chat_template=_chat_template_source(folder, settings),
         )
+
+    @classmethod
+    def of_bytes(cls) -> Self:
+        """One token for each byte: stands in where a model of random weights brings no tokenizer."""
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=_byte_alphabet(), merges=[]))
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = tokenizers.decoders.ByteLevel()
+        return cls(backend)
 
     @property
     def has_chat_template(self) -> bool:
@@ -166,16 +175,13 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def _eos_token_ids(folder: Path, backend: tokenizers.Tokenizer, eos_token: str | None) -> frozenset[int]:
-    """generation_config.json decides, then config.json; the tokenizer's own end token always counts."""
+def read_eos_token_ids(folder: Path) -> frozenset[int]:
+    """The ids that end a sequence: generation_config.json decides, then config.json."""
     for name in ("generation_config.json", "config.json"):
         value = _read_json(folder / name).get("eos_token_id")
         if value is not None:
-            break
-    ids = {value} if isinstance(value, int) else set(value or ())
-    if eos_token is not None and (token_id := backend.token_to_id(eos_token)) is not None:
-        ids.add(token_id)
-    return frozenset(ids)
+            return frozenset([value] if isinstance(value, int) else value)
+    return frozenset()
 
 
 def _chat_template_source(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,78 @@
+"""What attention needs to know about a step, and what a backend must do with it.
+
+T = tokens of the step, B = its sequences, H = query heads, K = key/value heads, D = head dimension.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.batch import LayerTypeName
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Heads of one layer. num_heads is a multiple of num_kv_heads; consecutive query heads share a key/value head."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def scale(self) -> float:
+        return float(self.head_dim**-0.5)
+
+    @property
+    def group_size(self) -> int:
+        return self.num_heads // self.num_kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayout:
+    """Which tokens of which sequences a step computes; tokens of a sequence are adjacent, sequences in order.
+
+    Sequence b computes tokens [starts[b], starts[b] + lengths[b]) of its context. Row b of a page table holds its small
+    pages: token t of the sequence lies in page t // page_tokens. Entries behind the context hold anything.
+    """
+
+    starts: IntArray  #: [B]
+    lengths: IntArray  #: [B], each at least 1
+    page_tables: Mapping[LayerTypeName, IntArray]  #: [B, pages of the longest context or more]
+
+    @property
+    def positions(self) -> IntArray:
+        """[T]: place of each token in its sequence."""
+        ends = np.cumsum(self.lengths)
+        first_rows = ends - self.lengths
+        positions: IntArray = np.arange(ends[-1], dtype=np.int64) + np.repeat(self.starts - first_rows, self.lengths)
+        return positions
+
+
+class AttentionStep(Protocol):
+    """Attention during one step, with everything that all layers share computed once."""
+
+    def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
+        """Store keys and values of the step's tokens in their pages, then attend causally to each whole context.
+
+        query [T, H, D]; key_value [T, 2, K, D] (keys, then values); returns [T, H * D]. Both may be strided views.
+        """
+        ...
+
+
+class AttentionBackend(Protocol):
+    def begin(self, layout: StepLayout) -> AttentionStep: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """Input of a model's forward pass."""
+
+    token_ids: torch.Tensor  #: [T] int64
+    positions: torch.Tensor  #: [T] int64
+    attention: AttentionStep

@@ -1,0 +1,53 @@
+"""Plain torch versions of the operators: what they mean, without regard to speed. Fast ones take the same arguments.
+
+T = tokens, B = sequences, H = query heads, K = key/value heads, D = head dimension. Every operator checks nothing: the
+callers do, once.
+"""
+
+import torch
+
+
+def store_key_value(
+    key_value: torch.Tensor, pages: torch.Tensor, page_ids: torch.Tensor, offsets: torch.Tensor
+) -> None:
+    """Write keys and values of tokens into their places of a layer's pages.
+
+    key_value [T, 2, K, D]; pages [num_pages, 2, K, page_tokens, D], strided; page_ids, offsets [T] int64, all places
+    distinct.
+    """
+    pages[page_ids, :, :, offsets] = key_value
+
+
+def paged_attention(
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    page_table: torch.Tensor,
+    context_lengths: torch.Tensor,
+    query_starts: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    """Causal attention of the last tokens of each sequence to its whole context, scores and sums in float32.
+
+    query [T, H, D]; pages as above, already holding the step's own keys and values; page_table [B, P]; context_lengths
+    [B] with the step's tokens; query_starts [B + 1], rows of sequence b are [query_starts[b], query_starts[b + 1]).
+    Returns [T, H, D] in the dtype of query.
+    """
+    num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
+    group_size = query.shape[1] // num_kv_heads
+    output = torch.empty_like(query)
+    for b, context_length in enumerate(context_lengths.tolist()):
+        first, last = int(query_starts[b]), int(query_starts[b + 1])
+        positions = torch.arange(context_length, device=query.device)
+        page_ids = page_table[b, positions // page_tokens].long()
+        key_value = pages[page_ids, :, :, positions % page_tokens].float()  # [L, 2, K, D]
+        key, value = key_value.repeat_interleave(group_size, dim=2).unbind(1)  # [L, H, D]
+        scores = torch.einsum("qhd,lhd->hql", query[first:last].float(), key) * scale
+        query_positions = torch.arange(context_length - (last - first), context_length, device=query.device)
+        scores = scores.masked_fill(positions > query_positions[:, None], float("-inf"))
+        output[first:last] = torch.einsum("hql,lhd->qhd", scores.softmax(-1), value).to(query.dtype)
+    return output
+
+
+def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+    """Copy whole pages; pages [num_pages, page_bytes]. No destination is a source of the same call."""
+    pages.index_copy_(0, destinations, pages.index_select(0, sources))

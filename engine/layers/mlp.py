@@ -1,0 +1,34 @@
+"""The two feed-forward forms: gated (Llama) and plain (GPT-2)."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from engine.layers.linear import Linear
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
+
+class GatedMLP:
+    """down(silu(gate(x)) * up(x)); gate and up are one product, side by side."""
+
+    def __init__(self, gate_up: Linear, down: Linear) -> None:
+        self._gate_up = gate_up
+        self._down = down
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return self._down(F.silu(gate).mul_(up))
+
+
+class MLP:
+    """down(activation(up(x)))."""
+
+    def __init__(self, up: Linear, down: Linear, activation: Activation) -> None:
+        self._up = up
+        self._down = down
+        self._activation = activation
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._down(self._activation(self._up(x)))

@@ -1,0 +1,71 @@
+"""Rotary position embedding (Su et al. 2021) in the half-split form of Llama, with the scalings of its versions."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class LinearScaling:
+    """Positions divided by a factor."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Llama 3.1: long waves are slowed by `factor`, short ones kept, those between blended."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
+
+
+RotaryScaling = LinearScaling | Llama3Scaling | None
+
+
+def inverse_frequencies(head_dim: int, base: float, scaling: RotaryScaling) -> torch.Tensor:
+    """Radians per position of each pair of channels: [head_dim / 2], float32."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    frequencies = 1.0 / base**exponents
+    match scaling:
+        case None:
+            return frequencies
+        case LinearScaling(factor):
+            return frequencies / factor
+        case Llama3Scaling(factor, low, high, original_context):
+            turns = original_context * frequencies / (2 * math.pi)  # full turns within the original context
+            keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+            return frequencies * keep + frequencies / factor * (1.0 - keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rotation of each token of a step: cos [T, 1, 1, D/2]; sin [T, 1, 2, D/2] with the sign of either half."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    def apply_(self, heads: torch.Tensor) -> None:
+        """Rotate heads [T, num_heads, D] in place (a strided view will do)."""
+        halves = heads.view(*heads.shape[:2], 2, heads.shape[2] // 2)
+        torch.addcmul(halves * self.cos, halves.flip(-2), self.sin, out=halves)
+
+
+class Rotary:
+    """Makes the rotation of a step from its positions; no table, so that a long context costs no memory."""
+
+    def __init__(self, head_dim: int, base: float, scaling: RotaryScaling, *, dtype: torch.dtype) -> None:
+        self._frequencies = inverse_frequencies(head_dim, base, scaling)
+        self._dtype = dtype
+
+    def at(self, positions: torch.Tensor) -> Rotation:
+        """positions [T]."""
+        if self._frequencies.device != positions.device:
+            self._frequencies = self._frequencies.to(positions.device)
+        angles = positions.to(torch.float32)[:, None] * self._frequencies
+        cos = angles.cos().to(self._dtype)
+        sin = angles.sin().to(self._dtype)
+        return Rotation(cos[:, None, None, :], torch.stack((-sin, sin), dim=1)[:, None])

@@ -1,0 +1,214 @@
+"""From a model's name to its files: where the folder is, what its config says, and its weights, checked.
+
+Weights come from safetensors only: mapped into memory, converted tensor by tensor, nothing unpickled, nothing executed.
+Knows no architecture; a model takes what it needs from a weight source, and what is left over is an error.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from engine.errors import CheckpointError
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+#: Weights, settings, tokenizer and templates; no pickles, no code, nothing from sub-folders (other formats live there).
+_WANTED = ("*.safetensors", "*.json", "*.jinja")
+_REVISION_SAMPLE_BYTES = 65_536
+_TIED_HEAD = "lm_head.weight"
+
+
+def find_model_folder(model: str) -> Path:
+    """The local folder of a model; a hub id is downloaded, or found in the local cache when there is no network."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    if looks_like_path:
+        raise CheckpointError(f"there is no folder {folder}")
+    from huggingface_hub import snapshot_download  # slow to import, and not needed for local folders
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
+    except LocalEntryNotFoundError as error:
+        message = f"{model} is neither a folder nor in the local cache, and the model hub cannot be reached"
+        raise CheckpointError(message) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{model} is neither a folder nor a model that the hub gives us: {reason}") from error
+
+
+def read_config(folder: Path) -> Mapping[str, Any]:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise CheckpointError(f"{folder} has no config.json")
+    return _read_object(file)
+
+
+class Checkpoint:
+    """The safetensors files of a folder. Reading headers is cheap; tensors are read when a model takes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, Any] = {}
+        self._file_of: dict[str, Path] = {}
+        for file in _weight_files(folder):
+            try:
+                handle = safe_open(str(file), framework="pt", device="cpu")
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(f"{file} is damaged or no safetensors file: {error}") from error
+            self._files[file] = handle
+            for name in handle.keys():  # type: ignore[no-untyped-call]  # noqa: SIM118 - the handle is no mapping
+                if name in self._file_of:
+                    raise CheckpointError(f"{name} is in {self._file_of[name].name} and in {file.name}")
+                self._file_of[name] = file
+        self._check_index(folder)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(_size(self._slice(name)) for name in self._file_of)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._file_of)
+
+    @property
+    def revision(self) -> str:
+        """Short digest of the config and of each file's name, size, header and a sample: other model, other revision."""
+        digest = hashlib.sha256((self._folder / "config.json").read_bytes())
+        for file in sorted(self._files):
+            size = file.stat().st_size
+            digest.update(f"{file.name} {size}\n".encode())
+            with file.open("rb") as stream:
+                header_bytes = int.from_bytes(stream.read(8), "little")
+                digest.update(stream.read(header_bytes + _REVISION_SAMPLE_BYTES))
+                stream.seek(max(0, size - _REVISION_SAMPLE_BYTES))
+                digest.update(stream.read())
+        return digest.hexdigest()[:12]
+
+    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """A tensor of that shape and a floating dtype; it may share memory with the mapped file."""
+        if name not in self._file_of:
+            raise CheckpointError(f"the checkpoint has no tensor {name}")
+        entry = self._slice(name)
+        found = tuple(entry.get_shape())
+        if found != shape:
+            raise CheckpointError(f"tensor {name} has shape {list(found)}, the config says {list(shape)}")
+        if entry.get_dtype() not in _FLOATS:
+            raise CheckpointError(f"tensor {name} has dtype {entry.get_dtype()}; supported: {', '.join(_FLOATS)}")
+        tensor: torch.Tensor = self._files[self._file_of[name]].get_tensor(name)
+        return tensor
+
+    def _slice(self, name: str) -> Any:
+        return self._files[self._file_of[name]].get_slice(name)
+
+    def _check_index(self, folder: Path) -> None:
+        """Every tensor that the index promises must be there."""
+        if not (folder / _INDEX).is_file():
+            return
+        missing = sorted(set(_read_object(folder / _INDEX)["weight_map"]) - set(self._file_of))
+        if missing:
+            raise CheckpointError(f"{folder / _INDEX} lists {_some(missing)}, but the files do not hold them")
+
+
+class CheckpointWeights:
+    """A checkpoint as a weight source: converted to the model's dtype and device, copied out of the mapped file."""
+
+    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> None:
+        self._checkpoint = checkpoint
+        self._dtype = dtype
+        self._device = device
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._checkpoint.names
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        self._taken.add(name)
+        return self._checkpoint.read(name, shape).to(device=self._device, dtype=self._dtype, copy=True)
+
+    def check_all_taken(self, ignored: re.Pattern[str]) -> None:
+        """Tensors that nobody took mean that the code does not do what the checkpoint was trained for."""
+        left = sorted(self._checkpoint.names - self._taken - {_TIED_HEAD})
+        left = [name for name in left if not ignored.fullmatch(name)]
+        if left:
+            raise CheckpointError(f"the checkpoint has tensors that this architecture does not use: {_some(left)}")
+
+
+class DummyWeights:
+    """Seeded random weights of whatever shape is asked: matrices small and normal, scales one, biases zero."""
+
+    def __init__(self, *, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+        self._dtype = dtype
+        self._device = device
+        self._generator = torch.Generator().manual_seed(seed)
+        self.num_parameters = 0
+
+    @classmethod
+    def counting(cls) -> Self:
+        """Allocates nothing: for the number of parameters alone."""
+        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0)
+
+    def __contains__(self, name: str) -> bool:
+        return True
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        tensor = torch.empty(shape, dtype=self._dtype, device=self._device)
+        self.num_parameters += tensor.numel()
+        if tensor.is_meta:
+            return tensor
+        if len(shape) > 1:
+            return tensor.copy_(torch.empty(shape).normal_(std=0.02, generator=self._generator))
+        return tensor.fill_(1.0 if name.endswith("weight") else 0.0)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if index.is_file():
+        weight_map = _read_object(index).get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise CheckpointError(f"{index} has no weight_map")
+        names = sorted(set(weight_map.values()))
+        # A name is a file of this folder, never a path to somewhere else.
+        files = [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
+        if len(files) != len(names):
+            raise CheckpointError(f"{index} names files outside its folder")
+        missing = [file.name for file in files if not file.is_file()]
+        if missing:
+            raise CheckpointError(f"{folder} lacks {_some(missing)}, which its index names")
+        return files
+    if (folder / _SINGLE).is_file():
+        return [folder / _SINGLE]
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
+        raise CheckpointError(f"{folder} holds pickled weights, which are never loaded; convert them to safetensors")
+    raise CheckpointError(f"{folder} has no {_SINGLE}")
+
+
+def _size(entry: Any) -> int:
+    size = 1
+    for length in entry.get_shape():
+        size *= length
+    return size
+
+
+def _read_object(file: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} is not readable JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file} must hold a JSON object")
+    return content
+
+
+def _some(names: list[str]) -> str:
+    """A few of many names, for one line."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

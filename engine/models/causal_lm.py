@@ -1,0 +1,30 @@
+"""What the runner needs of any decoder-only language model."""
+
+from typing import Protocol
+
+import torch
+
+from engine.attention.backend import AttentionShape, ForwardBatch
+
+
+class CausalLM(Protocol):
+    @property
+    def attention_shapes(self) -> tuple[AttentionShape, ...]:
+        """Heads of each layer; a layer's id is its index."""
+        ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_positions(self) -> int:
+        """Tokens of context that the checkpoint can tell apart."""
+        ...
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of a step's tokens, [T, hidden]; keys and values go to their pages."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
+        ...

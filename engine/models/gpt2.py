@@ -1,0 +1,97 @@
+"""GPT-2: learned positions, LayerNorm before each part, plain MLP, biases everywhere, a tied output head."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.errors import CheckpointError
+from engine.layers.attention import SelfAttention
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.mlp import MLP
+from engine.layers.norm import LayerNorm
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+
+#: The causal mask, which old checkpoints store in every layer.
+IGNORED = re.compile(r".*\.attn\.(masked_)?bias")
+
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
+
+
+def gpt2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "GPT2":
+    return GPT2(config, weights)
+
+
+class GPT2:
+    def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
+        config.expect("scale_attn_weights", True)
+        config.expect("scale_attn_by_inverse_layer_idx", False)
+        config.expect("add_cross_attention", False)
+        hidden = config.require("n_embd", int)
+        num_layers = config.require("n_layer", int)
+        num_heads = config.require("n_head", int)
+        if hidden % num_heads:
+            raise CheckpointError(f"config.json: n_embd {hidden} is no multiple of n_head {num_heads}")
+        self.vocab_size = config.require("vocab_size", int)
+        self.max_positions = config.require("n_positions", int)
+        self.attention_shapes = (AttentionShape(num_heads, num_heads, hidden // num_heads),) * num_layers
+        # Checkpoints of the bare decoder (the published ones) lack the prefix.
+        prefix = "transformer." if "transformer.wte.weight" in weights else ""
+        self._tokens = Embedding.load(weights, f"{prefix}wte", self.vocab_size, hidden)
+        self._positions = Embedding.load(weights, f"{prefix}wpe", self.max_positions, hidden)
+        self._layers = [
+            _Layer(config, f"{prefix}h.{i}", i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)
+        ]
+        self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
+        is_tied = config.get("tie_word_embeddings", bool, True)
+        self._head = Linear(
+            (self._tokens if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)).weight
+        )
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
+        for layer in self._layers:
+            hidden = layer(hidden, batch.attention)
+        return self._norm(hidden)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(hidden)
+
+
+class _Layer:
+    def __init__(
+        self, config: ConfigReader, name: str, layer_id: int, shape: AttentionShape, hidden: int, weights: WeightSource
+    ) -> None:
+        eps = config.get("layer_norm_epsilon", float, 1e-5)
+        ffn = config.get("n_inner", int, 4 * hidden)
+        activation = config.get("activation_function", str, "gelu_new")
+        if activation not in _ACTIVATIONS:
+            raise CheckpointError(f"config.json: activation_function {activation!r} is not supported")
+        self._attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
+        qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, 3 * hidden)
+        output = _transposed(weights, f"{name}.attn.c_proj", hidden, hidden)
+        self._attention = SelfAttention(layer_id, shape, qkv, output)
+        self._mlp_norm = LayerNorm.load(weights, f"{name}.ln_2", hidden, eps)
+        up = _transposed(weights, f"{name}.mlp.c_fc", hidden, ffn)
+        down = _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden)
+        self._mlp = MLP(up, down, _ACTIVATIONS[activation])
+
+    def __call__(self, hidden: torch.Tensor, attention: AttentionStep) -> torch.Tensor:
+        hidden = hidden + self._attention(self._attention_norm(hidden), None, attention)
+        return hidden + self._mlp(self._mlp_norm(hidden))
+
+
+def _transposed(weights: WeightSource, name: str, in_features: int, out_features: int) -> Linear:
+    """GPT-2 stores its matrices as [in, out]."""
+    weight = weights.take(f"{name}.weight", in_features, out_features)
+    return Linear(weight.t().contiguous(), weights.take(f"{name}.bias", out_features))

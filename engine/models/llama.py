@@ -1,0 +1,159 @@
+"""Llama 1 to 3.x, and through small changes Mistral, Qwen2 and Qwen3: RMS norm before each part, rotary positions,
+grouped query heads, gated MLP. Tensor names are those of Hugging Face checkpoints."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.errors import CheckpointError
+from engine.layers.attention import SelfAttention
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.mlp import GatedMLP
+from engine.layers.norm import HeadNorm, RMSNorm
+from engine.layers.rotary import LinearScaling, Llama3Scaling, Rotary, RotaryScaling, Rotation
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+
+#: Tensors that some checkpoints carry and that nothing needs.
+IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    shape: AttentionShape
+    max_positions: int
+    norm_eps: float
+    rope_base: float
+    rope_scaling: RotaryScaling
+    has_qkv_bias: bool
+    has_output_bias: bool
+    has_mlp_bias: bool
+    has_head_norm: bool  #: RMS norm on each query and key head (Qwen3)
+    is_tied: bool  #: the output head is the token embedding
+
+    @classmethod
+    def read(cls, config: ConfigReader) -> Self:
+        config.expect("hidden_act", "silu")
+        hidden_size = config.require("hidden_size", int)
+        num_heads = config.require("num_attention_heads", int)
+        num_kv_heads = config.get("num_key_value_heads", int, num_heads)
+        head_dim = config.get("head_dim", int, hidden_size // num_heads)
+        if num_heads % num_kv_heads or head_dim % 2:
+            raise CheckpointError(
+                f"config.json: {num_heads} heads over {num_kv_heads} of {head_dim} channels do not fit"
+            )
+        has_bias = config.get("attention_bias", bool, False)
+        rope_base, rope_scaling = _read_rope(config)
+        return cls(
+            vocab_size=config.require("vocab_size", int),
+            hidden_size=hidden_size,
+            intermediate_size=config.require("intermediate_size", int),
+            num_layers=config.require("num_hidden_layers", int),
+            shape=AttentionShape(num_heads, num_kv_heads, head_dim),
+            max_positions=config.get("max_position_embeddings", int, 2048),
+            norm_eps=config.get("rms_norm_eps", float, 1e-6),
+            rope_base=rope_base,
+            rope_scaling=rope_scaling,
+            has_qkv_bias=has_bias,
+            has_output_bias=has_bias,
+            has_mlp_bias=config.get("mlp_bias", bool, False),
+            has_head_norm=False,
+            is_tied=config.get("tie_word_embeddings", bool, False),
+        )
+
+
+class Llama:
+    def __init__(self, config: LlamaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
+        self.vocab_size = config.vocab_size
+        self.max_positions = config.max_positions
+        self.attention_shapes = (config.shape,) * config.num_layers
+        self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
+        self._rotary = Rotary(config.shape.head_dim, config.rope_base, config.rope_scaling, dtype=dtype)
+        self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]
+        self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
+        head = (
+            self._embedding
+            if config.is_tied
+            else Embedding.load(weights, "lm_head", config.vocab_size, config.hidden_size)
+        )
+        self._head = Linear(head.weight)
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        hidden = self._embedding(batch.token_ids)
+        rotation = self._rotary.at(batch.positions)
+        for layer in self._layers:
+            hidden = layer(hidden, rotation, batch.attention)
+        return self._norm(hidden)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(hidden)
+
+
+class _Layer:
+    def __init__(self, config: LlamaConfig, layer_id: int, weights: WeightSource) -> None:
+        name = f"model.layers.{layer_id}"
+        hidden, ffn, shape = config.hidden_size, config.intermediate_size, config.shape
+        query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        self._attention_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
+        qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+        self._attention = SelfAttention(
+            layer_id,
+            shape,
+            Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_qkv_bias),
+            Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_output_bias),
+            _head_norm(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
+        )
+        self._mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
+        gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
+        self._mlp = GatedMLP(
+            Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=config.has_mlp_bias),
+            Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=config.has_mlp_bias),
+        )
+
+    def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
+        hidden = hidden + self._attention(self._attention_norm(hidden), rotation, attention)
+        return hidden + self._mlp(self._mlp_norm(hidden))
+
+
+def _head_norm(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorm:
+    shape = config.shape
+    return HeadNorm(
+        weights.take(f"{name}.q_norm.weight", shape.head_dim),
+        weights.take(f"{name}.k_norm.weight", shape.head_dim),
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        eps=config.norm_eps,
+    )
+
+
+def _read_rope(config: ConfigReader) -> tuple[float, RotaryScaling]:
+    """Base and scaling; newer configs keep both in rope_parameters, older ones in rope_theta and rope_scaling."""
+    config.expect("partial_rotary_factor", 1.0)
+    section = config.section("rope_parameters") or config.section("rope_scaling")
+    base = config.get("rope_theta", float, 10000.0)
+    if section is None:
+        return base, None
+    base = section.get("rope_theta", float, base)
+    kind = section.get("rope_type", str, section.get("type", str, "default"))
+    match kind:
+        case "default":
+            return base, None
+        case "linear":
+            return base, LinearScaling(section.require("factor", float))
+        case "llama3":
+            return base, Llama3Scaling(
+                factor=section.require("factor", float),
+                low_freq_factor=section.require("low_freq_factor", float),
+                high_freq_factor=section.require("high_freq_factor", float),
+                original_context=section.require("original_max_position_embeddings", int),
+            )
+        case _:
+            raise CheckpointError(f"config.json: rope_type {kind!r} is not supported (default, linear and llama3 are)")

@@ -1,0 +1,53 @@
+"""Which code serves which checkpoint: by the name in config.json's `architectures`."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from engine.errors import CheckpointError
+from engine.layers.weights import WeightSource
+from engine.models import gpt2 as gpt2_module
+from engine.models import llama as llama_module
+from engine.models.causal_lm import CausalLM
+from engine.models.config_reader import ConfigReader
+from engine.models.gpt2 import gpt2
+from engine.models.llama import Llama, LlamaConfig
+from engine.models.mistral import mistral
+from engine.models.qwen2 import qwen2
+from engine.models.qwen3 import qwen3
+
+#: (config.json, weights, dtype, context limit or None for the checkpoint's own) -> model
+Builder = Callable[[ConfigReader, WeightSource, torch.dtype, int | None], CausalLM]
+
+
+def llama(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
+    return Llama(LlamaConfig.read(config), weights, dtype)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    name: str
+    build: Builder
+    ignored: re.Pattern[str]  #: tensors of its checkpoints that the model does not read
+
+
+_ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("LlamaForCausalLM", llama, llama_module.IGNORED),
+        Architecture("MistralForCausalLM", mistral, llama_module.IGNORED),
+        Architecture("Qwen2ForCausalLM", qwen2, llama_module.IGNORED),
+        Architecture("Qwen3ForCausalLM", qwen3, llama_module.IGNORED),
+        Architecture("GPT2LMHeadModel", gpt2, gpt2_module.IGNORED),
+    )
+}
+
+
+def architecture_of(config: ConfigReader) -> Architecture:
+    names = config.require("architectures", list)
+    for name in names:
+        if name in _ARCHITECTURES:
+            return _ARCHITECTURES[name]
+    raise CheckpointError(f"no code for architecture {names}; supported: {', '.join(sorted(_ARCHITECTURES))}")

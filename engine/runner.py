@@ -1,0 +1,289 @@
+"""Runs one step of a loaded model: page tables, page copies, forward pass, sampling. StepPlan in, StepOutput out.
+
+Owns every device tensor: weights, the page pool and the page tables of the running slots. Knows no requests and decides
+nothing about pages. Used by exactly one thread.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.attention.backend import AttentionBackend, AttentionShape, ForwardBatch, StepLayout
+from engine.attention.layout import small_pages
+from engine.attention.torch_backend import TorchBackend
+from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.errors import CheckpointError
+from engine.kernels.reference import copy_pages
+from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
+from engine.machine import free_memory_bytes
+from engine.memory.planner import group_layers, plan_pool, pool_bytes_for
+from engine.memory.spec import LayerSpec, PoolPlan
+from engine.models.causal_lm import CausalLM
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import Architecture, architecture_of
+from engine.sampling.sampler import SamplingRow, sample
+from engine.tokenizer import Tokenizer, read_eos_token_ids
+
+_log = logging.getLogger(__name__)
+
+#: On CPU a model whose weights take no more than this in float32 runs in float32: a step then costs little anyhow, and
+#: greedy tokens do not depend on how a batch happens to be rounded. Larger ones read half the bytes in bfloat16.
+FLOAT32_LIMIT_BYTES = 256 * 2**20
+#: Share of free memory that a page pool of unstated size may take. A CPU shares its memory with everything else.
+_POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a server tells about the model it serves."""
+
+    name: str
+    architecture: str
+    num_parameters: int
+    dtype: str
+    context_length: int  #: tokens, after the configured limit
+    revision: str  #: short digest of the weights; "dummy" for random ones
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything that the engine's core is built around."""
+
+    runner: "Runner"
+    tokenizer: Tokenizer  #: of bytes, for dummy weights without tokenizer.json
+    limits: ModelLimits
+    pool_plan: PoolPlan
+    info: ModelInfo
+
+
+class Runner:
+    def __init__(
+        self,
+        model: CausalLM,
+        *,
+        plan: PoolPlan,
+        limits: ModelLimits,
+        max_running: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """max_running: slots; a plan names slots below it."""
+        self.limits = limits
+        self.pool_plan = plan
+        self._model = model
+        self._device = device
+        # Zeroed, so that no page ever holds bytes that decode to NaN unless somebody wrote them.
+        pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8, device=device)
+        self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
+        self._backend: AttentionBackend = TorchBackend(plan, pool, model.attention_shapes, dtype)
+        self._page_tokens = {t.name: t.page_tokens for t in plan.types}
+        self._page_tables = {
+            t.name: np.zeros((max_running, -(-limits.max_model_len // t.page_tokens)), dtype=np.int64)
+            for t in plan.types
+        }
+
+    @torch.inference_mode()
+    def run(self, plan: StepPlan) -> StepOutput:
+        """Do what the plan says, in its order. Page tables keep their entries for the following steps."""
+        self._update_page_tables(plan.page_table_updates)
+        self._copy_pages(plan.copies)
+        if not plan.sequences:
+            return StepOutput(plan.step, ())
+        hidden = self._forward(plan.sequences)
+        return StepOutput(plan.step, self._sample(plan.sequences, hidden))
+
+    def close(self) -> None:
+        """Give the memory back. The runner cannot be used afterwards."""
+        del self._model, self._backend, self._pages, self._page_tables
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Run a prompt of that many tokens and one decode on the null page, so that the first request pays no set-up.
+
+        The null page is zeroed afterwards.
+        """
+        params = SamplingParams(temperature=0.0)
+        prompt = ScheduledSequence(0, 0, (0,) * num_tokens, 0, 1, params, (0,), 0)
+        decode = ScheduledSequence(0, 0, (0,), num_tokens - 1, 1, params, (0,), 1)
+        for step, sequence in enumerate((prompt, decode)):
+            self.run(StepPlan(step, (), (), (sequence,)))
+        for pages in self._pages.values():
+            pages[0].zero_()
+
+    def _update_page_tables(self, updates: Iterable[PageTableUpdate]) -> None:
+        for update in updates:
+            row = self._page_tables[update.layer_type][update.slot]
+            row[update.start : update.start + len(update.page_ids)] = update.page_ids
+
+    def _copy_pages(self, copies: Iterable[PageCopy]) -> None:
+        by_type: dict[str, list[PageCopy]] = {}
+        for copy in copies:
+            by_type.setdefault(copy.layer_type, []).append(copy)
+        for name, group in by_type.items():
+            sources = torch.tensor([copy.src for copy in group], device=self._device)
+            destinations = torch.tensor([copy.dst for copy in group], device=self._device)
+            copy_pages(self._pages[name], sources, destinations)
+
+    def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> torch.Tensor:
+        """Final hidden states of the last token of each sequence that draws, [rows, hidden]."""
+        count = len(sequences)
+        lengths = np.fromiter((len(s.token_ids) for s in sequences), np.int64, count)
+        starts = np.fromiter((s.start for s in sequences), np.int64, count)
+        slots = np.fromiter((s.slot for s in sequences), np.int64, count)
+        token_ids = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(lengths.sum()))
+        longest = int((starts + lengths).max())
+        tables = {
+            name: table[slots, : -(-longest // self._page_tokens[name])] for name, table in self._page_tables.items()
+        }
+        layout = StepLayout(starts, lengths, tables)
+        batch = ForwardBatch(
+            token_ids=torch.from_numpy(token_ids).to(self._device),
+            positions=torch.from_numpy(layout.positions).to(self._device),
+            attention=self._backend.begin(layout),
+        )
+        hidden = self._model.forward(batch)
+        last_rows = np.cumsum(lengths) - 1
+        wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)
+        return hidden.index_select(0, torch.from_numpy(last_rows[wanted]).to(self._device))
+
+    def _sample(
+        self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor
+    ) -> tuple[tuple[SampledToken, ...], ...]:
+        drawing = [sequence for sequence in sequences if sequence.num_samples > 0]
+        if not drawing:
+            return ((),) * len(sequences)
+        logits = self._model.logits(hidden)
+        rows = [SamplingRow(s.params, seed, s.output_index) for s in drawing for seed in s.seeds]
+        if len(rows) > len(drawing):
+            counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
+            logits = logits.repeat_interleave(counts, dim=0)
+        tokens = iter(sample(logits, rows, self.limits.eos_token_ids))
+        return tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
+
+
+def load_runner(config: EngineConfig) -> LoadedModel:
+    """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line."""
+    started = time.perf_counter()
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    device = _device(config.device)
+    folder = find_model_folder(config.model)
+    settings = ConfigReader(read_config(folder))
+    architecture = architecture_of(settings)
+    is_dummy = config.load_format == "dummy"
+    checkpoint = None if is_dummy else Checkpoint(folder)
+    num_parameters = (
+        _count_parameters(architecture, settings, config) if checkpoint is None else checkpoint.num_parameters
+    )
+    dtype = _dtype(config.dtype, device, num_parameters, settings)
+    model = _build(architecture, settings, config, checkpoint, dtype, device)
+    has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
+    tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
+    limits = ModelLimits(
+        max_model_len=_context_length(config, model),
+        vocab_size=model.vocab_size,
+        eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
+    )
+    plan = _plan(config, model.attention_shapes, limits, dtype, device)
+    runner = Runner(model, plan=plan, limits=limits, max_running=config.max_running, dtype=dtype, device=device)
+    runner.warm_up(min(16, limits.max_model_len))
+    info = ModelInfo(
+        name=Path(config.model).name,
+        architecture=architecture.name,
+        num_parameters=num_parameters,
+        dtype=str(dtype).removeprefix("torch."),
+        context_length=limits.max_model_len,
+        revision="dummy" if checkpoint is None else checkpoint.revision,
+        device=str(device),
+    )
+    _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
+    return LoadedModel(runner, tokenizer, limits, plan, info)
+
+
+def _build(
+    architecture: Architecture,
+    settings: ConfigReader,
+    config: EngineConfig,
+    checkpoint: Checkpoint | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> CausalLM:
+    if checkpoint is None:
+        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed)
+        return architecture.build(settings, dummy, dtype, config.max_model_len)
+    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device)
+    with torch.inference_mode():
+        model = architecture.build(settings, weights, dtype, config.max_model_len)
+    weights.check_all_taken(architecture.ignored)
+    return model
+
+
+def _count_parameters(architecture: Architecture, settings: ConfigReader, config: EngineConfig) -> int:
+    counter = DummyWeights.counting()
+    architecture.build(settings, counter, torch.float32, config.max_model_len)
+    return counter.num_parameters
+
+
+def _context_length(config: EngineConfig, model: CausalLM) -> int:
+    if config.max_model_len is None:
+        return model.max_positions
+    if config.max_model_len > model.max_positions:
+        raise CheckpointError(
+            f"max_model_len {config.max_model_len} is more than the {model.max_positions} positions of {config.model}"
+        )
+    return config.max_model_len
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError("device cuda was asked for, but torch finds no CUDA device")
+    return torch.device(name)
+
+
+def _dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
+    if name != "auto":
+        return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+    if device.type == "cpu":
+        return torch.float32 if 4 * num_parameters <= FLOAT32_LIMIT_BYTES else torch.bfloat16
+    own = settings.get("dtype", str, settings.get("torch_dtype", str, "bfloat16"))
+    return torch.float32 if own == "float32" else torch.bfloat16
+
+
+def _plan(
+    config: EngineConfig,
+    shapes: tuple[AttentionShape, ...],
+    limits: ModelLimits,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> PoolPlan:
+    specs = [
+        LayerSpec("full", 2 * shape.num_kv_heads * shape.head_dim * dtype.itemsize, str(dtype).removeprefix("torch."))
+        for shape in shapes
+    ]
+    pool_bytes = config.kv_cache_bytes
+    if pool_bytes is None:
+        types = group_layers(specs, page_tokens=config.page_tokens)
+        enough = pool_bytes_for(types, num_tokens=limits.max_model_len, num_sequences=config.max_running)
+        pool_bytes = min(enough, int(free_memory_bytes(device) * _POOL_SHARE[device.type]))
+    plan = plan_pool(specs, page_tokens=config.page_tokens, pool_bytes=pool_bytes)
+    token_bytes = sum(spec.bytes_per_token for spec in specs)
+    num_tokens = plan.num_usable_large_pages * plan.large_page_bytes // token_bytes
+    _log.info(
+        "page pool of %.1f MiB: %d tokens, that is %.1f requests of the full context of %d tokens",
+        plan.pool_bytes / 2**20,
+        num_tokens,
+        num_tokens / limits.max_model_len,
+        limits.max_model_len,
+    )
+    return plan
