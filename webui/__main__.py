@@ -1,0 +1,38 @@
+"""`python -m webui`: serve the pages."""
+
+import argparse
+import os
+
+# Gradio asks the network about itself unless told otherwise, and reads this when it is imported.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+import uvicorn
+
+from webui.config import Settings
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m webui", description=__doc__)
+    parser.add_argument("--host", help="address to listen on (AGON_WEBUI_HOST)")
+    parser.add_argument("--port", type=int, help="port to listen on (AGON_WEBUI_PORT)")
+    parser.add_argument("--controller", metavar="URL", help="the controller's address (AGON_CONTROLLER_URL)")
+    given = parser.parse_args(arguments)
+    overrides = {"webui_host": given.host, "webui_port": given.port, "controller_url": given.controller}
+    settings = Settings(**{name: value for name, value in overrides.items() if value is not None})
+
+    from webui.app import create_app
+
+    uvicorn.run(
+        create_app(settings),
+        host=settings.webui_host,
+        port=settings.webui_port,
+        log_level="info",
+        access_log=False,  # the query of Gradio's stream is a session's key
+        proxy_headers=True,
+        forwarded_allow_ips=settings.webui_trusted_proxies,
+        timeout_graceful_shutdown=3,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The composition root of the web UI: a FastAPI app with health, readiness and metrics, and the Gradio pages mounted.
+
+Everything that leaves this process goes through one ControllerClient. Gradio's own doors that no page of ours uses
+(uploads, files, API documentation, run history, monitoring) are shut.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import gradio as gr
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from webui import texts
+from webui.boards import Boards
+from webui.client import ControllerClient
+from webui.config import Settings
+from webui.doors import Doors
+from webui.metrics import Metrics
+from webui.pages import battle
+from webui.theme import build_theme, css, head
+from webui.turn import Turns
+
+
+def create_app(settings: Settings) -> FastAPI:
+    client = ControllerClient(settings.controller_url, api_key=settings.api_key)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
+    turns = Turns(client, settings.webui_update_interval_s, boards.leaderboard)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await client.aclose()
+
+    app = FastAPI(title=texts.BRAND, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        is_ready = await client.is_ready()
+        return JSONResponse({"controller": "ready" if is_ready else "unreachable"}, 200 if is_ready else 503)
+
+    @app.get("/metrics")
+    async def show_metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    ui = build_ui(settings, turns, boards)
+    gr.mount_gradio_app(
+        app,
+        ui,
+        path="/",
+        theme=build_theme(),
+        css=css(),
+        head=head(),
+        footer_links=[],
+        run_history=False,  # it would keep what visitors wrote
+        enable_monitoring=False,
+        show_error=False,  # the text of an error could name a model
+        ssr_mode=False,
+        mcp_server=False,
+        pwa=False,
+        allowed_paths=[],
+        max_file_size=0,
+    )
+    app.add_middleware(Doors, metrics=metrics)
+    return app
+
+
+def build_ui(settings: Settings, turns: Turns, boards: Boards) -> Any:
+    """All pages in one Blocks. Each page is sent only its own components, and no component holds a model's name when
+    it is built: names are filled in by events of the pages that may show them."""
+    with gr.Blocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
+        battle.build(ui, turns, max_prompt_chars=settings.webui_max_prompt_chars)
+    ui.queue(api_open=False, default_concurrency_limit=None)
+    # Gradio runs at most 40 events at once, streams included, and mount_gradio_app has no argument for it; this is
+    # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test holds more than 40 streams open.
+    ui.max_threads = settings.webui_max_events
+    ui._queue.max_thread_count = settings.webui_max_events
+    return ui

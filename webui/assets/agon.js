@@ -1,0 +1,124 @@
+// What the page does by itself: theme, voting by keyboard, room for the dock, and putting a new question at the top.
+// Everything else is Gradio's. No network, no storage but the chosen theme.
+(() => {
+  "use strict";
+
+  const THEME_KEY = "agon-theme";
+  const VOTE_KEYS = { ArrowLeft: "vote-left", ArrowRight: "vote-right", ArrowUp: "vote-up", ArrowDown: "vote-down" };
+  // A key that was pressed for something else must not vote by accident in the moment in which the bar appears.
+  const VOTE_GRACE_MS = 500;
+
+  const find = (id) => document.getElementById(id);
+  const root = document.documentElement;
+
+  function showTheme(name) {
+    document.body.classList.toggle("dark", name === "dark");
+    root.style.colorScheme = name;
+  }
+
+  function storedTheme() {
+    try {
+      return localStorage.getItem(THEME_KEY);
+    } catch {
+      return null;
+    }
+  }
+
+  function toggleTheme() {
+    const next = document.body.classList.contains("dark") ? "light" : "dark";
+    showTheme(next);
+    try {
+      localStorage.setItem(THEME_KEY, next);
+    } catch {
+      // Private windows may refuse; then the choice holds for this page only.
+    }
+  }
+
+  function isTyping(target) {
+    if (target.isContentEditable || target.tagName === "SELECT") return true;
+    if (target.tagName !== "TEXTAREA" && target.tagName !== "INPUT") return false;
+    // After a question the cursor still stands in the prompt box; while that is empty the arrows have nothing to do there.
+    return target.value !== "" || !target.closest("#prompt");
+  }
+
+  let votesSince = 0;
+
+  function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.isComposing || event.repeat) return;
+    if (event.key === "/" && !isTyping(event.target) && event.target.tagName !== "TEXTAREA") {
+      const box = document.querySelector("#prompt textarea");
+      if (box) {
+        event.preventDefault();
+        box.focus();
+      }
+      return;
+    }
+    const id = VOTE_KEYS[event.key];
+    if (id === undefined || isTyping(event.target)) return;
+    const button = find(id);
+    if (!button || button.disabled || performance.now() - votesSince < VOTE_GRACE_MS) return;
+    event.preventDefault();
+    button.click();
+  }
+
+  // The dock covers the end of the page, so the page is that much longer.
+  const dockSize = new ResizeObserver(([entry]) => {
+    root.style.setProperty("--agon-dock", `${Math.ceil(entry.target.getBoundingClientRect().height)}px`);
+  });
+  let watchedDock = null;
+  let numQuestions = 0;
+
+  // A new question moves to the top and stays there: the answers grow downwards and nothing above them moves.
+  function placeQuestion() {
+    const thread = find("thread");
+    const questions = thread ? thread.querySelectorAll(".user-row") : [];
+    if (questions.length === numQuestions) return;
+    const isNew = questions.length > numQuestions;
+    numQuestions = questions.length;
+    if (numQuestions === 0) {
+      root.style.removeProperty("--agon-room");
+      window.scrollTo(0, 0);
+      return;
+    }
+    if (!isNew || numQuestions === 1) return;
+    const last = questions[questions.length - 1];
+    const heads = find("heads");
+    const top = heads ? heads.getBoundingClientRect().height : 0;
+    const header = parseFloat(getComputedStyle(root).getPropertyValue("--agon-header"));
+    const offset = last.getBoundingClientRect().top - thread.getBoundingClientRect().top;
+    // In terms of the dock's height, which changes while the vote bar comes and goes.
+    root.style.setProperty("--agon-room", `calc(${Math.ceil(offset - header - top)}px + 100vh - var(--agon-dock) - 40px)`);
+    const y = last.getBoundingClientRect().top + window.scrollY - header - top;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    window.scrollTo({ top: y, behavior: calm ? "auto" : "smooth" });
+  }
+
+  function onChange() {
+    const dock = find("dock");
+    if (dock && dock !== watchedDock) {
+      watchedDock = dock;
+      dockSize.observe(dock);
+    }
+    const hasVotes = find("vote-left") !== null;
+    if (hasVotes && votesSince === 0) {
+      votesSince = performance.now();
+      for (const [key, id] of Object.entries(VOTE_KEYS)) find(id)?.setAttribute("aria-keyshortcuts", key);
+    }
+    if (!hasVotes) votesSince = 0;
+    placeQuestion();
+  }
+
+  function start() {
+    const theme = storedTheme();
+    if (theme && !new URLSearchParams(location.search).has("__theme")) showTheme(theme);
+    document.addEventListener("keydown", onKey);
+    document.addEventListener("click", (event) => {
+      if (event.target.closest?.("[data-agon=theme]")) toggleTheme();
+    });
+    new MutationObserver(onChange).observe(document.body, { childList: true, subtree: true });
+    onChange();
+  }
+
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

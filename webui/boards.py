@@ -1,0 +1,42 @@
+"""The leaderboard and the workers list, shared by all visitors who watch them: one request a second, not one each."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from webui.client import ControllerClient
+from wire.leaderboard import LeaderboardView
+from wire.workers import WorkerView
+
+T = TypeVar("T")
+
+
+class _Shared(Generic[T]):
+    """The last answer of `fetch` while it is fresh. Callers that come during a request wait for that one."""
+
+    def __init__(self, fetch: Callable[[str], Awaitable[T]], max_age_s: float) -> None:
+        self._fetch = fetch
+        self._max_age_s = max_age_s
+        self._lock = asyncio.Lock()
+        self._value: T | None = None
+        self._fetched_at = float("-inf")
+
+    async def get(self, visitor: str) -> T:
+        async with self._lock:
+            if self._value is None or time.monotonic() - self._fetched_at > self._max_age_s:
+                self._value = await self._fetch(visitor)
+                self._fetched_at = time.monotonic()
+            return self._value
+
+
+class Boards:
+    def __init__(self, client: ControllerClient, *, max_age_s: float) -> None:
+        self._leaderboard = _Shared(client.leaderboard, max_age_s)
+        self._workers = _Shared(client.workers, max_age_s)
+
+    async def leaderboard(self, visitor: str) -> LeaderboardView:
+        return await self._leaderboard.get(visitor)
+
+    async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
+        return await self._workers.get(visitor)

@@ -1,0 +1,354 @@
+"""The parts that pages are composed of, and the one place where a session becomes what a page shows.
+
+`look_of` is a pure function from a session to a Look; `BattleParts.update` turns a Look into Gradio's positional
+outputs, leaving out what has not changed. Pages only wire events.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any, Literal
+
+import gradio as gr
+
+from webui import texts
+from webui.session import Exchange, Session, SideAnswer, Standing
+from wire.battles import SIDES, Outcome, Side
+
+_LATEX: list[dict[str, str | bool]] = [
+    {"left": "$$", "right": "$$", "display": True},
+    {"left": "\\[", "right": "\\]", "display": True},
+    {"left": "\\(", "right": "\\)", "display": False},
+]
+_VOTE_ORDER: tuple[Outcome, ...] = ("a", "tie", "both_bad", "b")
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+Message = dict[str, str]
+
+
+def header(path: str) -> gr.HTML:
+    """The slim bar on top of every page; the current page is marked for eyes and for screen readers."""
+    links = "".join(
+        f'<a href="{target}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
+        for target, name in texts.PAGES
+    )
+    return gr.HTML(
+        f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>'
+        f'<nav aria-label="{texts.BRAND}">{links}</nav>'
+        f'<button type="button" class="agon-theme" data-agon="theme" aria-label="{texts.THEME_TOGGLE}" '
+        f'title="{texts.THEME_TOGGLE}">{_HALF_MOON}</button></header>',
+        elem_id="agon-top",
+        apply_default_css=False,
+    )
+
+
+_MARK = (
+    '<svg viewBox="0 0 28 20" width="28" height="20" aria-hidden="true">'
+    '<circle cx="10" cy="10" r="8" fill="none" stroke="var(--agon-a)" stroke-width="2.5"/>'
+    '<circle cx="18" cy="10" r="8" fill="none" stroke="var(--agon-b)" stroke-width="2.5"/></svg>'
+)
+_HALF_MOON = (
+    '<svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true">'
+    '<circle cx="10" cy="10" r="7.25" fill="none" stroke="currentColor" stroke-width="1.5"/>'
+    '<path d="M10 2.75a7.25 7.25 0 0 1 0 14.5z" fill="currentColor"/></svg>'
+)
+
+
+def thread(*, columns: Literal[1, 2]) -> gr.Chatbot:
+    """The conversation. With two columns every prompt spans both and is followed by the answers A and B."""
+    return gr.Chatbot(
+        label=texts.THREAD_LABEL,
+        show_label=False,
+        container=False,
+        height=None,
+        autoscroll=False,
+        layout="panel",
+        buttons=["copy"],
+        group_consecutive_messages=False,
+        feedback_options=None,
+        sanitize_html=True,
+        allow_tags=False,
+        latex_delimiters=_LATEX,
+        reasoning_tags=[("<think>", "</think>")] if columns == 1 else None,
+        elem_id="thread",
+        elem_classes=["agon-thread", f"agon-columns-{columns}"],
+    )
+
+
+def intro(title: str, lead: str) -> gr.HTML:
+    return gr.HTML(
+        f'<div class="agon-intro"><h1>{escape(title)}</h1><p>{escape(lead)}</p></div>', apply_default_css=False
+    )
+
+
+def examples() -> list[gr.Button]:
+    """Prompts to start with. The button's own text is the prompt."""
+    gr.HTML(f'<h2 class="agon-eyebrow">{texts.EXAMPLES_LABEL}</h2>', apply_default_css=False)
+    with gr.Row(elem_classes=["agon-examples"]):
+        return [gr.Button(prompt, elem_classes=["agon-example"], min_width=200) for _, prompt in texts.EXAMPLES]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The box at the bottom with its buttons."""
+
+    box: gr.Textbox
+    send: gr.Button
+    stop: gr.Button
+
+
+def prompt(placeholder: str, *, max_chars: int) -> Prompt:
+    with gr.Row(elem_classes=["agon-prompt"]):
+        box = gr.Textbox(
+            label=texts.PROMPT_LABEL,
+            show_label=False,
+            container=False,
+            placeholder=placeholder,
+            lines=1,
+            max_lines=8,
+            max_length=max_chars,
+            scale=1,
+            elem_id="prompt",
+            html_attributes=gr.InputHTMLAttributes(enterkeyhint="send", autocomplete="off"),
+        )
+        send = gr.Button(texts.SEND, variant="primary", elem_id="send", scale=0, min_width=84)
+        stop = gr.Button(texts.STOP, elem_id="stop", visible=False, scale=0, min_width=84)
+    return Prompt(box, send, stop)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything a battle page shows, by name. Each field is one output."""
+
+    thread: tuple[Message, ...]
+    heads: str
+    is_empty: bool
+    votes_shown: bool
+    notice: str
+    reveal: str
+    placeholder: str
+    can_type: bool
+    send_shown: bool
+    stop_shown: bool
+    regenerate_shown: bool
+    new_shown: bool
+    resume_shown: bool
+    settings_open: bool  #: models and parameters of a named battle may be changed
+
+
+def look_of(session: Session) -> Look:
+    streaming = session.is_busy and session.state == "streaming"
+    return Look(
+        thread=messages(session.exchanges),
+        heads=_heads(session),
+        is_empty=not session.exchanges,
+        votes_shown=session.is_votable,
+        notice=_notice(session),
+        reveal=_reveal(session),
+        placeholder=_placeholder(session),
+        can_type=not session.is_full or session.is_over,
+        send_shown=not streaming,
+        stop_shown=streaming,
+        regenerate_shown=session.is_votable,
+        new_shown=bool(session.exchanges) and not session.is_busy,
+        resume_shown=session.can_resume,
+        settings_open=session.battle_id is None or session.is_over,
+    )
+
+
+def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
+    found: list[Message] = []
+    for exchange in exchanges:
+        found.append({"role": "user", "content": exchange.content})
+        found.extend({"role": "assistant", "content": _answer_text(exchange.side(side))} for side in SIDES)
+    return tuple(found)
+
+
+def _answer_text(answer: SideAnswer) -> str:
+    """An empty answer is drawn as a typing indicator; one that ended without text says so."""
+    if answer.status == "failed":
+        told = f"**{texts.FAILED_SIDE}** {texts.failure(answer.error_code)}"
+        return f"{answer.text}\n\n{told}" if answer.text else told
+    if not answer.text and answer.status in ("finished", "stopped"):
+        return f"*({texts.STATUS[answer.status]})*"
+    return answer.text
+
+
+def _heads(session: Session) -> str:
+    """The strip that says which side is which and what each is doing. It keeps its place while text streams."""
+    if not session.exchanges:
+        return ""
+    cells = "".join(_head(session, side) for side in SIDES)
+    said = texts.BOTH_DONE + " " + texts.VOTE_HINT if session.is_votable else ""
+    return f'<div class="agon-heads">{cells}</div><p class="agon-said" role="status">{escape(said)}</p>'
+
+
+def _head(session: Session, side: Side) -> str:
+    answer = session.exchanges[-1].side(side)
+    status = texts.CUT if answer.is_cut else texts.STATUS[answer.status]
+    name = session.name(side)
+    named = f'<span class="agon-name">{escape(name)}</span>' if name is not None else ""
+    told = "" if session.state == "voted" and answer.status == "finished" else escape(status)
+    chosen = " agon-chosen" if session.outcome == side else ""
+    return (
+        f'<div class="agon-head agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
+        f'<div>{named}<span class="agon-status agon-{answer.status}">{told}</span></div></div>'
+    )
+
+
+def _notice(session: Session) -> str:
+    if session.state == "aborted":
+        sentence = texts.ABORTED
+    elif session.state == "expired":
+        sentence = texts.EXPIRED
+    elif session.refusal_code is not None:
+        sentence = texts.failure(session.refusal_code)
+    elif session.notice is not None:
+        sentence = session.notice
+    else:
+        return ""
+    return f'<p class="agon-notice" role="alert">{escape(sentence)}</p>'
+
+
+def _reveal(session: Session) -> str:
+    if session.outcome is None or session.names is None:
+        return ""
+    plates = [_plate(session, side) for side in SIDES]
+    verdict = escape(texts.VOTED[session.outcome])
+    unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(texts.NOT_RATED)}</p>'
+    return (
+        f'<section class="agon-reveal" aria-live="polite">{plates[0]}'
+        f'<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}'
+    )
+
+
+def _plate(session: Session, side: Side) -> str:
+    chosen = " agon-chosen" if session.outcome == side else ""
+    return (
+        f'<div class="agon-plate agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
+        f'<div><strong class="agon-name">{escape(session.name(side) or "")}</strong>'
+        f'<span class="agon-standing">{_standing(session.standings.get(side))}</span></div></div>'
+    )
+
+
+def _standing(standing: Standing | None) -> str:
+    if standing is None:
+        return texts.RATING_PENDING
+    if standing.change is None:
+        change = texts.NEW_TO_BOARD
+    else:
+        direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
+        change = f'<b class="agon-{direction}">{standing.change:+.1f}</b>'
+    place = escape(texts.rank(standing.rank, standing.num_models))
+    return f"<span>{standing.rating:.0f} {change}</span> <span>{place}</span>"
+
+
+def _placeholder(session: Session) -> str:
+    if session.is_over:
+        return texts.PROMPT_AFTER
+    if session.is_full:
+        return texts.PROMPT_FULL
+    return texts.PROMPT_NEXT if session.exchanges else texts.PROMPT_FIRST
+
+
+@dataclass(frozen=True)
+class BattleParts:
+    """The Gradio components of a battle page, in the order in which handlers answer."""
+
+    session: gr.State
+    stored_id: gr.BrowserState
+    thread: gr.Chatbot
+    heads: gr.HTML
+    empty: gr.Column
+    vote_bar: gr.Column
+    votes: dict[Outcome, gr.Button]
+    notice: gr.HTML
+    reveal: gr.HTML
+    prompt: Prompt
+    regenerate: gr.Button
+    new: gr.Button
+    resume: gr.Button
+    examples: list[gr.Button]
+    settings: tuple[Any, ...] = ()  #: components that may be used only before a battle has begun
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [
+            self.session,
+            self.stored_id,
+            self.thread,
+            self.heads,
+            self.empty,
+            self.vote_bar,
+            self.notice,
+            self.reveal,
+            self.prompt.box,
+            self.prompt.send,
+            self.prompt.stop,
+            self.regenerate,
+            self.new,
+            self.resume,
+            *self.settings,
+        ]
+
+    def update(self, session: Session, before: Session | None, *, is_streaming: bool = True) -> tuple[Any, ...]:
+        """What changed since `before`, as Gradio's positional outputs. None means: everything."""
+        look = look_of(session)
+        old = None if before is None else look_of(before)
+        changed = {
+            field.name for field in fields(Look) if old is None or getattr(old, field.name) != getattr(look, field.name)
+        }
+        skip = gr.skip()
+
+        def when(name: str, value: Any) -> Any:
+            return value if name in changed else skip
+
+        box: dict[str, Any] = {}
+        if session.draft is not None and (before is None or before.draft != session.draft):
+            box["value"] = session.draft
+        elif (
+            before is not None
+            and session.exchanges
+            and (before.is_over or len(session.exchanges) > len(before.exchanges))
+        ):
+            box["value"] = ""  # the prompt has moved into the conversation
+        if "placeholder" in changed:
+            box["placeholder"] = look.placeholder
+        if "can_type" in changed:
+            box["interactive"] = look.can_type
+        return (
+            session,
+            session.battle_id if before is None or before.battle_id != session.battle_id else skip,
+            # Always sent inside a stream: Gradio sends the difference, and a skipped output would make it forget.
+            list(look.thread) if is_streaming or "thread" in changed else skip,
+            when("heads", look.heads),
+            when("is_empty", gr.update(visible=look.is_empty)),
+            when("votes_shown", gr.update(visible=look.votes_shown)),
+            when("notice", look.notice),
+            when("reveal", look.reveal),
+            gr.update(**box) if box else skip,
+            when("send_shown", gr.update(visible=look.send_shown)),
+            when("stop_shown", gr.update(visible=look.stop_shown)),
+            when("regenerate_shown", gr.update(visible=look.regenerate_shown)),
+            when("new_shown", gr.update(visible=look.new_shown)),
+            when("resume_shown", gr.update(visible=look.resume_shown)),
+            *(when("settings_open", gr.update(interactive=look.settings_open)) for _ in self.settings),
+        )
+
+
+def _has_been_asked(session: Session, before: Session) -> bool:
+    return before.is_over or len(session.exchanges) > len(before.exchanges)
+
+
+def vote_buttons() -> tuple[gr.Column, dict[Outcome, gr.Button]]:
+    with gr.Column(visible=False, elem_id="votes") as bar, gr.Row(elem_classes=["agon-votes"]):
+        buttons = {
+            outcome: gr.Button(
+                texts.VOTES[outcome],
+                elem_id=f"vote-{texts.VOTE_KEY_NAMES[outcome]}",
+                elem_classes=["agon-vote", f"agon-vote-{outcome}"],
+                min_width=120,
+            )
+            for outcome in _VOTE_ORDER
+        }
+    return bar, buttons

@@ -1,0 +1,15 @@
+"""The battle page: two hidden models, one question, a vote, the reveal."""
+
+from typing import Any
+
+from webui import texts
+from webui.arena_page import battle_parts, wire_battle
+from webui.components import header
+from webui.turn import Turns
+from wire.battles import CreateBattle
+
+
+def build(page: Any, turns: Turns, *, max_prompt_chars: int) -> None:
+    header("/")
+    parts = battle_parts("anonymous", texts.BATTLE_TITLE, texts.BATTLE_LEAD, max_prompt_chars=max_prompt_chars)
+    wire_battle(page, parts, turns, "anonymous", lambda: CreateBattle(mode="anonymous"), [])

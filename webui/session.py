@@ -1,0 +1,217 @@
+"""What one visitor sees of one battle: a frozen value and its transitions. No I/O and no Gradio.
+
+A session is made from what the controller says (`from_view`) and moved on by the events of a stream (`after`); the page
+is a function of it. It holds no model name before the controller has told one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from wire.battles import (
+    SIDES,
+    Answer,
+    BattleState,
+    BattleView,
+    DeltaEvent,
+    FailedEvent,
+    FinishedEvent,
+    Mode,
+    Outcome,
+    RestartedEvent,
+    Side,
+    TurnFinishedEvent,
+)
+from wire.leaderboard import LeaderboardView
+
+SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
+BattleEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent | TurnFinishedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SideAnswer:
+    text: str = ""
+    status: SideStatus = "waiting"
+    error_code: str | None = None
+    is_cut: bool = False  #: it ended at the length limit
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One turn: a prompt and two answers."""
+
+    content: str
+    a: SideAnswer = SideAnswer()
+    b: SideAnswer = SideAnswer()
+
+    def side(self, side: Side) -> SideAnswer:
+        return self.a if side == "a" else self.b
+
+    def with_side(self, side: Side, answer: SideAnswer) -> "Exchange":
+        return replace(self, a=answer) if side == "a" else replace(self, b=answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A model's place after the vote; `change` is null where the board did not have the model before."""
+
+    rating: float
+    rank: int
+    num_models: int
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    mode: Mode = "anonymous"
+    battle_id: str | None = None
+    state: BattleState = "open"
+    exchanges: tuple[Exchange, ...] = ()
+    max_turns: int | None = None
+    names: tuple[str, str] | None = None
+    outcome: Outcome | None = None
+    is_rated: bool = True
+    is_busy: bool = False  #: this page is following a stream or waiting for an answer of the controller
+    standings: dict[Side, Standing] = field(default_factory=dict)
+    notice: str | None = None  #: one sentence about what went wrong or is awaited; shown above the prompt
+    failure_code: str | None = None  #: why the battle was aborted
+    can_resume: bool = False  #: the stream was lost: following it again may help
+    draft: str | None = None  #: a prompt that was not taken: the page puts it back into the box
+    refusal_code: str | None = None  #: why the last prompt was not taken
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("voted", "aborted", "expired")
+
+    @property
+    def is_votable(self) -> bool:
+        return self.state == "answered" and not self.is_busy and bool(self.exchanges)
+
+    @property
+    def is_full(self) -> bool:
+        return self.max_turns is not None and len(self.exchanges) >= self.max_turns
+
+    def name(self, side: Side) -> str | None:
+        return None if self.names is None else self.names[SIDES.index(side)]
+
+    def asking(self, content: str) -> "Session":
+        """The prompt is shown at once, before the controller has heard of it."""
+        exchanges = (*self.exchanges, Exchange(content))
+        return replace(
+            self,
+            exchanges=exchanges,
+            state="streaming",
+            is_busy=True,
+            notice=None,
+            can_resume=False,
+            draft=None,
+            refusal_code=None,
+        )
+
+    def asking_again(self) -> "Session":
+        exchanges = (*self.exchanges[:-1], Exchange(self.exchanges[-1].content))
+        return replace(
+            self,
+            exchanges=exchanges,
+            state="streaming",
+            is_busy=True,
+            notice=None,
+            can_resume=False,
+            draft=None,
+            refusal_code=None,
+        )
+
+    def after(self, events: Iterable[BattleEvent]) -> "Session":
+        """Apply a batch of stream events to the last exchange."""
+        session = self
+        for event in events:
+            session = session._after_one(event)
+        return session
+
+    def _after_one(self, event: BattleEvent) -> "Session":
+        match event:
+            case TurnFinishedEvent():
+                return self._after_turn(event.state)
+            case DeltaEvent():
+                answer = self.exchanges[-1].side(event.side)
+                # Delta 0 opens the answer: a resumed stream that starts from the beginning replaces the text.
+                text = event.text if event.seq == 0 else answer.text + event.text
+                answer = SideAnswer(text=text, status="writing")
+            case FinishedEvent():
+                status: SideStatus = "stopped" if event.finish_reason == "abort" else "finished"
+                answer = replace(
+                    self.exchanges[-1].side(event.side), status=status, is_cut=event.finish_reason == "length"
+                )
+            case FailedEvent():
+                answer = replace(
+                    self.exchanges[-1].side(event.side), status="failed", error_code=event.error.code, is_cut=False
+                )
+            case RestartedEvent():
+                answer = SideAnswer()
+            case _:
+                assert_never(event)
+        last = self.exchanges[-1].with_side(event.side, answer)
+        return replace(self, exchanges=(*self.exchanges[:-1], last))
+
+    def _after_turn(self, state: BattleState) -> "Session":
+        """A side that failed ends the battle, unless the turn was only refused: then it never happened."""
+        ended = replace(self, state=state, is_busy=False)
+        last = self.exchanges[-1]
+        failed = next((answer for answer in (last.a, last.b) if answer.status == "failed"), None)
+        if failed is None:
+            return ended
+        if state == "aborted":
+            return replace(ended, failure_code=failed.error_code)
+        return replace(ended, exchanges=self.exchanges[:-1], draft=last.content, refusal_code=failed.error_code)
+
+    def revealed(self, names: dict[Side, str], outcome: Outcome, *, is_rated: bool) -> "Session":
+        return replace(
+            self,
+            state="voted",
+            names=(names["a"], names["b"]),
+            outcome=outcome,
+            is_rated=is_rated,
+            is_busy=False,
+            notice=None,
+        )
+
+
+def from_view(view: BattleView) -> Session:
+    """What a page shows that knows only the battle's id, for instance after a reload."""
+    names = None if view.a.model is None or view.b.model is None else (view.a.model, view.b.model)
+    return Session(
+        mode=view.mode,
+        battle_id=view.id,
+        state=view.state,
+        exchanges=tuple(Exchange(turn.content, _from_answer(turn.a), _from_answer(turn.b)) for turn in view.turns),
+        max_turns=view.max_turns,
+        names=names,
+        outcome=view.outcome,
+        is_rated=not view.identity_revealed,
+        failure_code=None if view.error is None else view.error.code,
+    )
+
+
+def _from_answer(answer: Answer) -> SideAnswer:
+    if answer.error is not None:
+        return SideAnswer(answer.text, "failed", answer.error.code)
+    if answer.finish_reason is None:
+        return SideAnswer(answer.text, "writing" if answer.text else "waiting")
+    return SideAnswer(
+        answer.text,
+        "stopped" if answer.finish_reason == "abort" else "finished",
+        is_cut=answer.finish_reason == "length",
+    )
+
+
+def standings(names: tuple[str, str], before: LeaderboardView | None, after: LeaderboardView) -> dict[Side, Standing]:
+    """Where both models stand, and by how much their ratings moved."""
+    old = {} if before is None else {row.model: row.rating for row in before.rows}
+    new = {row.model: row for row in after.rows}
+    found: dict[Side, Standing] = {}
+    for side, name in zip(SIDES, names, strict=True):
+        row = new.get(name)
+        if row is not None:
+            change = row.rating - old[name] if name in old else None
+            found[side] = Standing(row.rating, row.rank, len(after.rows), change)
+    return found

@@ -1,0 +1,192 @@
+"""Every sentence that a visitor reads, in one place. Plain words; no model names, no markup.
+
+What went wrong is told by error code, never by repeating the text of another service: such a text could name a model.
+"""
+
+from typing import Final
+
+from wire.battles import Outcome, Side
+from wire.errors import ErrorCode
+
+BRAND: Final = "Agon"
+SKIP_TO_PROMPT: Final = "Skip to the prompt"
+THEME_TOGGLE: Final = "Switch between light and dark"
+PAGES: Final = (
+    ("/", "Battle"),
+    ("/side-by-side", "Side by side"),
+    ("/chat", "Chat"),
+    ("/leaderboard", "Leaderboard"),
+    ("/workers", "Workers"),
+)
+
+BATTLE_TITLE: Final = "Two models, one question"
+BATTLE_LEAD: Final = (
+    "Ask anything. Two hidden models answer side by side. Say which answer is better, and their names appear."
+)
+NAMED_TITLE: Final = "Put two models side by side"
+NAMED_LEAD: Final = "Choose a model for each side, then ask both the same question."
+DIRECT_TITLE: Final = "Talk to one model"
+DIRECT_LEAD: Final = "Choose a model and start. Nothing here is rated."
+EXAMPLES_LABEL: Final = "Some questions to start with"
+EXAMPLES: Final = (
+    ("Say hello", "Hello! How are you today?"),
+    ("Do arithmetic", "What is 12 + 30?"),
+    ("Name a capital", "What is the capital of France?"),
+    ("Tell a story", "Tell me a short story about a fox and a lantern."),
+    ("Sort words", "Sort these words: pear, apple, fig, plum."),
+    ("Remember me", "My name is Ada. Please remember it. What is my name?"),
+)
+
+PROMPT_LABEL: Final = "Your question"
+PROMPT_FIRST: Final = "Ask both models something"
+PROMPT_NEXT: Final = "Ask a follow-up"
+PROMPT_AFTER: Final = "Ask something new"
+PROMPT_FULL: Final = "This conversation is as long as it can be"
+PROMPT_DIRECT: Final = "Write a message"
+SEND: Final = "Send"
+STOP: Final = "Stop"
+REGENERATE: Final = "Regenerate"
+NEW_BATTLE: Final = "New battle"
+NEW_CHAT: Final = "New chat"
+EDIT_LAST: Final = "Edit last"
+RETRY: Final = "Try again"
+RESUME: Final = "Reconnect"
+THREAD_LABEL: Final = "Conversation"
+
+MODEL_A: Final = "Model A"
+MODEL_B: Final = "Model B"
+MODEL: Final = "Model"
+PARAMETERS: Final = "Sampling parameters"
+TEMPERATURE: Final = "Temperature"
+TEMPERATURE_INFO: Final = "0 always takes the likeliest word"
+TOP_P: Final = "Top p"
+TOP_P_INFO: Final = "Only words in this share of the probability"
+MAX_TOKENS: Final = "Longest answer"
+MAX_TOKENS_INFO: Final = "in tokens"
+SAME_MODELS: Final = "Please choose two different models."
+CHOOSE_MODEL: Final = "Please choose a model first."
+NO_MODELS: Final = "No model is being served yet. Start a worker, then reload this page."
+
+VOTE_QUESTION: Final = "Which answer is better?"
+VOTE_HINT: Final = "Arrow keys vote: left A, right B, up tie, down both bad."
+VOTES: Final[dict[Outcome, str]] = {
+    "a": "A is better",
+    "tie": "Tie",
+    "both_bad": "Both are bad",
+    "b": "B is better",
+}
+VOTE_KEY_NAMES: Final[dict[Outcome, str]] = {"a": "left", "tie": "up", "both_bad": "down", "b": "right"}
+VOTED: Final[dict[Outcome, str]] = {
+    "a": "You chose A",
+    "tie": "You called it a tie",
+    "both_bad": "You found both bad",
+    "b": "You chose B",
+}
+VOTING: Final = "Recording your vote"
+VOTE_UNKNOWN: Final = (
+    "No answer about your vote yet, so it may or may not be recorded. Nothing is lost: vote the same way again."
+)
+NOT_RATED: Final = "An answer gave its model's name away, so this vote is shown but not rated."
+NEW_TO_BOARD: Final = "first rating"
+RATING_PENDING: Final = "rating follows"
+
+SIDE_NAME: Final[dict[Side, str]] = {"a": "A", "b": "B"}
+STATUS: Final = {
+    "waiting": "thinking",
+    "writing": "writing",
+    "finished": "finished",
+    "stopped": "stopped",
+    "failed": "could not answer",
+}
+CUT: Final = "reached the length limit"
+BOTH_DONE: Final = "Both answers are finished."
+FAILED_SIDE: Final = "This side could not answer."
+ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
+EXPIRED: Final = "This battle is too old to go on."
+STOPPED_NOTE: Final = "stopped"
+WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
+STREAM_LOST: Final = "The connection to the answers was lost. They may still be written."
+UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
+RESTORED_ELSEWHERE: Final = "This battle belongs to another visitor."
+
+FAILURES: Final[dict[str, str]] = {
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED: "The conversation is longer than a model can read.",
+    ErrorCode.REQUEST_TOO_LARGE: "That is too long. Please shorten it.",
+    ErrorCode.INVALID_REQUEST: "The arena did not accept that.",
+    ErrorCode.UNAUTHORIZED: "This page may not talk to the arena: its key is missing or wrong.",
+    ErrorCode.FORBIDDEN: "This page may not do that.",
+    ErrorCode.MODEL_NOT_FOUND: "That model is not being served any more.",
+    ErrorCode.BATTLE_NOT_FOUND: "That battle is gone. Please start a new one.",
+    ErrorCode.BATTLE_BUSY: "The models are still answering.",
+    ErrorCode.BATTLE_NOT_FINISHED: "Both answers must be finished before you can vote.",
+    ErrorCode.BATTLE_ALREADY_VOTED: "This battle has a vote already.",
+    ErrorCode.BATTLE_ABORTED: "A side failed, so this battle is over.",
+    ErrorCode.BATTLE_FULL: "This conversation is as long as it can be. You can still vote.",
+    ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
+    ErrorCode.RATE_LIMITED: "That was a lot in a short time. Please wait a moment.",
+    ErrorCode.QUEUE_FULL: "All models are busy. Please try again in a moment.",
+    ErrorCode.NO_WORKER: "No model is ready to answer right now. Please try again in a moment.",
+    ErrorCode.NOT_ENOUGH_MODELS: "A battle needs two models, and fewer are ready. Please try again in a moment.",
+    ErrorCode.WORKER_FAILED: "The model stopped in the middle of its work.",
+    ErrorCode.WORKER_TIMEOUT: "The model took too long.",
+    ErrorCode.STORE_UNAVAILABLE: "The arena cannot save right now. Please try again in a moment.",
+    ErrorCode.SHUTTING_DOWN: "The arena is restarting. Please try again in a moment.",
+}
+FAILURE_OTHER: Final = "Something went wrong in the arena. Please try again."
+
+
+def failure(code: str | None) -> str:
+    return FAILURES.get(code or "", FAILURE_OTHER)
+
+
+LEADERBOARD_TITLE: Final = "Leaderboard"
+LEADERBOARD_LEAD: Final = (
+    "Ratings come from votes alone. The bar is the 95 % interval: where two bars overlap, the votes do not yet "
+    "tell the models apart."
+)
+LEADERBOARD_EMPTY_TITLE: Final = "No votes yet"
+LEADERBOARD_EMPTY: Final = "The first vote opens the ranking. Ask two models something and say which one did better."
+LEADERBOARD_NO_MATCH: Final = "No model matches this filter."
+START_BATTLE: Final = "Start a battle"
+SEARCH: Final = "Search models"
+MIN_VOTES: Final = "At least this many votes"
+COLUMNS: Final = ("Rank", "Model", "Rating", "95 % interval", "Votes", "Win rate")
+NO_INTERVAL: Final = "not yet known"
+RATINGS_PLOT: Final = "Ratings with 95 % intervals"
+RATINGS_PLOT_HINT: Final = "The dot is the rating, the line its interval. No line: too few votes for one."
+WIN_RATE_PLOT: Final = "How often the row beats the column"
+WIN_RATE_PLOT_HINT: Final = "Ties count half. Blue: the row wins more often; amber: the column does."
+COUNT_PLOT: Final = "How often two models met"
+COUNT_PLOT_HINT: Final = "Darker means more battles."
+FLAGS: Final = {
+    "too_few_votes": "few votes",
+    "never_lost": "has never lost",
+    "never_won": "has never won",
+    "disconnected": "never met some of the others",
+}
+
+WORKERS_TITLE: Final = "Workers"
+WORKERS_LEAD: Final = (
+    "Each worker serves one model from a pool of memory pages. A page holds the keys and values of a few tokens; "
+    "pages of finished conversations stay until somebody else needs the room."
+)
+WORKERS_EMPTY_TITLE: Final = "No worker is registered"
+WORKERS_EMPTY: Final = "Start one with: agon worker"
+WORKER_STATES: Final = {"starting": "starting", "ready": "ready", "draining": "finishing its work"}
+PAGE_STATES: Final = {"used": "used", "evictable": "kept for reuse", "empty": "empty"}
+POOL_TITLE: Final = "Pages by layer type"
+NO_PAGES: Final = "This worker has no page pool of its own."
+LIVE: Final = "live"
+STALE: Final = "The arena does not answer; these numbers may be old."
+
+
+def num_votes(count: int) -> str:
+    return "1 vote" if count == 1 else f"{count:,} votes"
+
+
+def rank(place: int, num_models: int) -> str:
+    return f"rank {place} of {num_models}"
+
+
+def flag(name: str) -> str:
+    return FLAGS.get(name, name.replace("_", " "))
