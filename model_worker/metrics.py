@@ -118,7 +118,7 @@ class _LoadCollector(Collector):
         )
         yield self._gauge("agon_kv_tokens", "Tokens that the page pool holds", capacity.kv_tokens)
         yield from self._pages(load)
-        yield self._counter("agon_prefix_cache_queries", "Prompt tokens looked up", load.prompt_tokens_total)
+        yield self._counter("agon_prefix_cache_queries", "Prompt tokens looked up", load.prefix_query_tokens_total)
         yield self._counter("agon_prefix_cache_hits", "Prompt tokens found", load.prefix_hit_tokens_total)
         yield self._counter("agon_preemptions", "Requests put back into the queue", load.preemptions_total)
         yield self._counter("agon_prompt_tokens", "Prompt tokens taken in", load.prompt_tokens_total)

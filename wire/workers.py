@@ -61,6 +61,7 @@ class Load(_Frozen):
     steps_total: int = 0
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
+    prefix_query_tokens_total: int = 0  #: prompt tokens looked up in the prefix cache
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
     pages: tuple[PageCounts, ...] = ()

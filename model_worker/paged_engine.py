@@ -1,0 +1,196 @@
+"""Agon's own engine behind the worker's protocol: the only module of the worker that loads torch."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from itertools import count
+
+from engine.async_engine import AsyncEngine
+from engine.config import EngineConfig
+from engine.core import EngineStats
+from engine.errors import CheckpointError, EngineError
+from engine.loader import find_model_folder
+from engine.request import RequestDelta
+from model_worker.config import WorkerSettings
+from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
+from model_worker.errors import BadCheckpoint
+from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
+from wire.chat import PromptTokensDetails, SamplingOptions, Usage
+from wire.workers import Capacity, Load, ModelCard, PageCounts
+
+
+class PagedEngine:
+    """Translates between wire types and the engine's own; holds no state but a counter."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        card: ModelCard,
+        capacity: Capacity,
+        defaults: SamplingDefaults,
+        default_max_tokens: int,
+    ) -> None:
+        self.card = card
+        self.capacity = capacity
+        self._engine = engine
+        self._tokenizer = engine.tokenizer
+        self._defaults = defaults
+        self._default_max_tokens = default_max_tokens
+        self._ordinals = count()
+
+    @classmethod
+    async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
+        """Raises BadCheckpoint."""
+        try:
+            defaults = await asyncio.to_thread(_sampling_defaults, settings.model_path)
+            engine = await AsyncEngine.from_config(_engine_config(settings))
+        except (CheckpointError, ValueError, MemoryError) as error:
+            raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
+        info, stats = engine.info, engine.stats()
+        return cls(
+            engine,
+            card=ModelCard(
+                name=settings.model_name,
+                revision=info.revision,
+                architecture=info.architecture,
+                num_parameters=info.num_parameters,
+                dtype=info.dtype,
+                context_length=engine.limits.max_model_len,
+            ),
+            capacity=Capacity(
+                max_running=settings.max_running,
+                max_queued=settings.max_queued_requests,
+                kv_tokens=_pool_tokens(stats, settings.page_tokens),
+            ),
+            defaults=defaults,
+            default_max_tokens=settings.default_max_tokens,
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._engine.is_alive
+
+    def tokenise(self, source: PromptSource) -> Prompt:
+        try:
+            if isinstance(source, str):
+                token_ids = self._tokenizer.encode(source, add_special_tokens=True)
+            else:
+                token_ids = self._tokenizer.render_chat(
+                    [{"role": message.role, "content": message.content} for message in source]
+                )
+        except EngineError as error:
+            raise as_api_error(error) from None
+        return Prompt(source=source, token_ids=tuple(token_ids))
+
+    async def generate(
+        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+    ) -> AsyncGenerator[Piece, None]:
+        params = sampling_params(
+            sampling,
+            self._defaults,
+            request_id=request_id,
+            room=self.card.context_length - len(prompt.token_ids),
+            default_max_tokens=self._default_max_tokens,
+        )
+        try:
+            # An id of our own: a controller may send a request again before its first try has been cleared away.
+            stream = self._engine.generate(
+                prompt.token_ids,
+                params,
+                request_id=f"{request_id}#{next(self._ordinals)}",
+                resume_token_ids=resume_token_ids,
+            )
+            async with stream:
+                yield Accepted()
+                async for delta in stream:
+                    if delta.text or delta.token_ids:
+                        yield Delta(text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s)
+                    if delta.finish_reason is not None:
+                        yield Finished(finish_reason=delta.finish_reason, usage=_usage(delta))
+        except EngineError as error:
+            raise as_api_error(error) from None
+
+    def load(self) -> Load:
+        stats = self._engine.stats()
+        return Load(
+            running=stats.running,
+            waiting=stats.waiting,
+            queued_tokens=stats.queued_tokens,
+            tokens_per_s=stats.tokens_per_s,
+            kv_bytes_used=stats.kv_bytes_used,
+            kv_bytes_evictable=stats.kv_bytes_evictable,
+            kv_bytes_total=stats.kv_bytes_total,
+            steps_total=stats.steps_total,
+            prompt_tokens_total=stats.prompt_tokens_total,
+            generation_tokens_total=stats.generation_tokens_total,
+            prefix_query_tokens_total=stats.prefix_query_tokens_total,
+            prefix_hit_tokens_total=stats.prefix_hit_tokens_total,
+            preemptions_total=stats.preemptions_total,
+            pages=tuple(
+                PageCounts(
+                    layer_type=entry.layer_type,
+                    used=entry.num_used,
+                    evictable=entry.num_evictable,
+                    empty=entry.num_empty + entry.num_in_empty_large,
+                    page_bytes=entry.small_page_bytes,
+                )
+                for entry in stats.types
+            ),
+        )
+
+    async def shutdown(self) -> None:
+        await self._engine.shutdown()
+
+
+def _engine_config(settings: WorkerSettings) -> EngineConfig:
+    return EngineConfig(
+        model=settings.model_path,
+        dtype=settings.dtype,
+        device=settings.device,
+        load_format=settings.load_format,
+        page_tokens=settings.page_tokens,
+        kv_cache_bytes=settings.kv_cache_bytes,
+        max_model_len=settings.max_model_len,
+        max_batched_tokens=settings.max_batched_tokens,
+        max_running=settings.max_running,
+        max_queued_requests=settings.max_queued_requests,
+        max_queued_tokens=settings.max_queued_tokens,
+        enable_prefix_caching=settings.prefix_caching,
+        seed=settings.seed,
+        num_threads=settings.threads,
+    )
+
+
+def _sampling_defaults(model: str) -> SamplingDefaults:
+    file = find_model_folder(model) / "generation_config.json"
+    if not file.is_file():
+        return SamplingDefaults()
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"generation_config.json is no JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise CheckpointError("generation_config.json is no JSON object")
+    return SamplingDefaults.from_generation_config(config)
+
+
+def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:
+    """Tokens that fit into the pool, all of it empty, when every layer type keeps all of them."""
+    if not stats.types:
+        return 0
+    pool_bytes = stats.types[0].num_in_empty_large * stats.types[0].small_page_bytes
+    return pool_bytes * page_tokens // sum(entry.small_page_bytes for entry in stats.types)
+
+
+def _usage(delta: RequestDelta) -> Usage:
+    return Usage(
+        prompt_tokens=delta.num_prompt_tokens,
+        completion_tokens=delta.num_output_tokens,
+        total_tokens=delta.num_prompt_tokens + delta.num_output_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=delta.num_cached_tokens),
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

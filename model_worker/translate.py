@@ -1,0 +1,87 @@
+"""The border between the wire and the engine: sampling options in, errors out. Pure; imports no torch."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from engine.config import SamplingParams
+from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
+from model_worker.errors import BadCheckpoint
+from wire.chat import SamplingOptions
+from wire.errors import ApiError, ErrorCode
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True)
+class SamplingDefaults:
+    """What a request means that does not say: the model's own generation_config.json, else these."""
+
+    temperature: float = 0.7
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @classmethod
+    def from_generation_config(cls, config: Mapping[str, Any]) -> "SamplingDefaults":
+        """Raises BadCheckpoint for values that no request could use."""
+        given: dict[str, Any] = {
+            name: config[name] for name in ("temperature", "top_k", "top_p", "min_p") if config.get(name) is not None
+        }
+        if config.get("do_sample") is False:
+            given["temperature"] = 0.0
+        try:
+            SamplingParams(**given)
+        except (InvalidRequest, TypeError) as error:
+            raise BadCheckpoint(f"generation_config.json: {error}") from None
+        return cls(**given)
+
+
+def sampling_params(
+    options: SamplingOptions, defaults: SamplingDefaults, *, request_id: str, room: int, default_max_tokens: int
+) -> SamplingParams:
+    """`room`: tokens that fit after the prompt. Raises ApiError.
+
+    A request without a seed gets one from its id alone, so that a replica that continues it, whatever its own settings,
+    draws the same numbers.
+    """
+    max_tokens = options.max_tokens if options.max_tokens is not None else max(1, min(room, default_max_tokens))
+    try:
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=_given(options.temperature, defaults.temperature),
+            top_k=_given(options.top_k, defaults.top_k),
+            top_p=_given(options.top_p, defaults.top_p),
+            min_p=_given(options.min_p, defaults.min_p),
+            seed=options.seed if options.seed is not None else _seed_of(request_id),
+            stop=options.stop or (),
+            stop_token_ids=options.stop_token_ids or (),
+            ignore_eos=bool(options.ignore_eos),
+            min_tokens=options.min_tokens or 0,
+        )
+    except InvalidRequest as error:
+        raise as_api_error(error) from None
+
+
+def as_api_error(error: EngineError) -> ApiError:
+    """What the caller of the worker may know of an engine's error."""
+    match error:
+        case ContextTooLong():
+            return ApiError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, str(error), param=error.param)
+        case InvalidRequest():
+            return ApiError(ErrorCode.INVALID_REQUEST, str(error), param=error.param)
+        case QueueFull():
+            return ApiError(ErrorCode.QUEUE_FULL, str(error), retry_after_s=error.retry_after_s)
+        case EngineDead():
+            return ApiError(ErrorCode.WORKER_FAILED, "The engine of this worker has stopped.")
+        case _:
+            return ApiError(ErrorCode.INTERNAL_ERROR, "The engine failed.")
+
+
+def _given(value: Number | None, default: Number) -> Number:
+    return default if value is None else value
+
+
+def _seed_of(request_id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest(), "little")
