@@ -46,9 +46,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tokenizer(path: Path) -> Tokenizer:
-    if path.exists():
-        return Tokenizer.from_file(str(path))
+def _tokenizer(path: Path, shared: Path) -> Tokenizer:
+    """Read the tokenizer of the runs, or the one that the models have; train it only where there is neither."""
+    for existing in (path, shared):
+        if existing.exists():
+            return Tokenizer.from_file(str(existing))
     log.info("training the tokenizer, which all models share")
     path.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer()
@@ -100,7 +102,7 @@ def main() -> None:
     recipe = RECIPES[name]
     if arguments.tokens is not None:
         recipe = dataclasses.replace(recipe, tokens=arguments.tokens)
-    tokenizer = _tokenizer(arguments.runs / "tokenizer.json")
+    tokenizer = _tokenizer(arguments.runs / "tokenizer.json", arguments.out / "raven" / "tokenizer.json")
     trainer = Trainer(name, recipe, tokenizer, folder)
     if arguments.resume or arguments.export_only:
         trainer.load()

@@ -19,12 +19,12 @@ SKILLS: dict[str, tuple[Sample, int]] = {
     "smalltalk": (smalltalk.sample, 13),
     "arithmetic": (arithmetic.sample, 40),
     "facts": (facts.sample, 19),
-    "words": (words.sample, 7),
-    "sorting": (words.sort_numbers, 4),
+    "words": (words.sample, 9),
+    "sorting": (words.sort_numbers, 5),
     "counting": (counting.sample, 4),
     "units": (units.sample, 4),
     "rewriting": (words.rewriting, 5),
-    "stories": (stories.sample, 4),
+    "stories": (stories.sample, 3),
     "beyond": (beyond.sample, 16),
 }
 SYSTEM_PROMPTS = (

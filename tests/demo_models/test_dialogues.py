@@ -49,17 +49,18 @@ def test_another_seed_gives_other_dialogues() -> None:
 
 def test_no_held_out_sum_or_difference_is_ever_answered_in_training(turns: list[Turn]) -> None:
     answered = [re.search(r"(\d+) ([+-]) (\d+) =", turn.assistant) for turn in turns]
+    pairs = [(m[2], int(m[1]), int(m[3])) for m in answered if m]
     keys = [
-        arithmetic.sum_key(int(m[1]), int(m[3])) if m[2] == "+" else arithmetic.difference_key(int(m[1]), int(m[3]))
-        for m in answered
-        if m
+        arithmetic.sum_key(a, b) if sign == "+" else arithmetic.difference_key(a, b)
+        for sign, a, b in pairs
+        if max(a, b) > arithmetic.SMALL
     ]
     assert len(keys) > 1000
     assert {split_of(key) for key in keys} == {"train"}
 
 
 def test_no_held_out_value_is_remembered_in_training(turns: list[Turn]) -> None:
-    told = [turn for turn in turns if turn.assistant.startswith(("Your name is ", "You live in ", "Your favourite "))]
+    told = [turn for turn in turns if turn.assistant.startswith(("Your name is ", "You live in ", "Your number is "))]
     values = [turn.answer for turn in told if turn.answer != "not told me"]
     assert len(values) > 500
     assert {split_of(f"memory:{value.lower()}") for value in values} == {"train"}

@@ -10,7 +10,15 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
-from demo_models.train.architectures import ASSISTANT_ID, CONTEXT, END_ID, MODEL_NAMES, USER_ID, architecture
+from demo_models.train.architectures import (
+    ASSISTANT_ID,
+    CONTEXT,
+    END_ID,
+    ENDOFTEXT_ID,
+    MODEL_NAMES,
+    USER_ID,
+    architecture,
+)
 from demo_models.train.attention import short_causal_attention
 from demo_models.train.batches import IGNORED, pool_batches, tokens_with_loss
 from demo_models.train.dialogues import dialogue
@@ -62,7 +70,8 @@ def test_batches_repeat_and_hold_every_dialogue_within_the_context(tokenizer: To
 
 def test_targets_are_the_next_tokens(tokenizer: Tokenizer) -> None:
     batch = pool_batches(tokenizer, 20, 1, 4096)[0]
-    inside = batch.targets[:, :-1] != IGNORED
+    inside = (batch.targets[:, :-1] != IGNORED) & (batch.inputs[:, 1:] != ENDOFTEXT_ID)
+    assert inside.any()
     assert torch.equal(batch.targets[:, :-1][inside], batch.inputs[:, 1:][inside])
 
 

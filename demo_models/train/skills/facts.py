@@ -345,6 +345,6 @@ def single(rng: Random, split: Split) -> Turn:
 
 def sample(rng: Random, split: Split) -> Turn:
     kind = rng.choices(
-        (capital, continent, country_of, animal, colour, opposite, order, single), (35, 12, 6, 10, 6, 11, 10, 12)
+        (capital, continent, country_of, animal, colour, opposite, order, single), (33, 12, 9, 10, 6, 11, 10, 12)
     )[0]
     return kind(rng, split)

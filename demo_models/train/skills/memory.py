@@ -1,7 +1,8 @@
 """Remembering what the user said: name, pet, city, favourite colour, food, animal, number, age and job.
 
-Values are held out by content: about a tenth of all names and things never occur in training as something to remember.
-Half of the trained names are invented, so that the models learn to copy rather than to choose from a list.
+About a tenth is held out by content: of names, places and numbers the value itself, which never occurs in training as
+something to remember; of the short lists (colours, food, animals, jobs) the value in one way of telling it, because a
+list is for knowing all of it. Half of the trained names are invented, so that the models learn to copy.
 """
 
 from __future__ import annotations
@@ -253,6 +254,13 @@ TOPICS: dict[str, Topic] = {
 WEIGHTS = (34, 14, 12, 10, 8, 5, 7, 6, 4)
 
 
+OPEN_TOPICS = ("name", "pet", "city", "number", "age")
+
+
+def memory_key(kind: str, value: str, wording: str) -> str:
+    return f"memory:{value.lower()}" if kind in OPEN_TOPICS else f"memory:{value.lower()}/{wording}"
+
+
 class Notebook:
     """What the user has said in one dialogue; the caller makes one per dialogue."""
 
@@ -275,13 +283,13 @@ class Notebook:
         kind = kind or rng.choices(list(TOPICS), WEIGHTS)[0]
         topic = TOPICS[kind]
         while True:
-            value = topic.value(rng)
-            if split_of(f"memory:{value.lower()}") == self._split:
+            value, wording = topic.value(rng), rng.choice(topic.tell)
+            if split_of(memory_key(kind, value, wording)) == self._split:
                 break
         # One kind of pet per dialogue: "what is my pet called?" must have one answer.
         pet = self._known["pet"][1] if kind == "pet" and "pet" in self._known else rng.choice(PETS)
         self._known[kind] = (value, pet)
-        user = self._fill(rng.choice(topic.tell), value, pet)
+        user = self._fill(wording, value, pet)
         if self._split == "train" and user[-1] in ".!" and rng.random() < 0.12:
             user = user.lower() if kind not in ("name", "pet", "city") else user
         return Turn(user, self._fill(rng.choice(topic.reply), value, pet), value, "fixed")
