@@ -82,7 +82,7 @@ class Checkpoint:
 
     @property
     def revision(self) -> str:
-        """Short digest of the config and of each file's name, size, header and a sample: other model, other revision."""
+        """Short digest of the config and of each file (name, size, header, a sample): other model, other revision."""
         digest = hashlib.sha256((self._folder / "config.json").read_bytes())
         for file in sorted(self._files):
             size = file.stat().st_size

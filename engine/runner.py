@@ -36,6 +36,10 @@ _log = logging.getLogger(__name__)
 #: On CPU a model whose weights take no more than this in float32 runs in float32: a step then costs little anyhow, and
 #: greedy tokens do not depend on how a batch happens to be rounded. Larger ones read half the bytes in bfloat16.
 FLOAT32_LIMIT_BYTES = 256 * 2**20
+#: Weights that fit into one core's caches are read faster than two threads can meet: one thread is enough, and where
+#: several models share a machine it is much better.
+ONE_THREAD_LIMIT_BYTES = 32 * 2**20
+_POOL_ALIGNMENT = 64  #: bytes: a cache line, and the widest vector load
 #: Share of free memory that a page pool of unstated size may take. A CPU shares its memory with everything else.
 _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
 
@@ -80,8 +84,7 @@ class Runner:
         self.pool_plan = plan
         self._model = model
         self._device = device
-        # Zeroed, so that no page ever holds bytes that decode to NaN unless somebody wrote them.
-        pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8, device=device)
+        pool = _zeroed_pool(plan.pool_bytes, device)
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._backend: AttentionBackend = TorchBackend(plan, pool, model.attention_shapes, dtype)
         self._page_tokens = {t.name: t.page_tokens for t in plan.types}
@@ -173,8 +176,6 @@ class Runner:
 def load_runner(config: EngineConfig) -> LoadedModel:
     """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line."""
     started = time.perf_counter()
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
     device = _device(config.device)
     folder = find_model_folder(config.model)
     settings = ConfigReader(read_config(folder))
@@ -185,6 +186,8 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         _count_parameters(architecture, settings, config) if checkpoint is None else checkpoint.num_parameters
     )
     dtype = _dtype(config.dtype, device, num_parameters, settings)
+    if device.type == "cpu":
+        torch.set_num_threads(config.num_threads or _num_threads(num_parameters * dtype.itemsize))
     model = _build(architecture, settings, config, checkpoint, dtype, device)
     has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
@@ -258,6 +261,23 @@ def _dtype(name: str, device: torch.device, num_parameters: int, settings: Confi
         return torch.float32 if 4 * num_parameters <= FLOAT32_LIMIT_BYTES else torch.bfloat16
     own = settings.get("dtype", str, settings.get("torch_dtype", str, "bfloat16"))
     return torch.float32 if own == "float32" else torch.bfloat16
+
+
+def _num_threads(weight_bytes: int) -> int:
+    """Threads for a model on CPU where the configuration does not say."""
+    return 1 if weight_bytes <= ONE_THREAD_LIMIT_BYTES else torch.get_num_threads()
+
+
+def _zeroed_pool(num_bytes: int, device: torch.device) -> torch.Tensor:
+    """Bytes that are zero, so that no page ever decodes to NaN unless somebody wrote one.
+
+    On CPU the system hands out zeroed memory when it is first touched; torch.zeros would touch all of it at once.
+    """
+    if device.type != "cpu":
+        return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+    memory = np.zeros(num_bytes + _POOL_ALIGNMENT, dtype=np.uint8)
+    first = -memory.ctypes.data % _POOL_ALIGNMENT
+    return torch.from_numpy(memory[first : first + num_bytes])
 
 
 def _plan(

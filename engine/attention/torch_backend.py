@@ -65,6 +65,11 @@ class TorchBackend:
         ]
         self._workspace = torch.empty(0, dtype=dtype, device=pool.device)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Most bytes of keys and values that any group has gathered so far."""
+        return self._workspace.numel() * self._workspace.itemsize
+
     def begin(self, layout: StepLayout) -> "TorchStep":
         positions = layout.positions
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)

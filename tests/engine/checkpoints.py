@@ -1,0 +1,117 @@
+"""Tiny random checkpoints of every architecture, written by transformers, also the oracle for what they compute."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+VOCAB_SIZE = 311
+CONTEXT = 256
+
+_SIZES = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "eos_token_id": None,
+    # Large enough that logits differ clearly and greedy choices do not hang on rounding.
+    "initializer_range": 0.2,
+}
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+_LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+
+#: name -> (class of transformers without its suffix, settings)
+VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {**_SIZES}),
+    "llama-without-groups": ("Llama", {**_SIZES, "num_key_value_heads": 6}),
+    "llama-with-biases": ("Llama", {**_SIZES, "attention_bias": True, "mlp_bias": True, "head_dim": 32}),
+    "llama-tied": ("Llama", {**_SIZES, "tie_word_embeddings": True}),
+    "llama-3-rope": ("Llama", {**_SIZES, "rope_parameters": _LLAMA3_ROPE}),
+    "llama-linear-rope": ("Llama", {**_SIZES, "rope_parameters": _LINEAR_ROPE}),
+    "mistral": ("Mistral", {**_SIZES, "sliding_window": None}),
+    "qwen2": ("Qwen2", {**_SIZES}),
+    "qwen3": ("Qwen3", {**_SIZES, "head_dim": 32}),
+    "gpt2": (
+        "GPT2",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "n_positions": CONTEXT,
+            "n_embd": 48,
+            "n_layer": 3,
+            "n_head": 4,
+            "eos_token_id": None,
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    folder: Path
+
+    @cached_property
+    def reference(self) -> Any:
+        """The same checkpoint in transformers, float32."""
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32).eval()
+
+    def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
+        """What transformers' generate continues the prompt with."""
+        ids = torch.tensor([prompt])
+        output = self.reference.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False, pad_token_id=0
+        )
+        tokens: list[int] = output[0, len(prompt) :].tolist()
+        return tokens
+
+    @torch.no_grad()
+    def logits(self, token_ids: list[int]) -> torch.Tensor:
+        """[T, V]."""
+        result: torch.Tensor = self.reference(torch.tensor([token_ids])).logits[0]
+        return result
+
+
+def save(name: str, folder: Path, **changes: object) -> TinyModel:
+    """Write a checkpoint of that variant with seeded weights, norm scales and biases away from one and zero."""
+    import transformers
+
+    kind, settings = VARIANTS[name]
+    suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+    config = getattr(transformers, f"{kind}Config")(**{**settings, **changes})
+    torch.manual_seed(20)
+    model = getattr(transformers, f"{kind}{suffix}")(config)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            parameter.data += 0.2 * torch.randn_like(parameter)
+        elif kind == "GPT2":
+            parameter.data *= 8.0
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return TinyModel(folder)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Byte-level, with no merges and no special tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+TinyModels = Callable[[str], TinyModel]

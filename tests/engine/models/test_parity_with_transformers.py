@@ -1,0 +1,81 @@
+"""Every architecture computes what transformers computes, whatever the page size, the chunk size and the neighbours."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.attention.backend import ForwardBatch, StepLayout
+from engine.attention.torch_backend import TorchBackend
+from engine.config import EngineConfig
+from engine.loader import Checkpoint, CheckpointWeights, read_config
+from engine.memory.planner import plan_pool
+from engine.memory.spec import LayerSpec
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import architecture_of
+from engine.runner import load_runner
+from tests.engine.checkpoints import VARIANTS, TinyModel
+from tests.engine.stepper import generate, random_prompt
+
+TinyModels = Callable[[str], TinyModel]
+PROMPTS = [random_prompt(1, 37), random_prompt(2, 5), random_prompt(3, 61), random_prompt(4, 1)]
+DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
+
+
+def chunked_logits(folder: Path, token_ids: list[int], *, page_tokens: int, chunk: int) -> torch.Tensor:
+    """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order."""
+    config = ConfigReader(read_config(folder))
+    weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=torch.device("cpu"))
+    model = architecture_of(config).build(config, weights, torch.float32, None)
+    specs = [LayerSpec("full", 8 * shape.num_kv_heads * shape.head_dim, "float32") for shape in model.attention_shapes]
+    plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=4 << 20)
+    pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
+    backend = TorchBackend(plan, pool, model.attention_shapes, torch.float32)
+    table = np.arange(-(-len(token_ids) // page_tokens), 0, -1)[None]
+    logits = []
+    for start in range(0, len(token_ids), chunk):
+        part = token_ids[start : start + chunk]
+        layout = StepLayout(np.array([start]), np.array([len(part)]), {plan.types[0].name: table})
+        positions = torch.from_numpy(layout.positions)
+        logits.append(model.logits(model.forward(ForwardBatch(torch.tensor(part), positions, backend.begin(layout)))))
+    return torch.cat(logits)
+
+
+@pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 50), (4, 11), (7, 3)])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_are_those_of_transformers(tiny_model: TinyModels, name: str, page_tokens: int, chunk: int) -> None:
+    tiny = tiny_model(name)
+    prompt = random_prompt(9, 50)
+    with torch.inference_mode():
+        logits = chunked_logits(tiny.folder, prompt, page_tokens=page_tokens, chunk=chunk)
+    torch.testing.assert_close(logits, tiny.logits(prompt), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 256), (1, 13), (4, 16), (7, 5)])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_greedy_tokens_are_those_of_transformers(
+    tiny_model: TinyModels, name: str, page_tokens: int, chunk: int
+) -> None:
+    tiny = tiny_model(name)
+    expected = [tiny.greedy(prompt, 12) for prompt in PROMPTS]
+    config = EngineConfig(
+        str(tiny.folder), page_tokens=page_tokens, kv_cache_bytes=4 << 20, max_running=4, num_threads=1
+    )
+    assert generate(load_runner(config).runner, PROMPTS, 12, chunk=chunk) == expected
+
+
+@pytest.mark.parametrize("name", ["wren", "robin", "raven"])
+def test_the_demo_models_continue_as_in_transformers(name: str) -> None:
+    folder = DEMO_MODELS / name
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(f"{folder} is not there")
+    prompts = [random_prompt(i, length, 2000) for i, length in enumerate((3, 40, 90))]
+    expected = [TinyModel(folder).greedy(prompt, 24) for prompt in prompts]
+    loaded = load_runner(EngineConfig(str(folder), kv_cache_bytes=32 << 20, max_running=4, num_threads=1))
+    tokens = generate(loaded.runner, prompts, 24, chunk=32)
+    ends = loaded.limits.eos_token_ids
+    for ours, theirs in zip(tokens, expected, strict=True):
+        stop = next((i + 1 for i, token in enumerate(ours) if token in ends), len(ours))
+        assert ours[:stop] == theirs[:stop]

@@ -1,0 +1,106 @@
+"""A scheduler for tests: no queue and no reuse, but any chunk size, page size and mixture of prefill and decode."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine.batch import PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
+from engine.config import SamplingParams
+from engine.runner import Runner
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@dataclass
+class Running:
+    """One sequence in a slot of the runner."""
+
+    slot: int
+    prompt: list[int]
+    params: SamplingParams = GREEDY
+    seed: int = 0
+    num_computed: int = 0
+    drawn: list[SampledToken] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.prompt + self.output
+
+    @property
+    def output(self) -> list[int]:
+        return [token.token_id for token in self.drawn]
+
+
+class Stepper:
+    """Plans steps for a runner with randomly scattered pages, page 0 left alone."""
+
+    def __init__(self, runner: Runner, *, chunk: int, seed: int = 0) -> None:
+        self._runner = runner
+        self._chunk = chunk
+        self._step = 0
+        self._free: dict[str, list[int]] = {}
+        for layer_type in runner.pool_plan.types:
+            pages = list(range(1, runner.pool_plan.pool_bytes // layer_type.small_page_bytes))
+            random.Random(seed).shuffle(pages)
+            self._free[layer_type.name] = pages
+        self._num_pages: dict[tuple[int, str], int] = {}
+
+    def step(self, running: Sequence[Running]) -> None:
+        """Compute the next chunk, or the next token, of every sequence."""
+        updates = []
+        scheduled: list[tuple[Running, ScheduledSequence]] = []
+        for sequence in running:
+            first = sequence.num_computed
+            last = min(len(sequence.tokens), first + self._chunk)
+            updates += self._grow(sequence.slot, last)
+            is_complete = last == len(sequence.tokens)
+            scheduled.append(
+                (
+                    sequence,
+                    ScheduledSequence(
+                        sequence_id=sequence.slot,
+                        slot=sequence.slot,
+                        token_ids=tuple(sequence.tokens[first:last]),
+                        start=first,
+                        num_samples=int(is_complete),
+                        params=sequence.params,
+                        seeds=(sequence.seed,) if is_complete else (),
+                        output_index=len(sequence.drawn),
+                    ),
+                )
+            )
+        scheduled.sort(key=lambda pair: len(pair[1].token_ids))
+        plan = StepPlan(self._step, tuple(updates), (), tuple(share for _, share in scheduled))
+        self._step += 1
+        output = self._runner.run(plan)
+        for (sequence, share), tokens in zip(scheduled, output.samples, strict=True):
+            sequence.num_computed += len(share.token_ids)
+            sequence.drawn += tokens
+
+    def _grow(self, slot: int, num_tokens: int) -> list[PageTableUpdate]:
+        updates = []
+        for layer_type in self._runner.pool_plan.types:
+            key = (slot, layer_type.name)
+            start = self._num_pages.get(key, 0)
+            count = -(-num_tokens // layer_type.page_tokens) - start
+            if count > 0:
+                pages = tuple(self._free[layer_type.name].pop() for _ in range(count))
+                updates.append(PageTableUpdate(slot, layer_type.name, start, pages))
+                self._num_pages[key] = start + count
+        return updates
+
+
+def generate(
+    runner: Runner, prompts: Sequence[list[int]], num_tokens: int, *, chunk: int, params: SamplingParams = GREEDY
+) -> list[list[int]]:
+    """Continue all prompts side by side; short ones decode while long ones are still in prefill."""
+    stepper = Stepper(runner, chunk=chunk)
+    running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(prompts)]
+    while any(len(sequence.drawn) < num_tokens for sequence in running):
+        stepper.step([sequence for sequence in running if len(sequence.drawn) < num_tokens])
+    return [sequence.output for sequence in running]
+
+
+def random_prompt(seed: int, length: int, vocab_size: int = 300) -> list[int]:
+    generator = random.Random(seed)
+    return [generator.randrange(vocab_size) for _ in range(length)]
