@@ -12,6 +12,7 @@ import typer
 
 from cli.errors import CliError
 from cli.openai_client import connect, list_models, stream_chat
+from cli.running_arena import controller_url
 from wire.chat import ChatMessage
 
 app = typer.Typer(add_completion=False)
@@ -21,7 +22,7 @@ _COMMANDS = "/new starts over, /model NAME changes the model, /quit (or Ctrl-D) 
 
 @app.command()
 def chat(
-    url: Annotated[str, typer.Option(help="A controller or worker.")] = "http://127.0.0.1:8100",
+    url: Annotated[str | None, typer.Option(help="A controller or worker. Default: the arena that runs here.")] = None,
     model: Annotated[str | None, typer.Option(help="Default: the first that is served.")] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
@@ -29,7 +30,7 @@ def chat(
 ) -> None:
     """Chat in the terminal. Reads one message per line; from a pipe too. The key for a guarded server: AGON_API_KEY."""
     options = {"max_tokens": max_tokens, "temperature": temperature}
-    asyncio.run(_Chat(url, model, system, options).run())
+    asyncio.run(_Chat(controller_url(url), model, system, options).run())
 
 
 class _Chat:

@@ -96,6 +96,9 @@ class DataDir:
             pass
         return None
 
+    def has_secrets(self) -> bool:
+        return self._secrets_path.exists()
+
     def secrets(self) -> Secrets:
         """Read the secrets; make them at the first call. The environment wins over the file."""
         stored = self._read_secrets()

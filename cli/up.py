@@ -161,8 +161,8 @@ class Arena:
         try:
             answer = await client.get(f"{self._settings.controller_url}/arena/workers", timeout=2.0)
             answer.raise_for_status()
-            views = [WorkerView.model_validate(row) for row in answer.json()["workers"]]
-        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            views = [WorkerView.model_validate(row) for row in answer.json()]
+        except (httpx.HTTPError, ValueError, TypeError):
             return {}
         return {view.model: view for view in views}
 
