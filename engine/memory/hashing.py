@@ -39,9 +39,9 @@ class PageChain:
             keys.append(blake2b(parent + content, digest_size=_KEY_BYTES).digest())
             self.contents.append(content)
 
-    def copy(self) -> Self:
-        """The chain of a sequence that has these tokens and may go on differently."""
+    def copy(self, num_pages: int) -> Self:
+        """The chain of a sequence that has the same tokens in its first num_pages pages and may differ after them."""
         other = object.__new__(type(self))
         other._page_tokens, other._root = self._page_tokens, self._root
-        other.keys, other.contents = list(self.keys), list(self.contents)
+        other.keys, other.contents = self.keys[:num_pages], self.contents[:num_pages]
         return other

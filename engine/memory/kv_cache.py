@@ -254,7 +254,8 @@ class KVCache:
         other.pages = [list(pages) for pages in tables.pages]
         other.first_live = list(tables.first_live)
         other.num_published = list(tables.num_published)
-        other.chains = {size: chain.copy() for size, chain in tables.chains.items()}
+        # A chain may know pages that are not filled yet; there the target may have other tokens.
+        other.chains = {size: chain.copy(tables.num_filled // size) for size, chain in tables.chains.items()}
         other.num_slots, other.num_filled = tables.num_slots, tables.num_filled
         other.next_boundary, other.last_access = tables.next_boundary, self._step
         tables.may_share_tail = other.may_share_tail = True

@@ -66,8 +66,6 @@ class SmallPool:
             self._forget(page)
             self.num_evictable -= 1
             self._num_evictable_in[page // self.ratio] -= 1
-        elif may_take_large and (large := large_pool.take_idle(self)) is not None:  # what another type left half cached
-            page = self._adopt(large, request)
         else:
             return None
         self._mark_used(page)

@@ -1,0 +1,261 @@
+import asyncio
+import gc
+import threading
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from engine.async_engine import AsyncEngine
+from engine.batch import StepOutput, StepPlan
+from engine.config import SamplingParams
+from engine.core import EngineCore, LoadedEngine
+from engine.errors import ContextTooLong, EngineDead, InvalidRequest, QueueFull
+from tests.engine.fakes import GREEDY, LetterTokenizer, continuation, make_core, text_of
+
+PROMPT = [5, 9, 17, 33, 65]
+FOREVER = replace(GREEDY, max_tokens=900)
+
+
+@dataclass
+class Gate:
+    """Lets a test decide when steps happen: each step waits for a permit; `open` gives all of them."""
+
+    permits: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    is_open: bool = False
+
+    def open(self):
+        self.is_open = True
+        self.permits.release()
+
+    def hold(self, run):
+        def held(plan: StepPlan) -> StepOutput:
+            if not self.is_open:
+                self.permits.acquire()
+            return run(plan)
+
+        return held
+
+
+async def start(core: EngineCore) -> AsyncEngine:
+    return await AsyncEngine.start(lambda: LoadedEngine(core, LetterTokenizer(), None))
+
+
+@pytest.fixture
+async def engine():
+    core, _ = make_core(300)
+    engine = await start(core)
+    yield engine
+    await engine.shutdown()
+
+
+async def collect(stream):
+    deltas = [delta async for delta in stream]
+    return "".join(delta.text for delta in deltas), [t for delta in deltas for t in delta.token_ids], deltas[-1]
+
+
+async def until(condition):
+    """Let the engine thread work until something holds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_a_stream_brings_the_whole_output(engine):
+    text, token_ids, last = await collect(engine.generate(PROMPT, GREEDY))
+    assert token_ids == continuation(PROMPT, GREEDY)
+    assert text == text_of(token_ids)
+    assert last.finish_reason == "length"
+    assert last.queue_s is not None
+
+
+async def test_many_requests_at_once_do_not_mix(engine):
+    prompts = [[index + 2, *PROMPT] for index in range(40)]
+    results = await asyncio.gather(*[collect(engine.generate(prompt, GREEDY)) for prompt in prompts])
+    assert [token_ids for _, token_ids, _ in results] == [continuation(prompt, GREEDY) for prompt in prompts]
+
+
+async def test_all_samples_come_in_one_stream(engine):
+    params = SamplingParams(n=3, seed=5, max_tokens=4, ignore_eos=True)
+    samples = {}
+    async for delta in engine.generate(PROMPT, params):
+        samples.setdefault(delta.index, []).extend(delta.token_ids)
+    assert [samples[i] for i in range(3)] == [continuation(PROMPT, params, seed=5, index=i) for i in range(3)]
+
+
+async def test_a_request_can_be_resumed(engine):
+    tokens = continuation(PROMPT, GREEDY)
+    _, rest, _ = await collect(engine.generate(PROMPT, GREEDY, resume_token_ids=tokens[:5]))
+    assert rest == tokens[5:]
+
+
+async def test_closing_a_stream_frees_its_pages(engine):
+    stream = engine.generate(PROMPT, FOREVER)
+    await anext(stream)
+    await stream.aclose()
+    await until(lambda: engine.stats().aborted_total == 1)
+    assert engine.stats().pages_used == 0
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_cancelling_the_reader_frees_the_pages(engine):
+    gate = Gate()
+    core, runner = make_core()
+    runner.run = gate.hold(runner.run)
+    held = await start(core)
+    reader = asyncio.create_task(collect(held.generate(PROMPT, FOREVER)))
+    await asyncio.sleep(0)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    gate.open()
+    await until(lambda: held.stats().aborted_total == 1)
+    assert held.stats().steps_total <= 1, "the abort took effect within one step"
+    assert held.stats().pages_used == 0
+    await held.shutdown()
+
+
+async def test_a_dropped_stream_frees_its_pages(engine):
+    async for _ in engine.generate(PROMPT, FOREVER):
+        break
+    gc.collect()
+    await until(lambda: engine.stats().aborted_total == 1)
+    assert engine.stats().pages_used == 0
+
+
+async def test_async_with_closes_the_stream(engine):
+    async with engine.generate(PROMPT, FOREVER) as stream:
+        await anext(stream)
+    await until(lambda: engine.stats().aborted_total == 1)
+
+
+async def test_an_abort_by_id_ends_the_stream_with_that_reason(engine):
+    stream = engine.generate(PROMPT, FOREVER, request_id="mine")
+    await anext(stream)
+    engine.abort("mine")
+    _, _, last = await collect(stream)
+    assert last.finish_reason == "abort"
+    engine.abort("mine")
+    engine.abort("unknown")
+
+
+async def test_a_slow_reader_gets_merged_deltas(engine):
+    stream = engine.generate(PROMPT, GREEDY)
+    await until(lambda: engine.stats().finished_total == 1)
+    delta = await anext(stream)
+    assert list(delta.token_ids) == continuation(PROMPT, GREEDY)
+    assert delta.finish_reason == "length"
+
+
+async def test_refusals_come_at_once_and_before_any_work():
+    gate = Gate()
+    core, runner = make_core(max_queued_requests=1, max_running=1)
+    runner.run = gate.hold(runner.run)
+    engine = await start(core)
+    with pytest.raises(ContextTooLong):
+        engine.generate([3] * 2000, GREEDY)
+    with pytest.raises(InvalidRequest):
+        engine.generate([], GREEDY)
+    running = engine.generate(PROMPT, GREEDY, request_id="running")
+    gate.permits.release()
+    await anext(running)
+    waiting = engine.generate(PROMPT, GREEDY)
+    with pytest.raises(QueueFull):
+        engine.generate(PROMPT, GREEDY)
+    with pytest.raises(InvalidRequest, match="in use"):
+        engine.generate(PROMPT, GREEDY, request_id="running")
+    gate.open()
+    await collect(waiting)
+    await engine.shutdown()
+
+
+async def test_an_error_in_the_thread_ends_every_stream_and_is_visible(caplog):
+    core, runner = make_core()
+
+    def broken(plan):
+        raise RuntimeError("no more memory")
+
+    runner.run = broken
+    engine = await start(core)
+    assert engine.is_alive
+    streams = [engine.generate(PROMPT, GREEDY) for _ in range(3)]
+    for stream in streams:
+        with pytest.raises(EngineDead, match="no more memory"):
+            await anext(stream)
+    assert not engine.is_alive
+    with pytest.raises(EngineDead):
+        engine.generate(PROMPT, GREEDY)
+    assert "engine thread has died" in caplog.text
+    await engine.shutdown()
+    assert runner.is_closed
+
+
+async def test_an_error_while_loading_is_raised_to_the_caller():
+    def load():
+        raise ValueError("no such model")
+
+    with pytest.raises(ValueError, match="no such model"):
+        await AsyncEngine.start(load)
+
+
+async def test_the_model_is_loaded_run_and_closed_in_one_thread():
+    core, runner = make_core()
+    threads = set()
+    run, close = runner.run, runner.close
+    runner.run = lambda plan: (threads.add(threading.current_thread()), run(plan))[1]
+    runner.close = lambda: (threads.add(threading.current_thread()), close())[1]
+
+    def load():
+        threads.add(threading.current_thread())
+        return LoadedEngine(core, LetterTokenizer(), None)
+
+    engine = await AsyncEngine.start(load)
+    await collect(engine.generate(PROMPT, GREEDY))
+    await engine.shutdown()
+    assert len(threads) == 1
+    assert threads != {threading.current_thread()}
+
+
+async def test_shutdown_lets_running_requests_finish_and_refuses_new_ones(engine):
+    reader = asyncio.create_task(collect(engine.generate(PROMPT, GREEDY)))
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(engine.shutdown(drain_s=30))
+    await asyncio.sleep(0)
+    with pytest.raises(EngineDead):
+        engine.generate(PROMPT, GREEDY)
+    assert not engine.is_alive
+    _, token_ids, last = await reader
+    await ending
+    assert token_ids == continuation(PROMPT, GREEDY)
+    assert last.finish_reason == "length"
+
+
+async def test_shutdown_aborts_what_does_not_finish_in_time():
+    gate = Gate()
+    core, runner = make_core(300)
+    runner.run = gate.hold(runner.run)
+    engine = await start(core)
+    stream = engine.generate(PROMPT, FOREVER)
+    gate.permits.release(3)
+    await anext(stream)
+    ending = asyncio.create_task(engine.shutdown(drain_s=0.01))
+    await asyncio.sleep(0.02)
+    gate.permits.release(2)
+    _, token_ids, last = await collect(stream)
+    await ending
+    assert last.finish_reason == "abort"
+    assert len(token_ids) < 10
+
+
+async def test_an_idle_engine_takes_no_steps(engine):
+    await collect(engine.generate(PROMPT, GREEDY))
+    steps = engine.stats().steps_total
+    waits = engine._thread
+    assert waits.is_alive()
+    await asyncio.sleep(0)
+    assert engine.stats().steps_total == steps
+
+
+async def test_the_tokenizer_and_the_limits_can_be_used_while_it_runs(engine):
+    assert engine.tokenizer.decode(engine.tokenizer.encode("hello")) == "hello"
+    assert engine.limits.max_model_len == 1024

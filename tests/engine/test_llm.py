@@ -1,0 +1,113 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from engine.config import SamplingParams
+from engine.core import LoadedEngine
+from engine.errors import ContextTooLong
+from engine.llm import LLM
+from tests.engine.fakes import EOS, GREEDY, LetterTokenizer, continuation, make_core, text_of
+
+PROMPTS = [[7, 8, 9], [3] * 20, [4, 5], [11] * 9]
+
+
+@pytest.fixture
+def llm():
+    core, _ = make_core(200, has_queue_bound=False, max_queued_requests=1, max_running=3)
+    return LLM.around(LoadedEngine(core, LetterTokenizer(), None))
+
+
+def test_results_come_in_the_order_of_the_prompts(llm):
+    results = llm.generate(PROMPTS, GREEDY)
+    assert [result.prompt_token_ids for result in results] == PROMPTS
+    assert [result.outputs[0].token_ids for result in results] == [continuation(prompt, GREEDY) for prompt in PROMPTS]
+
+
+def test_each_prompt_may_have_its_own_params(llm):
+    params = [replace(GREEDY, max_tokens=length) for length in (4, 1, 3, 2)]
+    results = llm.generate(PROMPTS, params)
+    assert [len(result.outputs[0].token_ids) for result in results] == [4, 1, 3, 2]
+    with pytest.raises(ValueError, match="4 prompts, but 1"):
+        llm.generate(PROMPTS, params[:1])
+
+
+def test_a_text_is_encoded_with_the_tokens_around_it(llm):
+    (result,) = llm.generate("abc", GREEDY)
+    assert result.prompt == "abc"
+    assert result.prompt_token_ids == [EOS, 0, 1, 2]
+    assert result.outputs[0].text == text_of(continuation([EOS, 0, 1, 2], GREEDY))
+
+
+def test_one_list_of_token_ids_is_one_prompt(llm):
+    (result,) = llm.generate([7, 8, 9], GREEDY)
+    assert result.prompt is None
+    assert result.prompt_token_ids == [7, 8, 9]
+
+
+def test_no_prompts_give_no_results(llm):
+    assert llm.generate([], GREEDY) == []
+
+
+def test_a_conversation_is_answered(llm):
+    (result,) = llm.chat([{"role": "user", "content": "hi"}], GREEDY)
+    assert result.prompt_token_ids == [EOS, 7, 8]
+    assert len(llm.chat([[{"role": "user", "content": "hi"}]] * 2, GREEDY)) == 2
+
+
+def test_samples_are_in_order_and_have_their_finish_reasons(llm):
+    params = SamplingParams(n=3, seed=1, max_tokens=5, ignore_eos=True)
+    (result,) = llm.generate([[7, 8, 9]], params)
+    assert [output.index for output in result.outputs] == [0, 1, 2]
+    assert [output.finish_reason for output in result.outputs] == ["length"] * 3
+    expected = [continuation([7, 8, 9], params, seed=1, index=index) for index in range(3)]
+    assert [output.token_ids for output in result.outputs] == expected
+
+
+def test_logprobs_have_the_known_shape(llm):
+    (result,) = llm.generate([[7, 8, 9]], replace(GREEDY, logprobs=2, max_tokens=3))
+    (output,) = result.outputs
+    assert output.cumulative_logprob == -1.5
+    assert len(output.logprobs) == 3
+    for token_id, entries in zip(output.token_ids, output.logprobs, strict=True):
+        assert entries[token_id].logprob in (-0.5, -1.0 - token_id)
+        assert entries[0].rank == 1
+        assert entries[1].decoded_token == "b"
+
+
+def test_without_logprobs_there_are_none(llm):
+    (result,) = llm.generate([[7, 8, 9]], GREEDY)
+    assert result.outputs[0].logprobs is None
+    assert result.outputs[0].cumulative_logprob is None
+
+
+def test_a_prompt_that_can_never_fit_is_refused_before_any_work(llm):
+    with pytest.raises(ContextTooLong):
+        llm.generate([[7, 8, 9], [3] * 5000], GREEDY)
+    assert llm.stats().steps_total == 0
+
+
+def test_an_interrupted_call_leaves_an_idle_engine(llm):
+    core, runner = make_core(200, has_queue_bound=False)
+    llm = LLM.around(LoadedEngine(core, LetterTokenizer(), None))
+    run, calls = runner.run, []
+
+    def interrupted(plan):
+        calls.append(plan)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return run(plan)
+
+    runner.run = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(PROMPTS, GREEDY)
+    assert llm.stats().pages_used == 0
+    assert llm.generate(PROMPTS, GREEDY)[0].outputs[0].token_ids == continuation(PROMPTS[0], GREEDY)
+
+
+def test_the_light_parts_of_the_engine_load_no_torch():
+    code = (
+        "import sys, engine, engine.config, engine.memory.kv_cache, engine.scheduler; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
