@@ -277,11 +277,14 @@ class AsyncEngine:
 
     def _serve(self, core: EngineCore) -> None:
         while self._take_commands(core):
-            self._deliver(core, core.step())
-            self._stats = core.stats()
+            self._step(core)
         core.abort_all()
-        self._deliver(core, core.step())
-        self._stats = core.stats()
+        self._step(core)
+
+    def _step(self, core: EngineCore) -> None:
+        deltas = core.step()
+        self._stats = core.stats()  # before the deltas: who has seen one sees its step counted
+        self._deliver(core, deltas)
 
     def _take_commands(self, core: EngineCore) -> bool:
         """Carry out what callers asked for, sleeping while there is no work; false when the thread shall end."""

@@ -154,6 +154,7 @@ class EngineCore:
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
         self._recent: deque[tuple[float, int]] = deque()  # (time, output tokens) per step, for tokens_per_s
+        self._num_recent = 0  # tokens in it
         self._num_steps = 0
         self._num_prompt_tokens = 0
         self._num_generated = 0
@@ -262,7 +263,7 @@ class EngineCore:
             deltas.append(self._emit(new.request, new.sequence, new.sampled))
         self._num_steps += 1
         self._num_generated += len(new_tokens)
-        self._recent.append((self._clock(), len(new_tokens)))
+        self._note_rate(len(new_tokens))
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -371,10 +372,17 @@ class EngineCore:
         self._runner.close()
 
     def _tokens_per_s(self) -> float:
+        self._note_rate(0)
+        return self._num_recent / RATE_WINDOW_S
+
+    def _note_rate(self, num_tokens: int) -> None:
+        """Count tokens of now, forget those before the window."""
         now = self._clock()
+        if num_tokens:
+            self._recent.append((now, num_tokens))
+            self._num_recent += num_tokens
         while self._recent and self._recent[0][0] < now - RATE_WINDOW_S:
-            self._recent.popleft()
-        return sum(count for _, count in self._recent) / RATE_WINDOW_S
+            self._num_recent -= self._recent.popleft()[1]
 
 
 @dataclass(frozen=True, slots=True)

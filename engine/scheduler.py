@@ -206,8 +206,7 @@ class Scheduler:
         self._cache.begin_step(self._step)
         self.started = []
         draft = _Draft(self._max_batched_tokens)
-        self._schedule_running(draft, is_decoding=True)
-        self._schedule_running(draft, is_decoding=False)
+        self._schedule_running(draft)
         if self._running and not draft.scheduled:
             # The only one left has no room, though it would fit: its pages lie scattered over many large pages.
             assert len(self._running) == 1
@@ -244,16 +243,18 @@ class Scheduler:
 
     # Planning
 
-    def _schedule_running(self, draft: _Draft, *, is_decoding: bool) -> None:
-        """Give the sequences of one phase their tokens, oldest request first."""
+    def _schedule_running(self, draft: _Draft) -> None:
+        """Give running sequences their tokens, oldest request first: all decodes, then all chunks of prompts."""
+        prompts: list[tuple[Request, Sequence]] = []
         for request in list(self._running):
-            for sequence in request.sequences:
-                if draft.budget == 0:
-                    return
-                if request.state is RequestState.RUNNING and _is_active(request, sequence):
-                    num_left = _target(request, sequence) - sequence.num_computed
-                    if (num_left == 1) == is_decoding:
-                        self._plan_with_preemption(draft, request, sequence)
+            for sequence in _active(request):
+                if _target(request, sequence) - sequence.num_computed > 1:
+                    prompts.append((request, sequence))
+                elif request.state is RequestState.RUNNING and draft.budget:
+                    self._plan_with_preemption(draft, request, sequence)
+        for request, sequence in prompts:
+            if request.state is RequestState.RUNNING and draft.budget:
+                self._plan_with_preemption(draft, request, sequence)
 
     def _plan_with_preemption(self, draft: _Draft, request: Request, sequence: Sequence) -> None:
         """Plan a chunk, preempting younger requests for room. With none left the sequence stays out of this step: it
@@ -419,11 +420,10 @@ def _arrival(request: Request) -> int:
     return request.arrival
 
 
-def _is_active(request: Request, sequence: Sequence) -> bool:
-    """Whether the sequence computes tokens now: before the fork only the leader does, for all."""
-    if sequence.finish_reason is not None:
-        return False
-    return request.is_forked or len(request.sequences) == 1 or sequence is request.unfinished[0]
+def _active(request: Request) -> list[Sequence]:
+    """The sequences that compute tokens now: before the fork only the leader does, for all."""
+    unfinished = request.unfinished
+    return unfinished if request.is_forked else unfinished[:1]
 
 
 def _target(request: Request, sequence: Sequence) -> int:
