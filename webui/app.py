@@ -4,6 +4,7 @@ Everything that leaves this process goes through one ControllerClient. Gradio's 
 (uploads, files, API documentation, run history, monitoring) are shut.
 """
 
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,9 +18,10 @@ from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
 from webui.config import Settings
+from webui.direct_chat import DirectChats
 from webui.doors import Doors
 from webui.metrics import Metrics
-from webui.pages import battle
+from webui.pages import battle, direct, leaderboard, side_by_side, workers
 from webui.theme import build_theme, css, head
 from webui.turn import Turns
 
@@ -51,7 +53,16 @@ def create_app(settings: Settings) -> FastAPI:
     async def show_metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    ui = build_ui(settings, turns, boards)
+    ui = build_ui(settings, client, turns, boards)
+    with warnings.catch_warnings():
+        # Gradio says that it will not render several pages on the server, although it is told not to below.
+        warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
+        _mount(app, ui)
+    app.add_middleware(Doors, metrics=metrics)
+    return app
+
+
+def _mount(app: FastAPI, ui: Any) -> None:
     gr.mount_gradio_app(
         app,
         ui,
@@ -69,15 +80,23 @@ def create_app(settings: Settings) -> FastAPI:
         allowed_paths=[],
         max_file_size=0,
     )
-    app.add_middleware(Doors, metrics=metrics)
-    return app
 
 
-def build_ui(settings: Settings, turns: Turns, boards: Boards) -> Any:
+def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards: Boards) -> Any:
     """All pages in one Blocks. Each page is sent only its own components, and no component holds a model's name when
     it is built: names are filled in by events of the pages that may show them."""
+    max_chars = settings.webui_max_prompt_chars
+    names = dict(texts.PAGES)
     with gr.Blocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
-        battle.build(ui, turns, max_prompt_chars=settings.webui_max_prompt_chars)
+        battle.build(ui, turns, max_prompt_chars=max_chars)
+    with ui.route(names["/side-by-side"], "/side-by-side"):
+        side_by_side.build(ui, turns, client, max_prompt_chars=max_chars)
+    with ui.route(names["/chat"], "/chat"):
+        direct.build(ui, DirectChats(client, settings.webui_update_interval_s), client, max_prompt_chars=max_chars)
+    with ui.route(names["/leaderboard"], "/leaderboard"):
+        leaderboard.build(ui, boards)
+    with ui.route(names["/workers"], "/workers"):
+        workers.build(ui, boards)
     ui.queue(api_open=False, default_concurrency_limit=None)
     # Gradio runs at most 40 events at once, streams included, and mount_gradio_app has no argument for it; this is
     # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test holds more than 40 streams open.

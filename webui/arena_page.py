@@ -3,7 +3,7 @@
 A mode is this plus two things: its introduction, and how it opens a battle (an Opening).
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -25,17 +25,21 @@ Opening = Callable[..., CreateBattle | str]
 
 #: Gradio encrypts what it keeps in the browser with a key that it makes anew at every start; a fixed one lets a battle
 #: survive a restart of this service. Nothing secret is stored: the id of the visitor's own battle.
-_STORAGE_SECRET = "agon-battle-id"
+STORAGE_SECRET = "agon-battle-id"
 
 
 def battle_parts(
-    mode: Mode, title: str, lead: str, *, max_prompt_chars: int, settings: Sequence[Any] = ()
+    mode: Mode, title: str, lead: str, *, max_prompt_chars: int, settings: Callable[[], None] | None = None
 ) -> BattleParts:
-    """Lay the page out: introduction or conversation in the flow, everything to act with in the dock at the bottom."""
+    """Lay the page out: introduction or conversation in the flow, everything to act with in the dock at the bottom.
+
+    `settings` adds its components to the introduction, which is shown until a battle begins."""
     session = gr.State(Session(mode=mode))
-    stored_id = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=_STORAGE_SECRET)
+    stored_id = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=STORAGE_SECRET)
     with gr.Column(elem_classes=["agon-empty"]) as empty:
         intro(title, lead)
+        if settings is not None:
+            settings()
         example_buttons = examples()
     heads = gr.HTML("", elem_id="heads", apply_default_css=False)
     conversation = thread(columns=2)
@@ -49,9 +53,21 @@ def battle_parts(
             regenerate = gr.Button(texts.REGENERATE, visible=False, elem_id="regenerate", scale=0, min_width=0)
             new = gr.Button(texts.NEW_BATTLE, visible=False, elem_id="new", scale=0, min_width=0)
     return BattleParts(
-        session, stored_id, conversation, heads, empty, vote_bar, votes, notice, reveal, box, regenerate, new, resume,
-        example_buttons, tuple(settings),
-    )  # fmt: skip
+        session=session,
+        stored_id=stored_id,
+        thread=conversation,
+        heads=heads,
+        empty=empty,
+        vote_bar=vote_bar,
+        votes=votes,
+        notice=notice,
+        reveal=reveal,
+        prompt=box,
+        regenerate=regenerate,
+        new=new,
+        resume=resume,
+        examples=example_buttons,
+    )
 
 
 def wire_battle(

@@ -8,7 +8,7 @@ carries the visitor's address in X-Forwarded-For, because the controller limits 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 
 import httpx
@@ -59,6 +59,10 @@ class StreamLost(Exception):
     """The stream broke and could not be taken up again; the turn may still be running."""
 
 
+class _RequestUnanswered(Exception):
+    """The request was sent and the connection broke before its answer."""
+
+
 class ControllerClient:
     """Owns one connection pool; close it with `aclose`."""
 
@@ -87,12 +91,33 @@ class ControllerClient:
     async def battle(self, battle_id: str, visitor: str) -> BattleView:
         return BattleView.model_validate(await self._json("GET", f"/arena/battles/{battle_id}", visitor))
 
-    def turn(self, battle_id: str, content: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    async def turn(self, battle_id: str, number: int, content: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+        """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         path = f"/arena/battles/{battle_id}/turns"
-        return self._events(battle_id, visitor, method="POST", path=path, body=CreateTurn(content=content))
+        events = self._events(battle_id, visitor, method="POST", path=path, body=CreateTurn(content=content))
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+            return
+        except _RequestUnanswered as error:
+            # Whether the turn began is unknown; the battle tells.
+            if len((await self.battle(battle_id, visitor)).turns) < number:
+                raise ControllerUnreachable from error
+        async with aclosing(self.resume(battle_id, visitor)) as rest:
+            async for event in rest:
+                yield event
 
-    def regenerate(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
-        return self._events(battle_id, visitor, method="POST", path=f"/arena/battles/{battle_id}/regenerate")
+    async def regenerate(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+        events = self._events(battle_id, visitor, method="POST", path=f"/arena/battles/{battle_id}/regenerate")
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        except _RequestUnanswered:
+            async with aclosing(self.resume(battle_id, visitor)) as rest:
+                async for event in rest:
+                    yield event
 
     def resume(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Follow the running turn from its first event."""
@@ -153,10 +178,11 @@ class ControllerClient:
     ) -> AsyncGenerator[BattleEvent, None]:
         """One turn's events up to turn_finished, across broken connections.
 
-        Only the first request starts something, so only it is never repeated: once it has been sent, every further
-        attempt is the harmless GET of the same stream.
+        Only a POST starts something, so it is never repeated: once it has been answered, every further attempt is the
+        harmless GET of the same stream. Raises _RequestUnanswered when it was sent and no answer came.
         """
         last_id: str | None = None
+        is_answered = False
         attempt = 0
         while attempt < len(_RESUME_DELAYS_S):
             await asyncio.sleep(_RESUME_DELAYS_S[attempt])
@@ -165,6 +191,7 @@ class ControllerClient:
             try:
                 async with self._stream(method, path, visitor, headers=headers, content=content) as response:
                     await _raise_for_error(response)
+                    is_answered = True
                     async for event in _sse(response):
                         attempt = 0
                         last_id = event.id or last_id
@@ -177,11 +204,12 @@ class ControllerClient:
                         yield parsed
                         if isinstance(parsed, TurnFinishedEvent):
                             return
-            except httpx.ConnectError as error:
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if method == "POST":
                     raise ControllerUnreachable from error
-            except httpx.TransportError:
-                pass
+            except httpx.TransportError as error:
+                if method == "POST" and not is_answered:
+                    raise _RequestUnanswered from error
             attempt += 1
             method, path, body = "GET", f"/arena/battles/{battle_id}/stream", None
         raise StreamLost

@@ -81,6 +81,37 @@ def intro(title: str, lead: str) -> gr.HTML:
     )
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling parameters, folded away. While `own` is checked every model uses its own and nothing is sent."""
+
+    own: gr.Checkbox
+    temperature: gr.Slider
+    top_p: gr.Slider
+    max_tokens: gr.Slider
+
+    @property
+    def inputs(self) -> list[Any]:
+        return [self.own, self.temperature, self.top_p, self.max_tokens]
+
+
+def sampling() -> Sampling:
+    with gr.Accordion(texts.PARAMETERS, open=False, elem_classes=["agon-fold"]):
+        own = gr.Checkbox(True, label=texts.OWN_PARAMETERS, container=False)
+        with gr.Column(visible=False, elem_classes=["agon-sliders"]) as sliders:
+            temperature = gr.Slider(0, 2, 0.7, step=0.05, label=texts.TEMPERATURE, info=texts.TEMPERATURE_INFO)
+            top_p = gr.Slider(0.05, 1, 1, step=0.05, label=texts.TOP_P, info=texts.TOP_P_INFO)
+            max_tokens = gr.Slider(16, 2048, 512, step=16, label=texts.MAX_TOKENS, info=texts.MAX_TOKENS_INFO)
+    own.change(lambda uses_own: gr.update(visible=not uses_own), inputs=[own], outputs=[sliders], **PRIVATE)
+    return Sampling(own, temperature, top_p, max_tokens)
+
+
+def model_choice(label: str, elem_id: str) -> gr.Dropdown:
+    """Empty until the page asks for the models: no name may stand in the configuration that pages are sent. Any value
+    is taken here, because only the controller knows which models there are by now."""
+    return gr.Dropdown([], label=label, elem_id=elem_id, allow_custom_value=True, filterable=True)
+
+
 def examples() -> list[gr.Button]:
     """Prompts to start with. The button's own text is the prompt."""
     gr.HTML(f'<h2 class="agon-eyebrow">{texts.EXAMPLES_LABEL}</h2>', apply_default_css=False)
@@ -133,7 +164,6 @@ class Look:
     regenerate_shown: bool
     new_shown: bool
     resume_shown: bool
-    settings_open: bool  #: models and parameters of a named battle may be changed
 
 
 def look_of(session: Session) -> Look:
@@ -152,7 +182,6 @@ def look_of(session: Session) -> Look:
         regenerate_shown=session.is_votable,
         new_shown=bool(session.exchanges) and not session.is_busy,
         resume_shown=session.can_resume,
-        settings_open=session.battle_id is None or session.is_over,
     )
 
 
@@ -269,7 +298,6 @@ class BattleParts:
     new: gr.Button
     resume: gr.Button
     examples: list[gr.Button]
-    settings: tuple[Any, ...] = ()  #: components that may be used only before a battle has begun
 
     @property
     def outputs(self) -> list[Any]:
@@ -288,7 +316,6 @@ class BattleParts:
             self.regenerate,
             self.new,
             self.resume,
-            *self.settings,
         ]
 
     def update(self, session: Session, before: Session | None, *, is_streaming: bool = True) -> tuple[Any, ...]:
@@ -332,7 +359,6 @@ class BattleParts:
             when("regenerate_shown", gr.update(visible=look.regenerate_shown)),
             when("new_shown", gr.update(visible=look.new_shown)),
             when("resume_shown", gr.update(visible=look.resume_shown)),
-            *(when("settings_open", gr.update(interactive=look.settings_open)) for _ in self.settings),
         )
 
 

@@ -57,6 +57,7 @@ MODEL_A: Final = "Model A"
 MODEL_B: Final = "Model B"
 MODEL: Final = "Model"
 PARAMETERS: Final = "Sampling parameters"
+OWN_PARAMETERS: Final = "Every model uses its own settings"
 TEMPERATURE: Final = "Temperature"
 TEMPERATURE_INFO: Final = "0 always takes the likeliest word"
 TOP_P: Final = "Top p"
@@ -100,6 +101,7 @@ STATUS: Final = {
 }
 CUT: Final = "reached the length limit"
 BOTH_DONE: Final = "Both answers are finished."
+STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
 FAILED_SIDE: Final = "This side could not answer."
 ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
 EXPIRED: Final = "This battle is too old to go on."
@@ -150,19 +152,24 @@ LEADERBOARD_NO_MATCH: Final = "No model matches this filter."
 START_BATTLE: Final = "Start a battle"
 SEARCH: Final = "Search models"
 MIN_VOTES: Final = "At least this many votes"
-COLUMNS: Final = ("Rank", "Model", "Rating", "95 % interval", "Votes", "Win rate")
+COLUMN_RANK: Final = "Rank"
+COLUMN_MODEL: Final = "Model"
+COLUMN_RATING: Final = "Rating"
+COLUMN_INTERVAL: Final = "95 % interval"
+COLUMN_VOTES: Final = "Votes"
+COLUMN_WIN_RATE: Final = "Win rate"
 NO_INTERVAL: Final = "not yet known"
-RATINGS_PLOT: Final = "Ratings with 95 % intervals"
-RATINGS_PLOT_HINT: Final = "The dot is the rating, the line its interval. No line: too few votes for one."
 WIN_RATE_PLOT: Final = "How often the row beats the column"
 WIN_RATE_PLOT_HINT: Final = "Ties count half. Blue: the row wins more often; amber: the column does."
 COUNT_PLOT: Final = "How often two models met"
-COUNT_PLOT_HINT: Final = "Darker means more battles."
+COUNT_PLOT_HINT: Final = "The stronger the colour, the more battles."
 FLAGS: Final = {
     "too_few_votes": "few votes",
     "never_lost": "has never lost",
     "never_won": "has never won",
+    "only_ties": "has only ties",
     "disconnected": "never met some of the others",
+    "one_sided": "its group won or lost every battle against the others",
 }
 
 WORKERS_TITLE: Final = "Workers"
@@ -174,10 +181,47 @@ WORKERS_EMPTY_TITLE: Final = "No worker is registered"
 WORKERS_EMPTY: Final = "Start one with: agon worker"
 WORKER_STATES: Final = {"starting": "starting", "ready": "ready", "draining": "finishing its work"}
 PAGE_STATES: Final = {"used": "used", "evictable": "kept for reuse", "empty": "empty"}
-POOL_TITLE: Final = "Pages by layer type"
 NO_PAGES: Final = "This worker has no page pool of its own."
-LIVE: Final = "live"
+UNREACHABLE_BOARD: Final = "The arena does not answer at the moment."
 STALE: Final = "The arena does not answer; these numbers may be old."
+
+
+FACTS: Final = {
+    "running": "answering",
+    "waiting": "in line",
+    "speed": "tokens a second",
+    "context": "tokens of context",
+    "parameters": "parameters",
+    "hits": "prompt tokens from kept pages",
+    "preemptions": "interrupted for room",
+}
+
+
+def rating_sentence(model: str, rating: float, lower: float | None, upper: float | None) -> str:
+    if lower is None or upper is None:
+        return f"{model}: {rating:.0f}, interval {NO_INTERVAL}"
+    return f"{model}: {rating:.0f}, interval {lower:.0f} to {upper:.0f}"
+
+
+def win_rate_sentence(row: str, column: str, rate: float) -> str:
+    return f"{row} beats {column} in {rate:.0%} of their battles"
+
+
+def count_sentence(row: str, column: str, count: int) -> str:
+    return f"{row} and {column} met {count} times"
+
+
+def pages_sentence(layer_type: str, used: int, evictable: int, empty: int) -> str:
+    kept = PAGE_STATES["evictable"]
+    return f"{layer_type}: {used:,} pages used, {evictable:,} {kept}, {empty:,} empty"
+
+
+def page_size(page_bytes: int) -> str:
+    return f"{page_bytes / 1024:,.0f} KiB a page"
+
+
+def seconds_ago(age_s: float) -> str:
+    return f"last heard from {age_s:.0f} s ago"
 
 
 def num_votes(count: int) -> str:

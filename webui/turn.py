@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from webui import texts
 from webui.client import ControllerClient, ControllerUnreachable, StreamLost
@@ -24,6 +25,7 @@ _MAX_WAIT_S = 20.0
 _QUICK_VOTE_S = 0.7  #: a vote that takes longer is announced; a quick one needs no words
 _RATING_DELAYS_S = (0.2, 0.5, 1.0, 1.5)
 
+T = TypeVar("T")
 Sessions = AsyncGenerator[Session, None]
 Events = AsyncGenerator[BattleEvent, None]
 
@@ -62,7 +64,8 @@ class Turns:
                     before = replace(opened, mode=opening.mode)
                     current = replace(current, battle_id=view.id, names=opened.names, max_turns=view.max_turns)
             assert current.battle_id is not None
-            events = self.client.turn(current.battle_id, content, visitor)
+            number = len(current.exchanges)
+            events = self.client.turn(current.battle_id, number, content, visitor)
             async with aclosing(self._follow(current, events)) as sessions:
                 async for current in sessions:
                     yield current
@@ -82,7 +85,10 @@ class Turns:
         try:
             async with aclosing(self._follow(current, self.client.regenerate(session.battle_id, visitor))) as sessions:
                 async for current in sessions:
-                    yield current
+                    # A refused regeneration leaves the answers that were there.
+                    yield (
+                        current if current.refusal_code is None else replace(session, refusal_code=current.refusal_code)
+                    )
         except (ApiError, ControllerUnreachable) as error:
             yield replace(session, notice=_sentence(error))
         except StreamLost:
@@ -172,9 +178,9 @@ class Turns:
                 yield session
 
 
-async def batches(events: Events, interval_s: float) -> AsyncGenerator[list[BattleEvent], None]:
+async def batches(events: AsyncGenerator[T, None], interval_s: float) -> AsyncGenerator[list[T], None]:
     """All events that arrived during one interval, together; the first one without waiting."""
-    queue: asyncio.Queue[BattleEvent | Exception | None] = asyncio.Queue()
+    queue: asyncio.Queue[T | Exception | None] = asyncio.Queue()
 
     async def read() -> None:
         try:

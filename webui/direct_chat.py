@@ -1,0 +1,107 @@
+"""A conversation with one model: a frozen value and the two actions on it. No Gradio, and nothing is rated.
+
+The transcript lives with the visitor (page and browser storage); the controller only sees OpenAI requests.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webui import texts
+from webui.client import ControllerClient, ControllerUnreachable, StreamLost
+from webui.turn import batches
+from wire.chat import ChatMessage, SamplingOptions
+from wire.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Prompts and answers in turn; the last answer may be missing or unfinished."""
+
+    messages: tuple[ChatMessage, ...] = ()
+    is_streaming: bool = False
+    notice: str | None = None
+    draft: str | None = None
+
+    def to_storage(self) -> list[list[str]]:
+        return [[message.role, message.content] for message in self.messages]
+
+    def stopped(self) -> "Chat":
+        return replace(self, is_streaming=False)
+
+    def without_last_exchange(self) -> "Chat":
+        """The last prompt goes back into the box to be changed."""
+        prompts = [index for index, message in enumerate(self.messages) if message.role == "user"]
+        if not prompts:
+            return self
+        return Chat(self.messages[: prompts[-1]], draft=self.messages[prompts[-1]].content)
+
+
+Chats = AsyncGenerator[Chat, None]
+
+
+def from_storage(stored: Any) -> Chat:
+    """What the browser kept; anything that is not a transcript counts as none."""
+    try:
+        return Chat(tuple(ChatMessage(role=role, content=content) for role, content in stored or ()))
+    except (ValueError, TypeError):
+        return Chat()
+
+
+@dataclass(frozen=True, slots=True)
+class DirectChats:
+    client: ControllerClient
+    update_interval_s: float
+
+    async def ask(self, chat: Chat, content: str, model: str | None, sampling: SamplingOptions, visitor: str) -> Chats:
+        content = content.strip()
+        if not content or chat.is_streaming:
+            yield chat
+        elif not model:
+            yield replace(chat, notice=texts.CHOOSE_MODEL, draft=content)
+        else:
+            asked = (*chat.messages, ChatMessage(role="user", content=content))
+            async with aclosing(self._answer(asked, model, sampling, visitor)) as chats:
+                async for answered in chats:
+                    yield answered
+
+    async def retry(self, chat: Chat, model: str | None, sampling: SamplingOptions, visitor: str) -> Chats:
+        """Answer the last prompt again."""
+        shorter = chat.without_last_exchange()
+        if shorter.draft is None:
+            yield chat
+            return
+        async with aclosing(self.ask(Chat(shorter.messages), shorter.draft, model, sampling, visitor)) as chats:
+            async for answered in chats:
+                yield answered
+
+    async def _answer(
+        self, asked: tuple[ChatMessage, ...], model: str, sampling: SamplingOptions, visitor: str
+    ) -> Chats:
+        text = ""
+        yield _with_answer(asked, text, is_streaming=True)
+        try:
+            pieces = self.client.chat(model, asked, sampling, visitor)
+            async with aclosing(batches(pieces, self.update_interval_s)) as gathered:
+                async for batch in gathered:
+                    text += "".join(batch)
+                    yield _with_answer(asked, text, is_streaming=True)
+            yield _with_answer(asked, text, is_streaming=False)
+        except ApiError as error:
+            yield _failed(asked, text, texts.failure(error.code))
+        except ControllerUnreachable:
+            yield _failed(asked, text, texts.UNREACHABLE)
+        except StreamLost:
+            yield _failed(asked, text, texts.STREAM_LOST_DIRECT)
+
+
+def _with_answer(asked: tuple[ChatMessage, ...], text: str, *, is_streaming: bool) -> Chat:
+    return Chat((*asked, ChatMessage(role="assistant", content=text)), is_streaming)
+
+
+def _failed(asked: tuple[ChatMessage, ...], text: str, sentence: str) -> Chat:
+    """What was answered so far stays; without a word of it the prompt goes back into the box."""
+    if text:
+        return replace(_with_answer(asked, text, is_streaming=False), notice=sentence)
+    return Chat(asked[:-1], notice=sentence, draft=asked[-1].content)

@@ -1,0 +1,119 @@
+"""The leaderboard: who is better, how sure that is, and who met whom. A new vote shows within seconds."""
+
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from webui import plots, texts
+from webui.arena_page import visitor_of
+from webui.boards import Boards
+from webui.client import ControllerUnreachable
+from webui.components import PRIVATE, header
+from wire.errors import ApiError
+from wire.leaderboard import LeaderboardRow, LeaderboardView
+
+REFRESH_S = 2.5
+
+
+def build(page: Any, boards: Boards) -> None:
+    header("/leaderboard")
+    shown = gr.State("")
+    gr.HTML(
+        f'<div class="agon-board-head"><h1>{texts.LEADERBOARD_TITLE}</h1><p>{texts.LEADERBOARD_LEAD}</p></div>',
+        apply_default_css=False,
+    )
+    with gr.Row(elem_classes=["agon-filters"]):
+        search = gr.Textbox(label=texts.SEARCH, elem_id="search", max_length=100, scale=2)
+        min_votes = gr.Number(0, label=texts.MIN_VOTES, elem_id="min-votes", minimum=0, precision=0, scale=1)
+    board = gr.HTML("", elem_id="board", apply_default_css=False)
+    timer = gr.Timer(REFRESH_S)
+
+    async def refresh(request: gr.Request, wanted: str, least: float | None, last: str) -> tuple[Any, Any]:
+        try:
+            view = await boards.leaderboard(visitor_of(request))
+        except (ApiError, ControllerUnreachable):
+            return gr.skip(), gr.skip() if last else _notice(texts.UNREACHABLE_BOARD)
+        markup = render(view, wanted, int(least or 0))
+        return (gr.skip(), gr.skip()) if markup == last else (markup, markup)
+
+    gr.on(
+        [page.load, timer.tick, search.input, min_votes.input],
+        refresh,
+        inputs=[search, min_votes, shown],
+        outputs=[shown, board],
+        concurrency_limit=None,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
+
+
+def render(view: LeaderboardView, wanted: str = "", min_votes: int = 0) -> str:
+    """The whole board as markup."""
+    if not view.rows or not view.num_votes:
+        return (
+            f'<section class="agon-nothing"><h2>{texts.LEADERBOARD_EMPTY_TITLE}</h2><p>{texts.LEADERBOARD_EMPTY}</p>'
+            f'<a class="agon-action" href="/">{texts.START_BATTLE}</a></section>'
+        )
+    sought = wanted.strip().lower()
+    kept = [index for index, row in enumerate(view.rows) if sought in row.model.lower() and row.votes >= min_votes]
+    if not kept:
+        return f'<section class="agon-nothing"><p>{texts.LEADERBOARD_NO_MATCH}</p></section>'
+    rows = [view.rows[index] for index in kept]
+    names = [row.model for row in rows]
+    sections = [f'<p class="agon-live"><span></span>{texts.num_votes(view.num_votes)}</p>', _table(rows)]
+    figures = ""
+    if view.win_rate and len(rows) > 1:
+        rates = [[view.win_rate[i][j] for j in kept] for i in kept]
+        figures += _figure(texts.WIN_RATE_PLOT, texts.WIN_RATE_PLOT_HINT, plots.win_rates(names, rates))
+    if view.battle_count and len(rows) > 1:
+        counts = [[view.battle_count[i][j] for j in kept] for i in kept]
+        figures += _figure(texts.COUNT_PLOT, texts.COUNT_PLOT_HINT, plots.battle_counts(names, counts))
+    sections.append(f'<div class="agon-figures">{figures}</div>')
+    return "".join(sections)
+
+
+def _table(rows: list[LeaderboardRow]) -> str:
+    scale = plots.rating_scale(rows)
+    heads = (
+        ("rank", texts.COLUMN_RANK),
+        ("model", texts.COLUMN_MODEL),
+        ("rating", texts.COLUMN_RATING),
+        ("interval", texts.COLUMN_INTERVAL),
+        ("votes", texts.COLUMN_VOTES),
+        ("rate", texts.COLUMN_WIN_RATE),
+    )
+    head = "".join(
+        f'<th scope="col" role="columnheader" class="agon-col-{name}">{title}'
+        f"{plots.axis(scale) if name == 'interval' else ''}</th>"
+        for name, title in heads
+    )
+    body = "".join(_row(row, scale) for row in rows)
+    return (
+        f'<table class="agon-ranking" role="table"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{body}</tbody></table>'
+    )
+
+
+def _row(row: LeaderboardRow, scale: plots.Scale) -> str:
+    flags = "".join(f'<span class="agon-flag">{escape(texts.flag(name))}</span>' for name in row.flags)
+    bounds = texts.NO_INTERVAL if row.lower is None or row.upper is None else f"{row.lower:.0f} \u2013 {row.upper:.0f}"
+    rate = "\u2013" if row.win_rate is None else f"{row.win_rate:.0%}"
+    cells = (
+        ("rank", f"{row.rank}"),
+        ("model", f"<strong>{escape(row.model)}</strong>{flags}"),
+        ("rating", f"<b>{row.rating:.0f}</b><small>{bounds}</small>"),
+        ("interval", plots.interval(row, scale)),
+        ("votes", f"{row.votes:,}<span>{texts.COLUMN_VOTES.lower()}</span>"),
+        ("rate", f"{rate}<span>{texts.COLUMN_WIN_RATE.lower()}</span>"),
+    )
+    tds = "".join(f'<td role="cell" class="agon-col-{name}">{content}</td>' for name, content in cells)
+    return f'<tr role="row">{tds}</tr>'
+
+
+def _figure(title: str, hint: str, picture: str) -> str:
+    return f'<figure class="agon-figure"><figcaption><h2>{title}</h2><p>{hint}</p></figcaption>{picture}</figure>'
+
+
+def _notice(sentence: str) -> str:
+    return f'<p class="agon-notice" role="alert">{escape(sentence)}</p>'

@@ -1,0 +1,180 @@
+"""Small pictures as inline SVG: rating intervals, heat maps, page pools. Pure functions from wire values to markup.
+
+Colours are CSS classes (assets/agon.css), so that both themes fit. Every picture has a title that says in words what it
+shows. Horizontal positions are percentages and text is never scaled, so that pictures stay readable on a phone.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from webui import texts
+from wire.leaderboard import LeaderboardRow
+from wire.workers import PageCounts
+
+_CELL_W, _CELL_H, _LABEL_W, _TOP = 50, 40, 144, 26
+_POOL_COLUMNS, _POOL_ROWS = 40, 6
+_MAX_LABEL_CHARS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A rating axis from `low` to `high`."""
+
+    low: float
+    high: float
+
+    def percent(self, value: float) -> float:
+        """Where `value` lies, in percent of the width; a little room is left at both ends."""
+        share = (value - self.low) / (self.high - self.low)
+        return round(2 + 96 * min(1.0, max(0.0, share)), 2)
+
+    def ticks(self) -> list[float]:
+        """Three to six round numbers inside the scale."""
+        rough = (self.high - self.low) / 4
+        power = 10 ** math.floor(math.log10(rough))
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+        first = math.ceil(self.low / step)
+        return [step * index for index in range(first, math.floor(self.high / step) + 1)]
+
+
+def rating_scale(rows: Sequence[LeaderboardRow]) -> Scale:
+    """Wide enough for every interval."""
+    values = [value for row in rows for value in (row.rating, row.lower, row.upper) if value is not None]
+    low, high = min(values), max(values)
+    room = max(10.0, (high - low) * 0.04)
+    return Scale(low - room, high + room)
+
+
+def interval(row: LeaderboardRow, scale: Scale) -> str:
+    """A dot for the rating and a line with ends for its interval, where there is one."""
+    title = escape(texts.rating_sentence(row.model, row.rating, row.lower, row.upper))
+    middle = scale.percent(row.rating)
+    parts = [f'<line class="agon-grid" x1="{scale.percent(tick)}%" x2="{scale.percent(tick)}%" y1="0" y2="28"/>'
+             for tick in scale.ticks()]  # fmt: skip
+    if row.lower is not None and row.upper is not None:
+        low, high = scale.percent(row.lower), scale.percent(row.upper)
+        parts.append(f'<line class="agon-error" x1="{low}%" x2="{high}%" y1="14" y2="14"/>')
+        parts.extend(f'<line class="agon-error" x1="{x}%" x2="{x}%" y1="9" y2="19"/>' for x in (low, high))
+    hollow = "" if row.lower is not None else " agon-hollow"
+    parts.append(f'<circle class="agon-dot{hollow}" cx="{middle}%" cy="14" r="5"/>')
+    return f'<svg class="agon-plot" width="100%" height="28" role="img"><title>{title}</title>{"".join(parts)}</svg>'
+
+
+def axis(scale: Scale) -> str:
+    labels = "".join(
+        f'<text x="{scale.percent(tick)}%" y="14" text-anchor="middle">{tick:.0f}</text>' for tick in scale.ticks()
+    )
+    return f'<svg class="agon-plot" width="100%" height="20" aria-hidden="true">{labels}</svg>'
+
+
+def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> str:
+    def cell(row: int, column: int) -> "_Cell | None":
+        rate = rates[row][column]
+        if rate is None or row == column:
+            return None
+        side = "a" if rate >= 0.5 else "b"
+        sentence = texts.win_rate_sentence(names[row], names[column], rate)
+        return _Cell(f"{rate:.0%}", f"agon-heat-{side}", abs(rate - 0.5) * 2, sentence)
+
+    return _heat_map(names, cell, texts.WIN_RATE_PLOT)
+
+
+def battle_counts(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    most = max((count for row in counts for count in row), default=0)
+
+    def cell(row: int, column: int) -> "_Cell | None":
+        count = counts[row][column]
+        if not count or row == column:
+            return None
+        sentence = texts.count_sentence(names[row], names[column], count)
+        return _Cell(f"{count:,}", "agon-heat-count", count / most, sentence)
+
+    return _heat_map(names, cell, texts.COUNT_PLOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    text: str
+    css_class: str
+    strength: float  #: from 0 to 1
+    sentence: str
+
+
+def _heat_map(names: Sequence[str], cell: Callable[[int, int], _Cell | None], title: str) -> str:
+    """Rows carry names, columns the same numbers: no text stands on its head. Pixels, not percent: it may scroll."""
+    n = len(names)
+    parts = []
+    for index, name in enumerate(names):
+        y = _TOP + index * _CELL_H + _CELL_H / 2 + 5
+        x = _LABEL_W + index * _CELL_W + _CELL_W / 2
+        short = name if len(name) <= _MAX_LABEL_CHARS else name[: _MAX_LABEL_CHARS - 1] + "\u2026"
+        parts.append(f'<text class="agon-label" x="0" y="{y:g}">{index + 1}  {escape(short)}</text>')
+        parts.append(f'<text class="agon-number" x="{x:g}" y="16" text-anchor="middle">{index + 1}</text>')
+    for row in range(n):
+        for column in range(n):
+            parts.append(_heat_cell(row, column, cell(row, column)))
+    width, height = _LABEL_W + n * _CELL_W, _TOP + n * _CELL_H
+    return (
+        f'<div class="agon-scroll" tabindex="0" role="group" aria-label="{escape(title)}">'
+        f'<svg class="agon-plot" width="{width}" height="{height}" role="img"><title>{escape(title)}</title>'
+        f"{''.join(parts)}</svg></div>"
+    )
+
+
+def _heat_cell(row: int, column: int, cell: _Cell | None) -> str:
+    x, y = _LABEL_W + column * _CELL_W, _TOP + row * _CELL_H
+    box = f'x="{x + 1}" y="{y + 1}" width="{_CELL_W - 2}" height="{_CELL_H - 2}" rx="4"'
+    if cell is None:
+        return f'<rect class="agon-heat-none" {box}/>'
+    # At full strength the text on the cell must still be readable in both themes.
+    opacity = 0.06 + 0.39 * cell.strength
+    return (
+        f"<g><title>{escape(cell.sentence)}</title>"
+        f'<rect class="agon-heat-none" {box}/><rect class="{cell.css_class}" {box} fill-opacity="{opacity:.2f}"/>'
+        f'<text class="agon-value" x="{x + _CELL_W / 2:g}" y="{y + _CELL_H / 2 + 5:g}" text-anchor="middle">'
+        f"{cell.text}</text></g>"
+    )
+
+
+def page_pool(pages: PageCounts) -> str:
+    """One layer type's pages as a field of squares. Each square stands for the same number of pages; a state that has
+    any page has at least one square, so that one page in use in a large pool can be seen."""
+    squares = share_squares((pages.used, pages.evictable, pages.empty), _POOL_COLUMNS * _POOL_ROWS)
+    title = escape(texts.pages_sentence(pages.layer_type, pages.used, pages.evictable, pages.empty))
+    parts = []
+    start = 0
+    for state, count in zip(("used", "evictable", "empty"), squares, strict=True):
+        if count:
+            parts.append(f'<path class="agon-page-{state}" d="{_squares_path(start, count)}"/>')
+        start += count
+    rows = max(1, math.ceil(start / _POOL_COLUMNS))
+    return (
+        f'<svg class="agon-pool" viewBox="0 0 {_POOL_COLUMNS} {rows}" role="img">'
+        f"<title>{title}</title>{''.join(parts)}</svg>"
+    )
+
+
+def share_squares(counts: tuple[int, int, int], num_squares: int) -> tuple[int, ...]:
+    """Divide at most `num_squares` among `counts`: exactly one each while they fit, else in proportion."""
+    total = sum(counts)
+    if total <= num_squares:
+        return counts
+    exact = [count * num_squares / total for count in counts]
+    shares = [max(1, math.floor(share)) if count else 0 for share, count in zip(exact, counts, strict=True)]
+    while sum(shares) != num_squares:
+        gaps = [share - given for share, given in zip(exact, shares, strict=True)]
+        if sum(shares) < num_squares:
+            shares[gaps.index(max(gaps))] += 1
+        else:
+            shares[shares.index(max(shares))] -= 1
+    return tuple(shares)
+
+
+def _squares_path(start: int, count: int) -> str:
+    """Unit squares number `start` to `start + count`, row by row, with a gap between them."""
+    return "".join(
+        f"M{index % _POOL_COLUMNS + 0.08:.2f} {index // _POOL_COLUMNS + 0.08:.2f}h.84v.84h-.84z"
+        for index in range(start, start + count)
+    )
