@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from cli.bench_record import percentile
+from cli.bench_record import PERCENTS, percentile
 from cli.errors import CliError
 from cli.openai_client import stream_chat
 from wire.chat import ChatMessage

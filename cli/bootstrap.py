@@ -91,13 +91,11 @@ def venv_python() -> Path:
 
 
 def is_whole_venv() -> bool:
-    """A creation that was interrupted leaves a folder without a usable pip."""
+    """A creation that was interrupted leaves no pip, or an interpreter that would install outside the folder."""
+    has_own_pip = "pip.__file__.startswith(sys.argv[1])"
+    code = f"import pip, sys; sys.exit(not ({has_own_pip} and (3, 11) <= sys.version_info[:2] < (3, 14)))"
     try:
-        probe = subprocess.run(
-            [str(venv_python()), "-c", "import pip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))"],
-            capture_output=True,
-            check=False,
-        )
+        probe = subprocess.run([str(venv_python()), "-c", code, f"{VENV}/"], capture_output=True, check=False)
     except OSError:
         return False
     return probe.returncode == 0

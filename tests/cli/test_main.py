@@ -1,0 +1,63 @@
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from cli.main import COMMANDS, help_text, main
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command as users run it, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "cli.main", *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from cli.main import main; main(['--help']); "
+        "print([name for name in ('typer', 'rich', 'httpx', 'pydantic', 'torch', 'asyncio') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_comes_at_once() -> None:
+    """In seconds of work, so that a busy machine does not matter."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert run("--help").returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 0.3
+
+
+def test_help_lists_every_command() -> None:
+    assert all(f"  {name} " in help_text() for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(name: str) -> None:
+    answer = run(name, "--help")
+    assert answer.returncode == 0, answer.stderr
+    assert "usage" in answer.stdout.lower()
+
+
+@pytest.mark.parametrize("arguments", [("votes", "export"), ("votes", "import"), ("bench", "serve")])
+def test_each_subcommand_explains_itself(arguments: tuple[str, ...]) -> None:
+    answer = run(*arguments, "--help")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["fly"])
+    assert caught.value.code == 2
+    assert "no command 'fly'" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named_with_its_cure() -> None:
+    code = "import sys; sys.modules['rich'] = None; from cli.main import main; main(['doctor'])"
+    answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 1
+    assert "pip install 'agon[all]'" in answer.stderr
+    assert "Traceback" not in answer.stderr
