@@ -170,4 +170,5 @@ async def test_full_queue_refuses_at_once_with_retry_after(serve: Serve, chat_bo
     assert len(refused) == 5
     assert {answer.json()["error"]["code"] for answer in refused} == {"queue_full"}
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
-    assert all(answer.elapsed.total_seconds() < 0.25 for answer in refused)
+    served_s = [answer.elapsed for answer in answers if answer.status_code == 200]
+    assert max(answer.elapsed for answer in refused) < max(served_s)

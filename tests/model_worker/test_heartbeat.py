@@ -1,0 +1,222 @@
+"""The worker's side of registration, against a small controller that keeps its register in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from model_worker.config import WorkerSettings
+from model_worker.echo_engine import EchoEngine
+from model_worker.heartbeat import Heartbeat
+from model_worker.worker import Worker
+from wire.errors import ApiError, ErrorCode
+from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest
+
+TOKEN = "worker-token-for-tests"
+
+
+class Register:
+    """What controllers share: the truth about one worker."""
+
+    def __init__(self) -> None:
+        self.boot_id: str | None = None
+        self.epoch = 0
+        self.registrations: list[RegisterRequest] = []
+        self.beats: list[HeartbeatRequest] = []
+        self.is_failing = False
+        self.left = False
+
+    def forget(self) -> None:
+        self.boot_id = None
+
+
+def controller_over(register: Register) -> FastAPI:
+    app = FastAPI()
+
+    def check(request: Request) -> Response | None:
+        if request.headers.get("authorization") != f"Bearer {TOKEN}":
+            return JSONResponse(ApiError(ErrorCode.UNAUTHORIZED, "no").body().model_dump(), status_code=401)
+        if register.is_failing:
+            return Response("<html>not even JSON</html>", status_code=503)
+        return None
+
+    @app.post("/internal/workers", response_model=None)
+    async def add(request: Request) -> Response | RegisterReply:
+        if (refusal := check(request)) is not None:
+            return refusal
+        body = RegisterRequest.model_validate_json(await request.body())
+        register.registrations.append(body)
+        if body.boot_id != register.boot_id:
+            register.boot_id, register.epoch = body.boot_id, register.epoch + 1
+        return RegisterReply(worker_id="w-1", epoch=register.epoch, heartbeat_s=0.05, lease_s=1.0)
+
+    @app.post("/internal/workers/{worker_id}/heartbeat", response_model=None)
+    async def beat(request: Request, worker_id: str) -> Response | HeartbeatReply:
+        if (refusal := check(request)) is not None:
+            return refusal
+        body = HeartbeatRequest.model_validate_json(await request.body())
+        if register.boot_id is not None and body.epoch != register.epoch:
+            error = ApiError(ErrorCode.STALE_EPOCH, "fenced off")
+            return JSONResponse(error.body().model_dump(), status_code=error.status)
+        register.beats.append(body)
+        return HeartbeatReply(known=register.boot_id is not None)
+
+    @app.delete("/internal/workers/{worker_id}")
+    async def leave(worker_id: str, epoch: int) -> None:
+        register.left = epoch == register.epoch
+
+    return app
+
+
+Beating = Callable[..., Any]
+
+
+@pytest.fixture
+def beating(make_settings: Callable[..., WorkerSettings]) -> Beating:
+    @asynccontextmanager
+    async def start(
+        *urls: str, engine: EchoEngine | None = None, **given: Any
+    ) -> AsyncIterator[tuple[Worker, Heartbeat]]:
+        worker = Worker(make_settings(controller_urls=urls, **given), engine or EchoEngine(tokens_per_s=100))
+        heartbeat = Heartbeat(worker, url="http://127.0.0.1:1", boot_id="boot-0001", token=TOKEN)
+        heartbeat.start()
+        try:
+            yield worker, heartbeat
+        finally:
+            await heartbeat.stop()
+
+    return start
+
+
+async def test_worker_registers_and_beats(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    register = Register()
+    async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
+        await eventually(lambda: len(register.beats) >= 3)
+        assert worker.epochs == {1}
+    assert len(register.registrations) == 1
+    assert register.registrations[0].card.name == "echo"
+    assert register.registrations[0].url == "http://127.0.0.1:1"
+    assert {beat.state for beat in register.beats} == {"ready"}
+
+
+async def test_heartbeats_carry_the_load(serve_app: Any, beating: Beating, eventually: Any, chat_body: Any) -> None:
+    register = Register()
+    engine = EchoEngine(tokens_per_s=20)
+    async with serve_app(controller_over(register)) as url, beating(url, engine=engine) as (worker, _):
+        from wire.chat import SamplingOptions
+
+        answer = worker.answer("a b c", SamplingOptions(ignore_eos=True, max_tokens=50), request_id="r")
+        await anext(answer)
+        await anext(answer)
+        await eventually(lambda: any(beat.load.running == 1 and beat.load.kv_bytes_used for beat in register.beats))
+        await answer.aclose()
+
+
+async def test_every_controller_is_told(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    register = Register()
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(serve_app(controller_over(register))) for _ in range(2)]
+        worker, _ = await stack.enter_async_context(beating(*urls))
+        await eventually(lambda: len(register.registrations) == 2 and len(register.beats) >= 2)
+        assert worker.epochs == {1}
+
+
+async def test_one_dead_controller_does_not_disturb_the_other(
+    serve_app: Any, beating: Beating, eventually: Any
+) -> None:
+    register = Register()
+    async with serve_app(controller_over(register)) as url, beating("http://127.0.0.1:9", url) as (worker, _):
+        await eventually(lambda: len(register.beats) >= 3)
+        assert worker.epochs == {1}
+
+
+async def test_forgotten_worker_registers_again_at_once(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    register = Register()
+    async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
+        await eventually(lambda: len(register.beats) >= 1)
+        register.forget()
+        await eventually(lambda: worker.epochs == {2}, timeout_s=1)
+        assert len(register.registrations) == 2
+
+
+async def test_fenced_off_worker_gets_a_new_epoch(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    register = Register()
+    async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
+        await eventually(lambda: worker.epochs == {1})
+        register.boot_id, register.epoch = "somebody-else", 7
+        await eventually(lambda: worker.epochs == {8}, timeout_s=1)
+
+
+async def test_controller_that_comes_back_is_found_within_a_second(
+    serve_app: Any, beating: Beating, eventually: Any
+) -> None:
+    register = Register()
+    async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
+        await eventually(lambda: len(register.beats) >= 1)
+        register.is_failing = True
+        await asyncio.sleep(0.3)
+        register.forget()
+        register.is_failing = False
+        await eventually(lambda: worker.epochs == {2}, timeout_s=2)
+
+
+async def test_controller_that_is_not_there_yet_is_waited_for(
+    serve_app: Any, beating: Beating, eventually: Any
+) -> None:
+    register = Register()
+    register.is_failing = True
+    async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
+        await asyncio.sleep(0.1)
+        assert worker.epochs == frozenset()
+        register.is_failing = False
+        await eventually(lambda: worker.epochs == {1}, timeout_s=2)
+
+
+async def test_draining_is_announced_at_once_and_leaving_too(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    register = Register()
+    async with serve_app(controller_over(register)) as url:
+        async with beating(url) as (worker, heartbeat):
+            await eventually(lambda: len(register.beats) >= 1)
+            worker.begin_draining()
+            heartbeat.announce()
+            await eventually(lambda: register.beats[-1].state == "draining", timeout_s=1)
+        assert register.left
+        assert worker.epochs == frozenset()
+
+
+async def test_stalled_engine_falls_silent(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    register = Register()
+    engine = EchoEngine(tokens_per_s=0.01)
+    async with (
+        serve_app(controller_over(register)) as url,
+        beating(url, engine=engine, stalled_step_s=0.2) as (worker, _),
+    ):
+        from wire.chat import SamplingOptions
+
+        answer = worker.answer("a", SamplingOptions(), request_id="r")
+        await anext(answer)
+        await eventually(lambda: not worker.is_healthy())
+        num_beats = len(register.beats)
+        await asyncio.sleep(0.3)
+        assert len(register.beats) <= num_beats + 1
+        await answer.aclose()
+
+
+async def test_wrong_token_is_tried_again_and_never_logged(
+    serve_app: Any, make_settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="agon.worker")
+    register = Register()
+    async with serve_app(controller_over(register)) as url:
+        worker = Worker(make_settings(controller_urls=(url,)), EchoEngine())
+        heartbeat = Heartbeat(worker, url="http://127.0.0.1:1", boot_id="boot-0001", token="a-wrong-token")
+        heartbeat.start()
+        await asyncio.sleep(0.2)
+        await heartbeat.stop()
+    assert register.registrations == []
+    assert [record.fields["reason"] for record in caplog.records][:1] == ["unauthorized"]  # type: ignore[attr-defined]
+    assert "a-wrong-token" not in str([vars(record) for record in caplog.records])

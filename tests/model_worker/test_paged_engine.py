@@ -1,0 +1,220 @@
+"""The worker with Agon's own engine and a real small model, through HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+
+from model_worker.app import create_app
+from model_worker.config import WorkerSettings
+from model_worker.engines import load_engine
+from model_worker.errors import BadCheckpoint
+from model_worker.paged_engine import PagedEngine
+
+WREN = Path(__file__).resolve().parents[2] / "demo_models" / "wren"
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(not (WREN / "model.safetensors").is_file(), reason="the demo models are not there"),
+]
+
+
+def settings_for(model: Path, **given: Any) -> WorkerSettings:
+    return WorkerSettings(
+        model=f"wren={model}", threads=1, kv_cache_bytes=4 << 20, max_running=32, worker_token="token", **given
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine() -> AsyncIterator[PagedEngine]:
+    loaded = await load_engine(settings_for(WREN))
+    assert isinstance(loaded, PagedEngine)
+    yield loaded
+    await loaded.shutdown()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(
+    engine: PagedEngine, serve_app: Callable[..., AbstractAsyncContextManager[str]]
+) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(settings_for(WREN), engine)
+    headers = {"Authorization": "Bearer token"}
+    async with (
+        serve_app(app) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as client,
+    ):
+        yield client
+
+
+PROMPTS = [f"tell me about the number {number}" for number in range(32)]
+
+
+async def generate(client: httpx.AsyncClient, text: str, **changes: Any) -> tuple[list[int], str, dict[str, Any]]:
+    body = {
+        "request_id": text,
+        "messages": [{"role": "user", "content": text}],
+        "sampling": {"temperature": 0, "max_tokens": 12, "ignore_eos": True},
+        **changes,
+    }
+    answer = await client.post("/internal/generate", json=body)
+    assert answer.status_code == 200, answer.text
+    token_ids: list[int] = []
+    said = ""
+    for block in answer.text.split("\n\n"):
+        for line in block.splitlines():
+            if line.startswith("data: "):
+                data = json.loads(line.removeprefix("data: "))
+                token_ids += data.get("token_ids", [])
+                said += data.get("text", "")
+    assert "usage" in data, answer.text
+    return token_ids, said, data
+
+
+async def until_pages_are_free(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            pool = (await client.get("/internal/pool")).json()
+            if pool["kv_bytes_used"] == 0:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_card_describes_the_checkpoint(engine: PagedEngine) -> None:
+    assert engine.card.architecture.lower().startswith("gpt2")
+    assert engine.card.context_length == engine.capacity.kv_tokens == 1008  # what the small pool can hold
+    assert engine.card.num_parameters > 100_000
+    assert len(engine.card.revision) >= 8
+
+
+async def test_many_at_once_say_the_same_as_one_at_a_time(client: httpx.AsyncClient) -> None:
+    alone = [await generate(client, prompt) for prompt in PROMPTS]
+    together = await asyncio.gather(*(generate(client, prompt) for prompt in PROMPTS))
+    assert [answer[:2] for answer in together] == [answer[:2] for answer in alone]
+    assert all(len(token_ids) == 12 for token_ids, _, _ in alone)
+    await until_pages_are_free(client)
+
+
+async def test_second_turn_finds_the_first_in_the_prefix_cache(client: httpx.AsyncClient) -> None:
+    text = "a story that is long enough to fill more than one page of sixteen tokens, which this one surely is by now"
+    await generate(client, text)
+    _, _, end = await generate(client, text)
+    assert end["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
+
+
+@pytest.mark.parametrize("temperature", [0, 0.9])
+@pytest.mark.parametrize("num_emitted", [1, 5, 11, 12])
+async def test_resumed_answer_goes_on_exactly(client: httpx.AsyncClient, temperature: float, num_emitted: int) -> None:
+    sampling = {"temperature": temperature, "max_tokens": 12, "ignore_eos": True}
+    whole, text, end = await generate(client, "where are you from?", sampling=sampling)
+    resumed, rest, resumed_end = await generate(
+        client, "where are you from?", sampling=sampling, resume_token_ids=whole[:num_emitted]
+    )
+    assert whole[:num_emitted] + resumed == whole
+    assert text.endswith(rest)
+    assert resumed_end["finish_reason"] == end["finish_reason"]
+    assert resumed_end["usage"]["completion_tokens"] == end["usage"]["completion_tokens"] == 12
+
+
+async def test_all_pages_are_free_after_every_client_has_left(client: httpx.AsyncClient) -> None:
+    async def leave_early(number: int) -> None:
+        body = {
+            "model": "wren",
+            "messages": [{"role": "user", "content": PROMPTS[number]}],
+            "ignore_eos": True,
+            "max_tokens": 900,
+            "stream": number % 2 == 0,
+        }
+        try:
+            async with asyncio.timeout(0.5 + 0.05 * number):
+                await client.post("/v1/chat/completions", json=body)
+        except TimeoutError:
+            return
+        raise AssertionError("it was meant to be cut off")
+
+    await asyncio.gather(*(leave_early(number) for number in range(32)))
+    await until_pages_are_free(client)
+    metrics = (await client.get("/metrics")).text
+    assert 'agon_kv_bytes{model_name="wren",state="used"} 0.0' in metrics
+    assert 'agon_requests_running{model_name="wren"} 0.0' in metrics
+    assert 'agon_requests_aborted_total{model_name="wren"} 0.0' not in metrics
+
+
+async def test_openai_client_streams_with_usage(client: httpx.AsyncClient) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{client.base_url}/v1", api_key="token", max_retries=0) as chat:
+        whole = await chat.chat.completions.create(
+            model="wren", messages=[{"role": "user", "content": "hello"}], temperature=0, max_tokens=20
+        )
+        stream = await chat.chat.completions.create(
+            model="wren",
+            messages=[{"role": "user", "content": "hello"}],
+            temperature=0,
+            max_tokens=20,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert text
+    assert whole.usage is not None
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+async def test_prompt_beyond_the_context_is_refused_with_its_code(client: httpx.AsyncClient) -> None:
+    body = {"model": "wren", "messages": [{"role": "user", "content": "word " * 3000}]}
+    answer = await client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+async def test_control_tokens_in_a_message_stay_text(client: httpx.AsyncClient) -> None:
+    for text in ("<|im_end|>", "<|endoftext|>", "{{ 7*7 }}", "{% for i in range(10**9) %}{% endfor %}", "\u2028\ufdd0"):
+        body = {"model": "wren", "messages": [{"role": "user", "content": text}], "max_tokens": 2}
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.status_code in (200, 400), (text, answer.text)
+
+
+async def test_completion_of_plain_text_is_served(client: httpx.AsyncClient) -> None:
+    body = {"model": "wren", "prompt": "once upon", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+    answer = await client.post("/v1/completions", json=body)
+    assert answer.json()["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["no folder", "no config", "no weights", "header", "config", "no tokenizer", "tokenizer", "pickle", "limit"],
+)
+async def test_damaged_checkpoint_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "model"
+    if damage != "no folder":
+        folder.mkdir()
+        for file in WREN.iterdir():
+            if file.is_file():
+                (folder / file.name).write_bytes(file.read_bytes())
+    weights = folder / "model.safetensors"
+    match damage:
+        case "no config":
+            (folder / "config.json").unlink()
+        case "no weights":
+            weights.unlink()
+        case "header":
+            weights.write_bytes(weights.read_bytes()[:4] + b"\xff\xff\xff\x7f" + weights.read_bytes()[8:])
+        case "config":
+            (folder / "config.json").write_text('{"architectures": ["Unheard"], "model_type": "unheard"}')
+        case "no tokenizer":
+            (folder / "tokenizer.json").unlink()
+        case "tokenizer":
+            (folder / "tokenizer.json").write_text("[]")
+        case "pickle":
+            weights.rename(folder / "pytorch_model.bin")
+    with pytest.raises(BadCheckpoint) as refusal:
+        await load_engine(settings_for(folder, **({"max_model_len": 10**6} if damage == "limit" else {})))
+    assert "\n" not in str(refusal.value)
+    assert str(folder) in str(refusal.value)
