@@ -25,7 +25,7 @@ async def load_engine(settings: WorkerSettings) -> Engine:
         case "openai":
             from model_worker.remote import RemoteEngine
 
-            return await RemoteEngine.connect(settings)
+            return RemoteEngine.from_settings(settings)
         case "paged":
             # In a thread: importing torch takes seconds.
             await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")

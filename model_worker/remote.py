@@ -1,0 +1,224 @@
+"""Another server behind the worker's protocol: any OpenAI-compatible endpoint becomes a model of the arena.
+
+Token ids stay at the other end, so a broken answer cannot be continued elsewhere: the model card says so. What the
+other server writes in its errors is not passed on, because it may name the model or quote the request.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from model_worker.config import WorkerSettings
+from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
+from model_worker.errors import BadSettings
+from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
+from wire.errors import ApiError, ErrorCode
+from wire.sse import SseDecoder
+from wire.workers import Capacity, Load, ModelCard
+
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+#: What every OpenAI-compatible server understands; anything else is refused rather than ignored.
+_PORTABLE = ("max_tokens", "temperature", "top_p", "seed", "stop")
+
+
+class RemoteEngine:
+    """Owns the connections to the other server and the queue before it."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, *, model: str, card: ModelCard, capacity: Capacity, default_max_tokens: int
+    ) -> None:
+        self.card = card
+        self.capacity = capacity
+        self.is_alive = True
+        self._client = client
+        self._model = model
+        self._default_max_tokens = default_max_tokens
+        self._slots = asyncio.Semaphore(capacity.max_running)
+        self._num_running = 0
+        self._num_waiting = 0
+        self._num_events = 0
+        self._num_prompt_tokens = 0
+        self._num_completion_tokens = 0
+
+    @classmethod
+    def from_settings(
+        cls, settings: WorkerSettings, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> "RemoteEngine":
+        """Raises BadSettings. The other server may be down now and come up later."""
+        assert settings.remote_base_url is not None
+        assert settings.remote_model is not None
+        base_url = settings.remote_base_url.rstrip("/")
+        key_file = settings.remote_api_key_file
+        try:
+            key = key_file.read_text().strip() if key_file is not None else None
+        except OSError as error:
+            raise BadSettings(f"cannot read {key_file}: {error.strerror}") from None
+        return cls(
+            httpx.AsyncClient(
+                base_url=base_url,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=_TIMEOUT,
+                limits=httpx.Limits(max_connections=settings.max_running),
+                transport=transport,
+            ),
+            model=settings.remote_model,
+            card=ModelCard(
+                name=settings.model_name,
+                revision=hashlib.sha256(f"{base_url} {settings.remote_model}".encode()).hexdigest()[:12],
+                architecture="remote",
+                num_parameters=0,
+                dtype="unknown",
+                context_length=settings.remote_context_length,
+                can_resume=False,
+            ),
+            capacity=Capacity(
+                max_running=settings.max_running,
+                max_queued=settings.max_queued_requests,
+                kv_tokens=settings.max_running * settings.remote_context_length,
+            ),
+            default_max_tokens=settings.default_max_tokens,
+        )
+
+    def tokenise(self, source: PromptSource) -> Prompt:
+        return Prompt(source=source, token_ids=())
+
+    async def generate(
+        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+    ) -> AsyncGenerator[Piece, None]:
+        if resume_token_ids:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_PARAMETER, "This model cannot resume an answer.", param="resume_token_ids"
+            )
+        path, body = self._request(prompt.source, sampling)
+        try:
+            async with self._slot(), self._client.stream("POST", path, json=body) as response:
+                if response.status_code != 200:
+                    raise await _refusal(response)
+                yield Accepted()
+                async for piece in self._read(response):
+                    yield piece
+        except httpx.TimeoutException:
+            raise ApiError(ErrorCode.WORKER_TIMEOUT, "The model's server did not answer in time.") from None
+        except httpx.HTTPError:
+            raise ApiError(ErrorCode.WORKER_FAILED, "The model's server cannot be reached.") from None
+
+    def load(self) -> Load:
+        return Load(
+            running=self._num_running,
+            waiting=self._num_waiting,
+            steps_total=self._num_events,
+            prompt_tokens_total=self._num_prompt_tokens,
+            generation_tokens_total=self._num_completion_tokens,
+        )
+
+    async def shutdown(self) -> None:
+        self.is_alive = False
+        await self._client.aclose()
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        if self._num_waiting >= self.capacity.max_queued:
+            raise ApiError(ErrorCode.QUEUE_FULL, "Too many requests are waiting.")
+        self._num_waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._num_waiting -= 1
+        self._num_running += 1
+        try:
+            yield
+        finally:
+            self._num_running -= 1
+            self._slots.release()
+
+    def _request(self, source: PromptSource, sampling: SamplingOptions) -> tuple[str, dict[str, Any]]:
+        given = sampling.model_dump(mode="json", exclude_none=True)
+        unknown = sorted(name for name, value in given.items() if name not in _PORTABLE and value)
+        if unknown:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_PARAMETER, f"This model does not take {unknown[0]!r}.", param=unknown[0]
+            )
+        body: dict[str, Any] = {name: value for name, value in given.items() if name in _PORTABLE}
+        body.setdefault("max_tokens", self._default_max_tokens)
+        body |= {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
+        if isinstance(source, str):
+            return "/completions", body | {"prompt": source}
+        return "/chat/completions", body | {"messages": [message.model_dump() for message in source]}
+
+    async def _read(self, response: httpx.Response) -> AsyncGenerator[Piece, None]:
+        decoder = SseDecoder()
+        finish_reason: FinishReason | None = None
+        usage: dict[str, Any] | None = None
+        num_deltas = 0
+        async for chunk in response.aiter_bytes():
+            for event in decoder.feed(chunk):
+                self._num_events += 1
+                if event.data == "[DONE]":
+                    yield self._finished(finish_reason, usage, num_deltas)
+                    return
+                text, reason, usage = _parse(event.data, usage)
+                if reason is not None:
+                    finish_reason = "length" if reason == "length" else "stop"
+                if text:
+                    num_deltas += 1
+                    yield Delta(text=text, token_ids=())
+        yield self._finished(finish_reason, usage, num_deltas)
+
+    def _finished(self, reason: FinishReason | None, usage: dict[str, Any] | None, num_deltas: int) -> Finished:
+        """Without usage from the other server a delta counts as a token. Raises for a stream that just ended."""
+        if reason is None:
+            raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.")
+        num_prompt = _count(usage, "prompt_tokens", 0)
+        num_completion = _count(usage, "completion_tokens", num_deltas)
+        self._num_prompt_tokens += num_prompt
+        self._num_completion_tokens += num_completion
+        return Finished(
+            finish_reason=reason,
+            usage=Usage(
+                prompt_tokens=num_prompt,
+                completion_tokens=num_completion,
+                total_tokens=num_prompt + num_completion,
+                prompt_tokens_details=PromptTokensDetails(),
+            ),
+        )
+
+
+def _parse(data: str, usage: dict[str, Any] | None) -> tuple[str, str | None, dict[str, Any] | None]:
+    """Text, finish reason and usage of one chunk; raises WORKER_FAILED for what is no chunk."""
+    try:
+        chunk = json.loads(data)
+        if "error" in chunk:
+            raise ValueError("an error in mid-stream")
+        usage = chunk.get("usage") or usage
+        if not chunk.get("choices"):
+            return "", None, usage
+        choice = chunk["choices"][0]
+        text = choice["delta"].get("content") if "delta" in choice else choice.get("text")
+        return str(text or ""), choice.get("finish_reason"), usage
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.") from None
+
+
+def _count(usage: dict[str, Any] | None, name: str, default: int) -> int:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value >= 0 else default
+
+
+async def _refusal(response: httpx.Response) -> ApiError:
+    body = await response.aread()
+    match response.status_code:
+        case 429:
+            return ApiError(ErrorCode.QUEUE_FULL, "The model's server has no room now.", retry_after_s=5.0)
+        case 503:
+            return ApiError(ErrorCode.QUEUE_FULL, "The model's server has no room now.")
+        case 400 | 413 | 422 if b"context" in body:
+            return ApiError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "The conversation is too long.", param="messages")
+        case 400 | 413 | 422:
+            return ApiError(ErrorCode.INVALID_REQUEST, "The model's server does not take this request.")
+        case _:
+            return ApiError(ErrorCode.WORKER_FAILED, "The model's server failed.")

@@ -1,0 +1,131 @@
+"""A worker in front of another server: here, of another worker."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from model_worker.config import WorkerSettings
+from model_worker.echo_engine import EchoEngine
+from model_worker.remote import RemoteEngine
+
+Serve = Callable[..., Any]
+Respond = Callable[[httpx.Request], httpx.Response]
+
+
+def remote_settings(base_url: str = "http://other/v1", **given: Any) -> WorkerSettings:
+    return WorkerSettings(
+        model="hosted", engine="openai", remote_base_url=base_url, remote_model="echo", worker_token="t", **given
+    )
+
+
+def remote_that(respond: Respond, **given: Any) -> RemoteEngine:
+    return RemoteEngine.from_settings(remote_settings(**given), transport=httpx.MockTransport(respond))
+
+
+def ask(**options: Any) -> dict[str, Any]:
+    return {"model": "hosted", "messages": [{"role": "user", "content": "one two three"}], **options}
+
+
+async def test_remote_model_answers_like_a_local_one(serve: Serve) -> None:
+    async with serve() as other:
+        engine = RemoteEngine.from_settings(remote_settings(f"{other.url}/v1"))
+        async with serve(engine, model="hosted") as worker:
+            chat = (await worker.client.post("/v1/chat/completions", json=ask())).json()
+            text = (await worker.client.post("/v1/completions", json={"model": "hosted", "prompt": "a b"})).json()
+        await engine.shutdown()
+    assert chat["choices"][0]["message"]["content"] == "one two three"
+    assert chat["model"] == "hosted"
+    assert chat["usage"]["completion_tokens"] == 3
+    assert text["choices"][0]["text"] == "a b"
+
+
+async def test_card_says_that_answers_cannot_be_resumed(serve: Serve, in_process: Any) -> None:
+    engine = remote_that(lambda request: httpx.Response(500))
+    assert not engine.card.can_resume
+    async with in_process(engine) as client:
+        body = {"request_id": "r", "prompt": "x", "resume_token_ids": [1]}
+        answer = await client.post("/internal/generate", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_parameter")
+
+
+async def test_leaving_closes_the_stream_to_the_other_server(serve: Serve, eventually: Any) -> None:
+    other_engine = EchoEngine(tokens_per_s=50)
+    async with serve(other_engine) as other:
+        engine = RemoteEngine.from_settings(remote_settings(f"{other.url}/v1"))
+        async with serve(engine, model="hosted") as worker:
+            body = ask(stream=True, messages=[{"role": "user", "content": "word " * 2000}])
+            async with worker.client.stream("POST", "/v1/chat/completions", json=body) as response:
+                await anext(response.aiter_raw())
+            await eventually(lambda: other_engine.load().running == 0 and engine.load().running == 0)
+        await engine.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (400, "maximum context length is 8 tokens", "context_length_exceeded"),
+        (400, "secret-model says no", "invalid_request"),
+        (401, "bad key secret-model", "worker_failed"),
+        (429, "slow down", "queue_full"),
+        (500, "secret-model exploded", "worker_failed"),
+        (503, "busy", "queue_full"),
+        (302, "", "worker_failed"),
+    ],
+)
+async def test_refusals_are_told_in_our_own_words(in_process: Any, status: int, body: str, code: str) -> None:
+    async with in_process(remote_that(lambda request: httpx.Response(status, text=body)), model="hosted") as client:
+        answer = await client.post("/v1/chat/completions", json=ask())
+    assert answer.json()["error"]["code"] == code
+    assert "secret-model" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        "",
+        "data: [DONE]\n\n",
+        "data: not json\n\n",
+        'data: {"error": {"message": "secret"}}\n\n',
+        'data: {"choices": [{"delta": {"content": "half"}}]}\n\n',
+        "data: []\n\n",
+        'data: {"choices": [{}]}\n\ndata: [DONE]\n\n',
+    ],
+)
+async def test_stream_that_breaks_off_is_a_failure_and_never_an_answer(in_process: Any, stream: str) -> None:
+    async with in_process(remote_that(lambda request: httpx.Response(200, text=stream)), model="hosted") as client:
+        answer = await client.post("/v1/chat/completions", json=ask())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "worker_failed")
+    assert "secret" not in answer.text
+
+
+async def test_unreachable_server_is_a_failure(in_process: Any) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("no route to secret-host")
+
+    async with in_process(remote_that(refuse), model="hosted") as client:
+        answer = await client.post("/v1/chat/completions", json=ask())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "worker_failed")
+    assert "secret-host" not in answer.text
+
+
+async def test_key_and_portable_options_reach_the_other_server(in_process: Any, tmp_path: Path) -> None:
+    seen: list[httpx.Request] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, text='data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
+
+    (tmp_path / "key").write_text("hosted-key\n")
+    async with in_process(remote_that(respond, remote_api_key_file=tmp_path / "key"), model="hosted") as client:
+        body = ask(temperature=0.5, max_tokens=7, stop=["x"])
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+        refused = await client.post("/v1/chat/completions", json=ask(top_k=5))
+    assert refused.json()["error"]["code"] == "unsupported_parameter"
+    assert len(seen) == 1
+    assert seen[0].headers["authorization"] == "Bearer hosted-key"
+    sent = json.loads(seen[0].content)
+    assert (sent["model"], sent["temperature"], sent["max_tokens"], sent["stop"]) == ("echo", 0.5, 7, ["x"])
