@@ -37,7 +37,8 @@ def open_arena(shared_store: StoreProcess) -> OpenArena:
     """Opens an arena with settings of the test's choice."""
 
     def open_(**changes: Any) -> contextlib.AbstractAsyncContextManager[Arena]:
-        return running_arena(make_settings(shared_store.url, f"test:{secrets.token_hex(6)}", **changes))
+        prefix = changes.pop("key_prefix", None) or f"test:{secrets.token_hex(6)}"
+        return running_arena(make_settings(shared_store.url, prefix, **changes))
 
     return open_
 

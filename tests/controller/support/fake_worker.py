@@ -1,7 +1,7 @@
 """A worker without an engine: speaks the internal protocol over real HTTP, registers and sends heartbeats.
 
-Its tokens are a function of their position, so that a lost or a doubled one shows: token i has the id 1000 + i and the text
-`words(i)`. What it does wrong, and when, is set by fields.
+Its tokens are a function of their position, so that a lost or a doubled one shows: token i has the id 1000 + i and the
+text `words(i)`. What it does wrong, and when, is set by fields.
 """
 
 import asyncio
@@ -40,6 +40,7 @@ class FakeWorker:
         self.first_delay_s = 0.0
         self.max_running = max_running
         self.context_length = 4096
+        self.can_resume = True
         self.refusal: ApiError | None = None  #: answered instead of a stream
         self.break_at: int | None = None  #: token number before which the stream breaks off
         self.fail_at: int | None = None  #: token number before which it sends `failed`
@@ -133,6 +134,7 @@ class FakeWorker:
             num_parameters=1,
             dtype="float32",
             context_length=self.context_length,
+            can_resume=self.can_resume,
         )
 
     def registration(self) -> RegisterRequest:
@@ -148,7 +150,9 @@ class FakeWorker:
         self.token = token
         async with (
             running_app(self.app) as self.url,
-            httpx.AsyncClient(base_url=controller_url, headers={"Authorization": f"Bearer {token}"}) as client,
+            httpx.AsyncClient(
+                base_url=controller_url, headers={"Authorization": f"Bearer {token}"}, verify=False, trust_env=False
+            ) as client,
         ):
             await self._register(client)
             beating = asyncio.create_task(self._beat(client))

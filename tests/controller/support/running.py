@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -35,13 +33,14 @@ class StoreProcess:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        self.signal(signal.SIGKILL)
+        """As `kill -9` does it; does nothing when it is dead already."""
         assert self._process is not None
+        self._process.kill()
         self._process.wait()
 
     def signal(self, number: int) -> None:
         assert self._process is not None
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as client:

@@ -1,0 +1,64 @@
+import logging
+import re
+
+import pytest
+from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
+from fake_worker import FakeWorker
+
+from controller.logs import JsonFormatter
+
+
+async def test_a_controller_says_that_it_lives_and_which_version_it_is(arena: Arena) -> None:
+    assert (await arena.client.get("/health")).json() == {"status": "ok"}
+    assert (await arena.client.get("/version")).json()["name"] == "agon"
+    assert (await arena.client.get("/ready")).json() == {"status": "ready", "models": 0}
+
+
+async def test_metrics_count_what_happened(arena: Arena) -> None:
+    for model in ("alpha", "beta"):
+        await arena.add_worker(FakeWorker(model))
+    battle = await arena.create()
+    await arena.turn(battle["id"])
+    for outcome in ("a", "a", "b"):
+        await arena.vote(battle["id"], outcome)
+
+    text = (await arena.client.get("/metrics", headers=arena.admin)).text
+
+    for line in (
+        'arena_battles_total{outcome="created"} 1.0',
+        'arena_turns_total{result="finished"} 1.0',
+        'arena_votes_total{result="new"} 1.0',
+        'arena_votes_total{result="dup"} 1.0',
+        'arena_votes_total{result="conflict"} 1.0',
+        'arena_stream_terminations_total{reason="finished"} 2.0',
+        'arena_registry_workers{model="alpha",state="ready"} 1.0',
+        "arena_open_turns 0.0",
+    ):
+        assert line in text, line
+    assert "arena_vote_commit_seconds_bucket" in text
+
+
+async def test_neither_logs_nor_metrics_hold_what_people_wrote(arena: Arena, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for model in ("alpha", "beta"):
+        worker = await arena.add_worker(FakeWorker(model))
+        worker.reply = "canary-answer"
+    headers = {"X-Forwarded-For": "203.0.113.77"}
+    battle = (await arena.client.post("/arena/battles", json={"mode": "anonymous"}, headers=headers)).json()
+    path = f"/arena/battles/{battle['id']}"
+    await arena.client.post(path + "/turns", json={"content": "canary-prompt"}, headers=headers)
+    vote = {"outcome": "a", "comment": "canary-comment"}
+    assert (await arena.client.post(path + "/vote", json=vote, headers=headers)).status_code == 200
+    chat = {"model": "alpha", "messages": [{"role": "user", "content": "canary-prompt"}]}
+    await arena.client.post("/v1/chat/completions", json=chat, headers=headers)
+    arena.workers[0].break_at = 0
+    await arena.client.post("/v1/chat/completions", json=chat, headers=headers)
+
+    ours = [record for record in caplog.records if record.name.startswith("controller")]
+    logged = "\n".join(JsonFormatter().format(record) for record in ours)
+    metrics = (await arena.client.get("/metrics", headers=arena.admin)).text
+    assert "vote_recorded" in logged
+    for text in (logged, metrics):
+        for secret in ("canary", "203.0.113", WORKER_TOKEN, ADMIN_TOKEN, battle["id"]):
+            assert secret not in text, secret
+        assert not re.search(r"\d+\.\d+\.\d+\.\d+", text)

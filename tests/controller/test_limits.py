@@ -1,0 +1,55 @@
+from typing import Any
+
+from arena import Arena
+from fake_worker import FakeWorker
+
+
+async def _create(arena: Arena, address: str, count: int) -> list[int]:
+    body = {"mode": "named", "models": ["alpha", "beta"]}
+    headers = {"X-Forwarded-For": address}
+    return [(await arena.client.post("/arena/battles", json=body, headers=headers)).status_code for _ in range(count)]
+
+
+async def test_an_address_that_asks_too_often_waits_and_others_do_not(open_arena: Any) -> None:
+    async with open_arena(rate_per_minute=6, rate_burst=3) as arena:
+        for model in ("alpha", "beta"):
+            await arena.add_worker(FakeWorker(model))
+
+        assert await _create(arena, "203.0.113.1", 5) == [201, 201, 201, 429, 429]
+        assert await _create(arena, "203.0.113.2", 1) == [201]
+        assert await _create(arena, "2001:db8::1", 3) == [201] * 3
+        assert await _create(arena, "2001:db8::2", 1) == [429]  # the same /64
+
+
+async def test_a_refused_client_reads_when_to_come_back(open_arena: Any) -> None:
+    async with open_arena(rate_per_minute=6, rate_burst=1) as arena:
+        await _create(arena, "203.0.113.1", 1)
+
+        response = await arena.client.post(
+            "/arena/battles", json={"mode": "anonymous"}, headers={"X-Forwarded-For": "203.0.113.1"}
+        )
+
+        assert (response.status_code, response.json()["error"]["type"]) == (429, "rate_limit_error")
+        assert 8 <= int(response.headers["retry-after"]) <= 10
+
+
+async def test_limits_are_shared_by_all_controllers(open_arena: Any) -> None:
+    async with open_arena(rate_per_minute=6, rate_burst=2) as arena:
+        for model in ("alpha", "beta"):
+            await arena.add_worker(FakeWorker(model))
+        other = await arena.add_controller()
+        await _create(arena, "203.0.113.1", 2)
+
+        response = await other.post(
+            "/arena/battles", json={"mode": "anonymous"}, headers={"X-Forwarded-For": "203.0.113.1"}
+        )
+
+        assert response.status_code == 429
+
+
+async def test_buckets_leave_nothing_behind(open_arena: Any) -> None:
+    async with open_arena(rate_per_minute=60_000, rate_burst=3) as arena:
+        await _create(arena, "203.0.113.1", 1)
+        key = arena.keys.rate("battle", "203.0.113.1")
+
+        assert await arena.redis.pttl(key) < 100

@@ -1,0 +1,124 @@
+import httpx
+import pytest
+from arena import WORKER_TOKEN, Arena, eventually
+from fake_worker import FakeWorker
+
+from wire.workers import Load
+
+HEADERS = {"Authorization": f"Bearer {WORKER_TOKEN}"}
+
+
+def _worker(url: str = "http://127.0.0.1:9", boot_id: str = "boot-one", model: str = "alpha") -> FakeWorker:
+    worker = FakeWorker(model)
+    worker.url, worker.boot_id = url, boot_id
+    return worker
+
+
+async def _register(arena: Arena, worker: FakeWorker) -> httpx.Response:
+    return await arena.client.post("/internal/workers", json=worker.registration().model_dump(), headers=HEADERS)
+
+
+async def _beat(arena: Arena, worker_id: str, epoch: int, state: str = "ready") -> httpx.Response:
+    beat = {"epoch": epoch, "state": state, "load": Load(running=3).model_dump()}
+    return await arena.client.post(f"/internal/workers/{worker_id}/heartbeat", json=beat, headers=HEADERS)
+
+
+async def test_registering_again_with_the_same_boot_id_changes_nothing(arena: Arena) -> None:
+    first, second = [(await _register(arena, _worker())).json() for _ in range(2)]
+
+    assert first == second
+    assert first["lease_s"] == 2.0
+
+
+async def test_a_restarted_worker_gets_a_higher_epoch_and_fences_its_predecessor_off(arena: Arena) -> None:
+    old = (await _register(arena, _worker(boot_id="boot-old"))).json()
+    new = (await _register(arena, _worker(boot_id="boot-new"))).json()
+
+    assert new["worker_id"] == old["worker_id"]
+    assert new["epoch"] > old["epoch"]
+    late = await _beat(arena, old["worker_id"], old["epoch"])
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "stale_epoch")
+    assert (await _beat(arena, new["worker_id"], new["epoch"])).json() == {"known": True}
+
+
+async def test_epochs_grow_even_when_the_store_has_lost_everything(arena: Arena) -> None:
+    old = (await _register(arena, _worker(boot_id="boot-old"))).json()
+    await arena.redis.delete(arena.keys.epoch, arena.keys.workers, arena.keys.worker(old["worker_id"]))
+
+    assert (await _register(arena, _worker(boot_id="boot-new"))).json()["epoch"] > old["epoch"]
+
+
+async def test_a_heartbeat_of_an_unknown_worker_says_so(arena: Arena) -> None:
+    assert (await _beat(arena, "w-unknown", 1)).json() == {"known": False}
+
+
+async def test_a_worker_that_falls_silent_is_gone_when_its_lease_ends(arena: Arena) -> None:
+    worker = await arena.add_worker(FakeWorker("alpha"))
+    assert len((await arena.client.get("/v1/models")).json()["data"]) == 1
+
+    worker.is_beating = False
+
+    async def gone() -> bool:
+        return not (await arena.client.get("/v1/models")).json()["data"]
+
+    await eventually(gone)
+    worker.is_beating = True  # it finds out with its next heartbeat and registers again
+
+    async def back() -> bool:
+        return not await gone()
+
+    await eventually(back)
+
+
+async def test_a_worker_may_leave_but_not_its_successor_for_it(arena: Arena) -> None:
+    old = (await _register(arena, _worker(boot_id="boot-old"))).json()
+    await _register(arena, _worker(boot_id="boot-new"))
+    path = f"/internal/workers/{old['worker_id']}"
+
+    late = await arena.client.delete(path, params={"epoch": old["epoch"]}, headers=HEADERS)
+
+    assert late.status_code == 409
+    assert len((await arena.client.get("/arena/workers")).json()) == 1
+    assert (await arena.client.delete(path, headers=HEADERS)).status_code == 204
+    assert (await arena.client.get("/arena/workers")).json() == []
+    assert (await arena.client.delete(path, headers=HEADERS)).status_code == 204
+
+
+async def test_a_draining_worker_gets_no_new_work(arena: Arena) -> None:
+    reply = (await _register(arena, _worker())).json()
+
+    await _beat(arena, reply["worker_id"], reply["epoch"], state="draining")
+
+    async def no_longer_ready() -> bool:
+        return not (await arena.client.get("/v1/models")).json()["data"]
+
+    await eventually(no_longer_ready)
+    [view] = (await arena.client.get("/arena/workers")).json()
+    assert (view["state"], view["load"]["running"]) == ("draining", 3)
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254", "http://10.0.0.5:8200", "http://127.0.0.1:8200/x"])
+async def test_a_worker_at_an_address_that_is_not_allowed_is_refused(arena: Arena, url: str) -> None:
+    response = await _register(arena, _worker(url))
+
+    assert response.status_code in (400, 403)
+    assert (await arena.client.get("/arena/workers")).json() == []
+
+
+async def test_the_view_of_a_worker_shows_no_address(arena: Arena) -> None:
+    worker = await arena.add_worker(FakeWorker("alpha"))
+
+    text = (await arena.client.get("/arena/workers")).text
+
+    assert worker.url not in text
+    assert "127.0.0.1" not in text
+
+
+async def test_two_controllers_see_the_same_workers(arena: Arena) -> None:
+    other = await arena.add_controller()
+    await arena.add_worker(FakeWorker("alpha"))
+
+    async def seen() -> bool:
+        return [model["id"] for model in (await other.get("/v1/models")).json()["data"]] == ["alpha"]
+
+    await eventually(seen)

@@ -1,0 +1,180 @@
+"""The store dies, hangs and comes back, while people vote and models answer."""
+
+import asyncio
+import json
+import random
+import secrets
+import signal
+import time
+from typing import Any
+
+import httpx
+from arena import Arena, eventually, make_settings, of_kind, running_arena
+from fake_worker import FakeWorker, words
+from running import StoreProcess
+
+
+def _settings(store: StoreProcess, **changes: Any) -> Any:
+    return make_settings(store.url, f"test:{secrets.token_hex(4)}", **{"store_timeout_s": 2.0, **changes})
+
+
+async def _two(arena: Arena, **options: Any) -> tuple[FakeWorker, FakeWorker]:
+    return (
+        await arena.add_worker(FakeWorker("alpha", **options)),
+        await arena.add_worker(FakeWorker("beta", **options)),
+    )
+
+
+async def _answered(arena: Arena) -> str:
+    battle = await arena.create()
+    await arena.turn(battle["id"])
+    return str(battle["id"])
+
+
+async def _is_ready(arena: Arena) -> bool:
+    return (await arena.client.get("/ready")).status_code == 200
+
+
+async def _vote_until_acknowledged(arena: Arena, battle_id: str, outcome: str) -> dict[str, Any]:
+    """As the page does it: no answer means unknown, the same vote is sent again."""
+    while True:
+        try:
+            response = await arena.vote(battle_id, outcome)
+        except httpx.HTTPError:
+            continue
+        if response.status_code == 200:
+            return response.json()
+        assert response.status_code == 503, response.text
+        assert response.json()["error"]["code"] == "store_unavailable"
+        assert int(response.headers["retry-after"]) >= 1
+        await asyncio.sleep(0.05)
+
+
+async def test_no_acknowledged_vote_is_lost_or_doubled_when_the_store_is_killed(own_store: StoreProcess) -> None:
+    async with running_arena(_settings(own_store)) as arena:
+        await _two(arena)
+        battle_ids = [await _answered(arena) for _ in range(12)]
+        acknowledged: dict[str, dict[str, Any]] = {}
+
+        async def vote(number: int, battle_id: str) -> None:
+            await asyncio.sleep(random.random() * 0.3)
+            acknowledged[battle_id] = await _vote_until_acknowledged(arena, battle_id, "ab"[number % 2])
+
+        voting = [asyncio.create_task(vote(number, battle_id)) for number, battle_id in enumerate(battle_ids)]
+        for _ in range(3):
+            await asyncio.sleep(0.08)
+            own_store.kill()
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(own_store.start)
+        await asyncio.gather(*voting)
+
+        log = {record["battle_id"]: record for record in await arena.vote_log()}
+        assert len(await arena.vote_log()) == len(battle_ids)
+        for battle_id, reply in acknowledged.items():
+            assert (log[battle_id]["vote_id"], log[battle_id]["outcome"]) == (reply["vote_id"], reply["outcome"])
+
+
+async def test_while_the_store_is_down_everything_answers_503_and_recovers_by_itself(own_store: StoreProcess) -> None:
+    async with running_arena(_settings(own_store)) as arena:
+        await _two(arena)
+        battle_id = await _answered(arena)
+        own_store.kill()
+
+        requests: list[tuple[str, str, Any]] = [
+            ("POST", "/arena/battles", {"mode": "anonymous"}),
+            ("GET", f"/arena/battles/{battle_id}", None),
+            ("POST", f"/arena/battles/{battle_id}/turns", {"content": "x"}),
+            ("POST", f"/arena/battles/{battle_id}/regenerate", None),
+            ("POST", f"/arena/battles/{battle_id}/stop", None),
+            ("POST", f"/arena/battles/{battle_id}/vote", {"outcome": "a"}),
+            ("GET", f"/arena/battles/{battle_id}/stream", None),
+            ("GET", "/arena/leaderboard", None),
+            ("GET", "/ready", None),
+            ("POST", "/v1/completions", {"model": "alpha", "prompt": "x"}),
+        ]
+        for method, path, body in requests:
+            response = await arena.client.request(method, path, json=body)
+            assert response.status_code == 503, (path, response.text)
+            assert response.json()["error"]["code"] == "store_unavailable", path
+            assert "retry-after" in response.headers, path
+        assert (await arena.client.get("/health")).status_code == 200
+        assert (await arena.client.get("/v1/models")).status_code == 200  # the last known table
+
+        await asyncio.to_thread(own_store.start)
+        await eventually(lambda: _is_ready(arena))
+
+        async def has_workers() -> bool:
+            return len((await arena.client.get("/arena/workers")).json()) == 2
+
+        await eventually(has_workers)
+        assert (await arena.vote(battle_id)).status_code == 200
+        await _answered(arena)
+
+
+async def test_a_store_that_hangs_blocks_nobody_for_long(own_store: StoreProcess) -> None:
+    async with running_arena(_settings(own_store, store_timeout_s=1.0)) as arena:
+        await _two(arena)
+        battle_id = await _answered(arena)
+        own_store.signal(signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            responses = await asyncio.gather(*(arena.vote(battle_id, "a") for _ in range(20)))
+            assert time.monotonic() - started < 6
+            assert {response.status_code for response in responses} == {503}
+        finally:
+            own_store.signal(signal.SIGCONT)
+        await eventually(lambda: _is_ready(arena))
+
+        reply = await _vote_until_acknowledged(arena, battle_id, "a")
+
+        assert [record["vote_id"] for record in await arena.vote_log()] == [reply["vote_id"]]
+
+
+async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_word(own_store: StoreProcess) -> None:
+    async with running_arena(_settings(own_store, worker_lease_s=10.0)) as arena:
+        await _two(arena, num_tokens=80, delay_s=0.02)
+        battle = await arena.create()
+        turn = asyncio.create_task(arena.turn(battle["id"]))
+        await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
+        await asyncio.sleep(0.2)
+
+        own_store.kill()
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(own_store.start)
+
+        events = await turn
+        assert json.loads(events[-1].data) == {"turn": 1, "state": "answered"}
+        for side in "ab":
+            deltas = [json.loads(event.data) for event in of_kind(events, "delta")]
+            assert "".join(delta["text"] for delta in deltas if delta["side"] == side) == words(80)
+        assert [event.id for event in events] == [f"1-{n}" for n in range(len(events))]
+        assert (await arena.vote(battle["id"])).status_code == 200
+
+
+async def test_a_reader_whose_store_stays_away_is_told_to_come_back(own_store: StoreProcess) -> None:
+    async with running_arena(_settings(own_store, store_patience_s=0.5)) as arena:
+        await _two(arena, num_tokens=300, delay_s=0.02)
+        battle = await arena.create()
+        turn = asyncio.create_task(arena.turn(battle["id"]))
+        await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
+        await asyncio.sleep(0.2)
+        own_store.kill()
+
+        events = await turn
+
+        assert events[-1].event == "error"
+        assert json.loads(events[-1].data)["error"]["code"] == "store_unavailable"
+        await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 0)
+
+
+async def test_a_controller_starts_without_a_store_and_finds_it_later(own_store: StoreProcess) -> None:
+    own_store.kill()
+    async with running_arena(_settings(own_store)) as arena:
+        assert (await arena.client.get("/health")).status_code == 200
+        assert not await _is_ready(arena)
+        response = await arena.client.post("/v1/completions", json={"model": "alpha", "prompt": "x"})
+        assert response.status_code == 503
+
+        await asyncio.to_thread(own_store.start)
+
+        await eventually(lambda: _is_ready(arena))

@@ -1,0 +1,179 @@
+import asyncio
+import json
+from typing import Any
+
+from arena import Arena, eventually, of_kind
+from fake_worker import FakeWorker, words
+
+from wire.sse import SseDecoder, SseEvent
+
+
+async def _two(arena: Arena, **options: Any) -> tuple[FakeWorker, FakeWorker]:
+    return (
+        await arena.add_worker(FakeWorker("alpha", **options)),
+        await arena.add_worker(FakeWorker("beta", **options)),
+    )
+
+
+async def _first_events(arena: Arena, battle_id: str, count: int) -> list[SseEvent]:
+    """Begin a turn and hang up after `count` events."""
+    decoder, events = SseDecoder(), []
+    path = f"/arena/battles/{battle_id}/turns"
+    async with arena.client.stream("POST", path, json={"content": "hello"}) as response:
+        async for part in response.aiter_raw():
+            events.extend(decoder.feed(part))
+            if len(events) >= count:
+                break
+    return events[:count]
+
+
+async def _resume(arena: Arena, battle_id: str, last_id: str | None, **kwargs: Any) -> list[SseEvent]:
+    headers = {} if last_id is None else {"Last-Event-ID": last_id}
+    return await arena.events("GET", f"/arena/battles/{battle_id}/stream", headers=headers, **kwargs)
+
+
+async def test_a_dropped_browser_resumes_with_exactly_the_missing_events(arena: Arena) -> None:
+    await _two(arena, num_tokens=40, delay_s=0.01)
+    battle = await arena.create()
+    seen = await _first_events(arena, battle["id"], 4)
+
+    rest = await _resume(arena, battle["id"], seen[-1].id)
+
+    whole = await _resume(arena, battle["id"], None)
+    assert seen + rest == whole
+    assert [event.id for event in whole] == [f"1-{n}" for n in range(len(whole))]
+    assert rest[-1].event == "turn_finished"
+    text = "".join(json.loads(e.data)["text"] for e in of_kind(whole, "delta") if json.loads(e.data)["side"] == "a")
+    assert text == words(40)
+
+
+async def test_any_controller_resumes_a_stream(arena: Arena) -> None:
+    await _two(arena, num_tokens=30, delay_s=0.01)
+    other = await arena.add_controller()
+    battle = await arena.create()
+    seen = await _first_events(arena, battle["id"], 3)
+
+    rest = await _resume(arena, battle["id"], seen[-1].id, client=other)
+
+    assert seen + rest == await _resume(arena, battle["id"], None)
+
+
+async def test_a_turn_goes_on_to_its_end_without_a_reader(arena: Arena) -> None:
+    await _two(arena, num_tokens=20, delay_s=0.01)
+    battle = await arena.create()
+    await _first_events(arena, battle["id"], 1)
+
+    async def answered() -> bool:
+        return (await arena.view(battle["id"]))["state"] == "answered"
+
+    await eventually(answered)
+    assert all(worker.num_aborted == 0 for worker in arena.workers)
+
+
+async def test_several_readers_see_the_same_events(arena: Arena) -> None:
+    await _two(arena, num_tokens=30, delay_s=0.01)
+    battle = await arena.create()
+    turn = asyncio.create_task(arena.turn(battle["id"]))
+    await eventually(lambda: arena.workers[0].num_open == 1)
+
+    readers = await asyncio.gather(*(_resume(arena, battle["id"], None) for _ in range(5)))
+
+    assert readers == [await turn] * 5
+
+
+async def test_each_stream_covers_one_turn_and_a_late_reader_goes_on_to_the_next(arena: Arena) -> None:
+    await _two(arena)
+    battle = await arena.create()
+    first, second = await arena.turn(battle["id"]), await arena.turn(battle["id"])
+
+    assert {event.id.split("-")[0] for event in second if event.id} == {"2"}
+    assert await _resume(arena, battle["id"], first[0].id) == first[1:]
+    assert await _resume(arena, battle["id"], first[-1].id) == second
+    assert await _resume(arena, battle["id"], None) == second
+
+
+async def test_when_nothing_is_missing_the_stream_says_that_the_turn_is_over(arena: Arena) -> None:
+    await _two(arena)
+    battle = await arena.create()
+    assert [event.event for event in await _resume(arena, battle["id"], None)] == ["turn_finished"]
+    events = await arena.turn(battle["id"])
+
+    [end] = await _resume(arena, battle["id"], events[-1].id)
+
+    assert json.loads(end.data) == {"turn": 1, "state": "answered"}
+
+
+async def test_a_reader_of_answers_that_were_replaced_is_told_to_forget_them(arena: Arena) -> None:
+    await _two(arena)
+    battle = await arena.create()
+    first = await arena.turn(battle["id"])
+    again = await arena.events("POST", f"/arena/battles/{battle['id']}/regenerate")
+
+    resumed = await _resume(arena, battle["id"], first[1].id)
+
+    assert [event.event for event in resumed[:2]] == ["restarted", "restarted"]
+    assert resumed[2:] == again
+    assert {event.id for event in first}.isdisjoint({event.id for event in again})
+
+
+async def test_an_event_id_that_is_none_is_refused(arena: Arena) -> None:
+    await _two(arena)
+    battle = await arena.create()
+    for last_id in ("x", "1", "-", "1-", "1-x", "$", "1-1-1", "9" * 30 + "-1"):
+        response = await arena.client.get(f"/arena/battles/{battle['id']}/stream", headers={"Last-Event-ID": last_id})
+        assert response.status_code == 400, last_id
+    assert (await arena.client.get("/arena/battles/nowhere/stream")).status_code == 404
+
+
+async def test_when_the_owner_of_a_turn_dies_its_readers_get_one_failure(arena: Arena) -> None:
+    """The turn's lease runs out because nobody renews it."""
+    await _two(arena)
+    battle = await arena.create()
+    key = arena.keys.battle(battle["id"])
+    await arena.turn(battle["id"])
+    now = int((await arena.redis.time())[0]) * 1000
+    dead = {
+        "state": "streaming",
+        "turn": "2",
+        "turn:2": '{"content":"lost"}',
+        "owner": "dead",
+        "owner_until": now + 800,
+    }
+    await arena.redis.hset(key, mapping={**dead, "run": "2", "finished": "", "run_from": "1-99"})
+    await arena.redis.xadd(arena.keys.events(battle["id"]), {"event": "delta", "data": "{}"}, id="2-0")
+
+    readers = await asyncio.gather(*(_resume(arena, battle["id"], None) for _ in range(3)))
+
+    for events in readers:
+        assert [event.event for event in events] == ["delta", "failed", "turn_finished"]
+        assert json.loads(events[-1].data) == {"turn": 2, "state": "aborted"}
+    assert (await arena.view(battle["id"]))["state"] == "aborted"
+    assert (await arena.vote(battle["id"])).json()["error"]["code"] == "battle_aborted"
+
+
+async def test_a_controller_that_shuts_down_ends_its_turns_with_a_failure(open_arena: Any) -> None:
+    async with open_arena() as arena:
+        await _two(arena, num_tokens=1000, delay_s=0.02)
+        async with open_arena(key_prefix=arena.settings.key_prefix) as leaving:
+            battle = await leaving.create()
+            response = asyncio.create_task(leaving.turn(battle["id"]))
+            await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
+
+        response.cancel()
+        events = await _resume(arena, battle["id"], None)
+        assert [event.event for event in events[-2:]] == ["failed", "turn_finished"]
+        assert json.loads(events[-2].data)["error"]["code"] == "shutting_down"
+        assert (await arena.view(battle["id"]))["state"] == "aborted"
+        assert all(worker.num_aborted == 1 for worker in arena.workers)
+        await asyncio.gather(response, return_exceptions=True)
+
+
+async def test_a_stream_is_not_cached_and_says_what_it_is(arena: Arena) -> None:
+    await _two(arena)
+    battle = await arena.create()
+    path = f"/arena/battles/{battle['id']}/turns"
+    async with arena.client.stream("POST", path, json={"content": "x"}) as response:
+        await response.aread()
+
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-store"
