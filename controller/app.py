@@ -75,7 +75,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
     voters = Voters.from_settings(settings.voter_key.get_secret_value(), admin_token)
     log = VoteLog(store, keys)
-    boards = Leaderboards(log, metrics, models=lambda: table.snapshot.models, clock=table.store_time)
+    boards = Leaderboards(
+        log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
+    )
     matchmaker = Matchmaker(table.ready_models, dispatcher.has_room, lambda: boards.counts, mode=settings.pairing)
     battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, owner_lease_s=settings.owner_lease_s)
     tools = TurnTools(

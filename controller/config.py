@@ -79,6 +79,7 @@ class Settings(BaseSettings):
 
     battle_ttl_s: Seconds = 86_400  #: an unvoted battle is forgotten a day after its last turn
     voted_battle_ttl_s: Annotated[float, Field(ge=0)] = 0  #: 0 keeps conversations of voted battles for ever
+    board_refresh_s: Annotated[float, Field(ge=0)] = 1.0  #: a board is at most this much older than the vote log
     pairing: Literal["uniform", "active"] = "uniform"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 

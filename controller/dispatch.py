@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.breaker import CircuitBreaker
+from controller.cancellation import cancel
 from controller.keys import SLOTS_GRACE_MS, Keys
 from controller.logs import log_event
 from controller.routing_table import RoutingTable, Worker
@@ -90,10 +91,7 @@ class Dispatcher:
         self._renewal = asyncio.create_task(self._renew_for_ever())
 
     async def stop(self) -> None:
-        if self._renewal is not None:
-            self._renewal.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._renewal
+        await cancel(self._renewal)
         await asyncio.gather(*self._releases, return_exceptions=True)
 
     @property

@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from controller.cancellation import cancel
 from controller.errors import ClientGone
 
 STALL_S = 30.0  #: a client that takes no bytes for so long is cut off
@@ -38,9 +39,7 @@ class EventStream(StreamingResponse):
             if pump.done():
                 pump.result()
         finally:
-            for task in (pump, gone):
-                task.cancel()
-            await asyncio.gather(pump, gone, return_exceptions=True)
+            await cancel(pump, gone)
             await self._events.aclose()
 
     async def _pump(self, send: Send) -> None:
@@ -62,9 +61,7 @@ async def until_disconnect(request: Request, work: Awaitable[Result]) -> Result:
             raise ClientGone
         return task.result()
     finally:
-        for pending in (task, gone):
-            pending.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        await cancel(task, gone)
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -20,7 +20,7 @@ KNOWN_NAMES = (
 )  # fmt: skip
 
 _FIRST_PERSON = re.compile(
-    r"\b(?:i\s+am|i['\u2019]m|im|my\s+name\s+is|call\s+me|this\s+is|as\s+an?\b|known\s+as"
+    r"\b(?:i\s+am|i['\u2019]m|im|my\s+name\s+is|call\s+me|as\s+an?\s+(?:ai|assistant|chatbot|large|language|model)"
     r"|(?:created|developed|trained|made|built|designed|fine-?tuned)\s+by"
     r"|ich\s+bin|mein\s+name\s+ist|entwickelt\s+von|trainiert\s+von|je\s+suis|je\s+m['\u2019]appelle|mon\s+nom\s+est"
     r"|d\xe9velopp\xe9e?\s+par|cr\xe9\xe9e?\s+par|entra\xeen\xe9e?\s+par|soy|me\s+llamo|mi\s+nombre\s+es|desarrollado\s+por"

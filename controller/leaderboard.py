@@ -2,7 +2,7 @@
 --recompute`.
 
 Each controller folds new votes into counts of its own process and fits again when there are some, at most once a
-second and in a thread. Nothing here is stored: a controller that starts reads the log once.
+second, in a thread. Nothing here is stored: a controller that starts reads the log once.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from controller.cancellation import cancel
 from controller.logs import log_event
 from controller.metrics import Metrics
 from controller.vote_fold import BOARDS, VoteFold
@@ -24,7 +25,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
 from wire.votes import VoteRecord
 
-REFRESH_S = 1.0
+BACKGROUND_S = 2.0  #: counts for drawing pairs are at most so old when nobody looks at a board
 MIN_VOTES = 30
 MAX_CACHED = 64
 
@@ -82,12 +83,19 @@ class Leaderboards:
     """Owns the live fold. `models` gives every registered model, `clock` the store's time."""
 
     def __init__(
-        self, log: VoteLog, metrics: Metrics, *, models: Callable[[], Iterable[str]], clock: Callable[[], float]
+        self,
+        log: VoteLog,
+        metrics: Metrics,
+        *,
+        models: Callable[[], Iterable[str]],
+        clock: Callable[[], float],
+        refresh_s: float,
     ) -> None:
         self._log = log
         self._metrics = metrics
         self._models = models
         self._clock = clock
+        self._refresh_s = refresh_s
         self._fold = VoteFold()
         self._checked_at = float("-inf")
         self._folding = asyncio.Lock()
@@ -105,13 +113,10 @@ class Leaderboards:
         self._task = asyncio.create_task(self._refresh_for_ever())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self._task)
 
     async def view(self, board: str, *, style_control: bool, min_votes: int) -> LeaderboardView:
-        """The board with every vote that is at most a second old. Raises ApiError for an unknown board."""
+        """The board with every vote older than `refresh_s`. Raises ApiError for an unknown board."""
         if board not in BOARDS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"board must be one of {', '.join(BOARDS)}.", param="board")
         await self.refresh()
@@ -133,10 +138,10 @@ class Leaderboards:
                 self._cache[query] = await asyncio.to_thread(fit)
             return self._cache[query]
 
-    async def refresh(self, *, at_once: bool = False) -> None:
-        """Fold what is new in the log; looks at most once a second unless asked to look at once."""
+    async def refresh(self) -> None:
+        """Fold what is new in the log; looks at most once in `refresh_s`."""
         async with self._folding:
-            if not at_once and time.monotonic() - self._checked_at < REFRESH_S:
+            if time.monotonic() - self._checked_at < self._refresh_s:
                 return
             last = await self._log.last_id()
             folded = self._fold.last_vote_id or "0-0"
@@ -158,7 +163,7 @@ class Leaderboards:
         while True:
             with contextlib.suppress(ApiError):
                 await self.refresh()
-            await asyncio.sleep(REFRESH_S * 2)
+            await asyncio.sleep(BACKGROUND_S)
 
 
 def _points(bound: float) -> float | None:

@@ -5,13 +5,13 @@ copy stays in use for STALE_S; leases are then taken as they were when it was la
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from controller.cancellation import cancel
 from controller.keys import Keys
 from controller.logs import log_event
 from controller.store import Store
@@ -101,10 +101,7 @@ class RoutingTable:
         self._task = asyncio.create_task(self._refresh_for_ever())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancel(self._task)
 
     async def refresh(self) -> None:
         """Look now. Raises ApiError STORE_UNAVAILABLE."""

@@ -5,7 +5,6 @@ because every answer is bounded. It ends in exactly one way: finished, stopped, 
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.battle_record import Battle, StoredAnswer, StoredSide, StoredTurn, side_fields
 from controller.battle_store import BegunTurn
+from controller.cancellation import cancel
 from controller.dispatch import Dispatcher, Lane, Wish
 from controller.errors import OwnershipLost
 from controller.identity import IdentityGuard
@@ -152,10 +152,10 @@ class TurnRun:
                 if any(task.done() for task in stops):
                     break
         except _SideFailed as failure:
-            await _cancelled(*answers, *stops, flusher)
+            await cancel(*answers, *stops, flusher)
             return await self._end_failed(failure.side, failure.error)
         finally:
-            await _cancelled(*answers, *stops, flusher)
+            await cancel(*answers, *stops, flusher)
         return await self._end_answered()
 
     async def _answer(self, side: Side) -> None:
@@ -288,11 +288,3 @@ class TurnRun:
 
     def _elapsed_ms(self) -> float:
         return (time.monotonic() - self._started) * 1000
-
-
-async def _cancelled(*tasks: "asyncio.Task[object] | asyncio.Task[None]") -> None:
-    """Cancel tasks and wait until they have cleaned up; what they failed with is dealt with by who waited for them."""
-    for task in tasks:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -46,7 +46,10 @@ class TurnRunner:
 
     async def close(self) -> None:
         """End whatever still runs with a typed failure."""
-        tasks = [task for _, task in self._running.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(_ended(task) for _, task in list(self._running.values())))
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """One cancellation: the turn then takes its time to write its end."""
+    task.cancel()
+    await asyncio.wait((task,))
