@@ -175,10 +175,12 @@ async def test_an_error_in_the_thread_ends_every_stream_and_is_visible(caplog):
     def broken(plan):
         raise RuntimeError("no more memory")
 
-    runner.run = broken
+    gate = Gate()
+    runner.run = gate.hold(broken)
     engine = await start(core)
     assert engine.is_alive
     streams = [engine.generate(PROMPT, GREEDY) for _ in range(3)]
+    gate.open()
     for stream in streams:
         with pytest.raises(EngineDead, match="no more memory"):
             await anext(stream)
@@ -247,13 +249,11 @@ async def test_shutdown_aborts_what_does_not_finish_in_time():
     assert len(token_ids) < 10
 
 
-async def test_an_idle_engine_takes_no_steps(engine):
+async def test_an_idle_engine_takes_no_steps_and_wakes_for_the_next_request(engine):
     await collect(engine.generate(PROMPT, GREEDY))
-    steps = engine.stats().steps_total
-    waits = engine._thread
-    assert waits.is_alive()
-    await asyncio.sleep(0)
-    assert engine.stats().steps_total == steps
+    assert engine.stats().steps_total == GREEDY.max_tokens
+    await collect(engine.generate(PROMPT, GREEDY))
+    assert engine.stats().steps_total == 2 * GREEDY.max_tokens
 
 
 async def test_the_tokenizer_and_the_limits_can_be_used_while_it_runs(engine):

@@ -1,0 +1,147 @@
+"""The whole engine on real weights: tokens depend on the request alone, and text on the tokens alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.async_engine import AsyncEngine
+from engine.config import EngineConfig, SamplingParams
+from engine.llm import LLM
+from engine.request import sample_seed
+from tests.engine.checkpoints import CONTEXT, TinyModel
+from tests.engine.stepper import random_prompt
+
+TinyModels = Callable[[str], TinyModel]
+#: Of a tiny llama's small page of four tokens: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes.
+PAGE_BYTES = 3 * 2 * 8 * 2 * 4 * 4
+PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
+SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=16, ignore_eos=True)
+DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
+
+
+def load(folder: Path, **settings: object) -> LLM:
+    defaults: dict[str, object] = {"page_tokens": 4, "kv_cache_bytes": 2 << 20, "max_running": 8, "num_threads": 1}
+    return LLM(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
+
+
+def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> list[list[int]]:
+    return [result.outputs[0].token_ids for result in llm.generate(prompts, params)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="plenty of everything"),
+        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES}, id="a pool that preempts"),
+        pytest.param({"max_batched_tokens": 1}, id="one token a step"),
+        pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
+        pytest.param({"page_tokens": 1}, id="pages of one token"),
+        pytest.param({"page_tokens": 32}, id="large pages"),
+        pytest.param({"enable_prefix_caching": False}, id="no prefix cache"),
+        pytest.param(
+            {"kv_cache_bytes": 24 * PAGE_BYTES, "max_batched_tokens": 5, "enable_prefix_caching": False},
+            id="everything scarce",
+        ),
+    ],
+)
+def test_greedy_tokens_are_those_of_transformers_under_every_setting(
+    tiny_model: TinyModels, settings: dict[str, object]
+) -> None:
+    model = tiny_model("llama")
+    llm = load(model.folder, **settings)
+    expected = [model.greedy(prompt, GREEDY.max_tokens) for prompt in PROMPTS]
+    assert tokens_of(llm, PROMPTS, GREEDY) == expected
+    assert tokens_of(llm, PROMPTS, GREEDY) == expected, "the second time from a warm prefix cache"
+    llm._core.check_integrity()
+    if "kv_cache_bytes" in settings:
+        assert llm.stats().preemptions_total > 0
+
+
+def test_32_requests_at_once_equal_the_same_ones_one_at_a_time(tiny_model: TinyModels) -> None:
+    prompts = [random_prompt(index, 1 + 5 * index % 23) for index in range(32)]
+    each = [replace(SAMPLED, seed=index) for index in range(32)]
+    together = load(tiny_model("llama").folder, max_running=32).generate(prompts, each)
+    alone = load(tiny_model("llama").folder, max_running=1, enable_prefix_caching=False).generate(prompts, each)
+    assert [result.outputs[0].token_ids for result in together] == [result.outputs[0].token_ids for result in alone]
+
+
+@pytest.mark.parametrize("num_pages", [40, 400])
+def test_four_samples_by_fork_equal_four_requests_with_their_seeds(tiny_model: TinyModels, num_pages: int) -> None:
+    prompt = PROMPTS[3]
+    llm = load(tiny_model("llama").folder, kv_cache_bytes=num_pages * PAGE_BYTES)
+    forked, _ = llm.generate([prompt, PROMPTS[4]], replace(SAMPLED, n=4))
+    assert llm.stats().page_copies_total >= 3 + 3, "both prompts end inside a page"
+    single = [
+        tokens_of(llm, [prompt], replace(SAMPLED, seed=sample_seed(SAMPLED.seed or 0, index)))[0] for index in range(4)
+    ]
+    assert [output.token_ids for output in forked.outputs] == single
+    assert len(set(map(tuple, single))) == 4
+
+
+@pytest.mark.parametrize("num_done", [1, 7, 15])
+async def test_a_resumed_request_equals_an_uninterrupted_one(tiny_model: TinyModels, num_done: int) -> None:
+    config = EngineConfig(str(tiny_model("llama").folder), page_tokens=4, kv_cache_bytes=2 << 20, num_threads=1)
+    engine = await AsyncEngine.from_config(config)
+    whole = [delta async for delta in engine.generate(PROMPTS[4], SAMPLED)]
+    token_ids = [token_id for delta in whole for token_id in delta.token_ids]
+    text = "".join(delta.text for delta in whole)
+    begun = engine.generate(PROMPTS[4], replace(SAMPLED, max_tokens=num_done))
+    text_before = "".join([delta.text async for delta in begun if delta.finish_reason is None])
+    rest = [d async for d in engine.generate(PROMPTS[4], SAMPLED, resume_token_ids=token_ids[:num_done])]
+    assert token_ids[:num_done] + [token_id for delta in rest for token_id in delta.token_ids] == token_ids
+    assert text.endswith("".join(delta.text for delta in rest))
+    assert text.startswith(text_before)
+    await engine.shutdown()
+
+
+async def test_after_an_abort_of_all_every_page_is_free(tiny_model: TinyModels) -> None:
+    config = EngineConfig(str(tiny_model("llama").folder), page_tokens=4, kv_cache_bytes=2 << 20, num_threads=1)
+    engine = await AsyncEngine.from_config(config)
+    streams = [engine.generate(prompt, replace(GREEDY, max_tokens=150, n=2)) for prompt in PROMPTS]
+    for stream in streams:
+        await anext(stream)
+    for stream in streams:
+        await stream.aclose()
+    await engine.shutdown(drain_s=30)
+    stats = engine.stats()
+    assert (stats.aborted_total, stats.pages_used, stats.running, stats.waiting) == (len(PROMPTS), 0, 0, 0)
+
+
+def test_the_context_is_used_to_its_last_token(tiny_model: TinyModels) -> None:
+    model = tiny_model("llama")
+    prompt = random_prompt(5, CONTEXT - 3)
+    (result,) = load(model.folder).generate([prompt], replace(GREEDY, max_tokens=100))
+    assert result.outputs[0].token_ids == model.greedy(prompt, 3)
+    assert result.outputs[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("name", ["wren", "robin", "raven"])
+def test_demo_models_say_the_same_under_every_setting(name: str) -> None:
+    folder = DEMO_MODELS / name
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(f"{folder} has no weights")
+    questions = ["Hello, who are you?", "What is 3 + 4?", "Tell me a story.", "Name a colour."]
+    conversations = [[{"role": "user", "content": question}] for question in questions]
+    params = SamplingParams(temperature=0.0, max_tokens=24)
+    plenty = load(folder, page_tokens=16, kv_cache_bytes=64 << 20).chat(conversations, params)
+    page_bytes = load(folder, page_tokens=4, kv_cache_bytes=8 << 20).stats().types[0].small_page_bytes
+    scarce = load(folder, kv_cache_bytes=16 * page_bytes, max_batched_tokens=6).chat(conversations, params)
+    assert [result.outputs[0] for result in scarce] == [result.outputs[0] for result in plenty]
+    assert all(result.outputs[0].text for result in plenty)
+
+
+def test_the_text_of_a_demo_model_ends_before_a_stop_string() -> None:
+    folder = DEMO_MODELS / "wren"
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(f"{folder} has no weights")
+    llm = load(folder)
+    params = SamplingParams(temperature=0.0, max_tokens=24)
+    (whole,) = llm.generate("Once upon a time", params)
+    text = whole.outputs[0].text
+    stop = text[7:12]
+    (cut,) = llm.generate("Once upon a time", replace(params, stop=(stop,)))
+    assert cut.outputs[0].text == text[: text.index(stop)]
+    assert cut.outputs[0].finish_reason == "stop"
