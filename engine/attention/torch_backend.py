@@ -134,9 +134,9 @@ class TorchBackend:
         is_fresh = (layout.starts == 0) & (layout.lengths > 1)
         query_bucket = np.where(layout.lengths == 1, 1, _power_of_two(layout.lengths, _MIN_QUERY_BUCKET))
         context_bucket = np.where(is_fresh, 0, _power_of_two(ends, _MIN_CONTEXT_BUCKET))
-        keys = np.stack((query_bucket, context_bucket), axis=1)
-        for key in np.unique(keys, axis=0):
-            members = np.flatnonzero((keys == key).all(axis=1))
+        keys = (query_bucket << 32) + context_bucket
+        for key in np.unique(keys):
+            members = np.flatnonzero(keys == key)
             yield self._group(type_layout, layout, table, members, first_rows, is_alone=len(members) == len(keys))
 
     def _group(
