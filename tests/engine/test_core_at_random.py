@@ -1,0 +1,85 @@
+"""Random engines under random loads, against the oracle: samples, resumptions, aborts, scarce pools, mixed types."""
+
+import random
+
+import pytest
+
+from engine.config import SamplingParams
+from engine.errors import InvalidRequest, QueueFull
+from engine.memory.spec import LayerSpec
+from tests.engine.fakes import ONE_TYPE, TWO_TYPES, continuation, make_core
+
+MIXES = [ONE_TYPE, TWO_TYPES, (LayerSpec("full", 40, "float32"), LayerSpec("full", 8, "float32"))]
+NUM_STEPS_WITH_ARRIVALS = 40
+
+
+class RandomLoad:
+    """One engine, and for each accepted sample what it must bring and what it has brought."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.core, _ = make_core(
+            self.random.choice([2, 3, 5, 8, 12, 20, 40]),
+            layers=self.random.choice(MIXES),
+            page_tokens=self.random.choice([1, 2, 4, 8]),
+            max_batched_tokens=self.random.choice([1, 2, 5, 16, 64]),
+            max_running=self.random.choice([1, 2, 4, 8]),
+            enable_prefix_caching=self.random.random() < 0.7,
+        )
+        self.expected, self.brought, self.reasons = {}, {}, {}
+
+    def arrive(self, request_id):
+        choose = self.random
+        prompt = choose.choice([[5, 6, 7, 8, 9, 10], [9] * 4, [3]]) * choose.randint(1, 4)
+        prompt += [choose.randrange(2, 100) for _ in range(choose.randint(0, 6))]
+        params = SamplingParams(
+            n=choose.choice([1, 1, 2, 4]),
+            seed=choose.randrange(5),
+            temperature=choose.choice([0.0, 1.0]),
+            max_tokens=choose.randint(1, 20),
+            ignore_eos=True,
+        )
+        room = self.core.limits.max_model_len - len(prompt)
+        whole = [continuation(prompt, params, seed=params.seed, index=index)[:room] for index in range(params.n)]
+        num_done = choose.choice([0, 0, choose.randint(0, len(whole[0]))]) if params.n == 1 else 0
+        try:
+            self.core.add(request_id, prompt, params, resume_token_ids=whole[0][:num_done])
+        except (InvalidRequest, QueueFull):
+            return
+        for index, tokens in enumerate(whole):
+            self.expected[request_id, index], self.brought[request_id, index] = tokens[num_done:], []
+
+    def step(self):
+        for delta in self.core.step():
+            key = delta.request_id, delta.index
+            assert key not in self.reasons, "a delta after the last one"
+            self.brought[key] += delta.token_ids
+            if delta.finish_reason is not None:
+                self.reasons[key] = delta.finish_reason
+        self.core.check_integrity()
+
+    def run(self):
+        for number in range(NUM_STEPS_WITH_ARRIVALS):
+            if self.random.random() < 0.5:
+                self.arrive(str(number))
+            if self.random.random() < 0.05:
+                self.core.abort(str(self.random.randrange(number + 1)))
+            self.step()
+        for _ in range(5000):
+            if self.core.is_idle:
+                return
+            self.step()
+        raise AssertionError("the engine does not finish")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_every_sample_brings_its_tokens_or_is_aborted(seed):
+    load = RandomLoad(seed)
+    load.run()
+    assert load.reasons.keys() == load.expected.keys()
+    for key, reason in load.reasons.items():
+        if reason == "abort":
+            assert load.expected[key][: len(load.brought[key])] == load.brought[key]
+        else:
+            assert load.brought[key] == load.expected[key]
+    assert load.core.stats().queued_tokens == 0
