@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
+from tokenizers.processors import TemplateProcessing
 
 from engine.chat_template import ChatTemplate
 from engine.errors import CheckpointError, InvalidRequest
@@ -290,13 +291,18 @@ def test_a_damaged_tokenizer_says_so(tmp_path: Path) -> None:
         Tokenizer.from_folder(tmp_path)
 
 
-def test_special_tokens_are_put_around_a_text_only_when_asked(tmp_path: Path) -> None:
+def test_special_tokens_are_put_around_a_text_only_when_asked() -> None:
     backend = byte_level()
-    from tokenizers.processors import TemplateProcessing
-
     backend.post_processor = TemplateProcessing(single="<|user|> $A", special_tokens=[("<|user|>", 1)])
     tokenizer = Tokenizer(backend)
     assert tokenizer.encode("hi", add_special_tokens=True) == [1, *tokenizer.encode("hi")]
+
+
+def test_the_byte_tokenizer_has_one_token_for_each_byte() -> None:
+    tokenizer = Tokenizer.of_bytes()
+    assert tokenizer.vocab_size == 256
+    assert tokenizer.encode("\u00e9 \n") == [0xC3, 0xA9, 0x20, 0x0A]
+    assert tokenizer.decode([0xC3, 0xA9, 0x20, 0x0A, 300]) == "\u00e9 \n"
 
 
 @pytest.mark.parametrize("name", ["wren", "robin", "raven"])
