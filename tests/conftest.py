@@ -1,0 +1,26 @@
+"""What holds for every test: quick ones run first, and in CI an end-to-end test is never skipped silently."""
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+def _cost(item: pytest.Item) -> int:
+    if item.get_closest_marker("e2e"):
+        return 2
+    return 1 if item.get_closest_marker("slow") else 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_cost)  # stable: the order of files and of tests in them stays
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    if os.environ.get("CI") and report.skipped and item.get_closest_marker("e2e"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
+    return report

@@ -1,0 +1,197 @@
+"""A real arena for tests: `agon up` as a process of its own, and its children found through /proc."""
+
+import contextlib
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from wire.sse import SseDecoder
+
+READY_S = 240.0  #: patience, not an expectation: other work may keep the machine busy
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Ports:
+    controller: int
+    webui: int
+    first_worker: int
+
+
+def free_ports(num_workers: int) -> Ports:
+    """A run of ports that are free now, below the range that the kernel gives to clients."""
+    for _ in range(200):
+        first = random.randrange(12_000, 30_000)
+        if all(_is_free(port) for port in range(first, first + 2 + num_workers)):
+            return Ports(first, first + 1, first + 2)
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class UpProcess:
+    """One `agon up`. `output` is what it printed so far."""
+
+    def __init__(self, data_dir: Path, flags: list[str], ports: Ports, environment: Mapping[str, str]) -> None:
+        self.data_dir = data_dir
+        self.controller_url = f"http://127.0.0.1:{ports.controller}"
+        self.webui_url = f"http://127.0.0.1:{ports.webui}"
+        self._log = data_dir.parent / f"{data_dir.name}-up.log"
+        self.command = [
+            *(sys.executable, "-P", "-m", "cli.main", "up", "--data-dir", str(data_dir)),
+            *("--controller-port", str(ports.controller), "--webui-port", str(ports.webui)),
+            *("--worker-port", str(ports.first_worker), *flags),
+        ]
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
+        self.environment = {**own, **environment}
+        self.started = time.monotonic()
+        with open(self._log, "wb") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def wait_ready(self) -> float:
+        """Seconds from the start until it said that it is ready."""
+        while "The arena is ready" not in self.output:
+            assert self.process.poll() is None, self.report()
+            assert time.monotonic() - self.started < READY_S, self.report()
+            time.sleep(_POLL_S)
+        return time.monotonic() - self.started
+
+    def heartbeat_ages(self) -> dict[str, float]:
+        """Seconds since the last heartbeat of each ready worker, by model; empty while the controller is silent."""
+        try:
+            rows = httpx.get(f"{self.controller_url}/arena/workers", trust_env=False).raise_for_status().json()
+        except httpx.HTTPError:
+            return {}
+        return {row["model"]: row["last_heartbeat_age_s"] for row in rows if row["state"] == "ready"}
+
+    def wait_workers(self, *models: str, heard_since: float = -math.inf) -> None:
+        """Until the controller has heard from a ready worker of each model after `heard_since` (monotonic)."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            silent_for = time.monotonic() - heard_since
+            ages = self.heartbeat_ages()
+            if all(ages.get(model, math.inf) < silent_for for model in models):
+                return
+            assert time.monotonic() < deadline, self.report()
+            time.sleep(_POLL_S)
+
+    def children(self) -> dict[str, int]:
+        """Process ids by role: store, controller, webui, and the model's name for a worker."""
+        found = {}
+        for pid in _children_of(self.process.pid):
+            with contextlib.suppress(OSError):
+                role = _role(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0"))
+                if role is not None:
+                    found[role] = pid
+        return found
+
+    def kill(self, role: str) -> int:
+        """kill -9 one child; returns the pid that it had."""
+        pid = self.children()[role]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_replaced(self, role: str, pid: int) -> None:
+        deadline = time.monotonic() + READY_S
+        while self.children().get(role) in (pid, None):
+            assert time.monotonic() < deadline, self.report()
+            time.sleep(_POLL_S)
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """As Ctrl-C does; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=120)
+
+    def report(self) -> str:
+        logs = sorted((self.data_dir / "logs").glob("*.log"))
+        parts = [f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs]
+        return "\n".join([self.output[-3000:], *parts])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_gone(pids: list[int], timeout_s: float = 30.0) -> list[int]:
+    """Those that are still alive after the time."""
+    deadline = time.monotonic() + timeout_s
+    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return [pid for pid in pids if is_alive(pid)]
+
+
+@contextlib.contextmanager
+def arena(data_dir: Path, flags: list[str], num_workers: int, **environment: str) -> Iterator[UpProcess]:
+    """Started, not yet ready; whatever happens, nothing of it is left afterwards."""
+    up = UpProcess(data_dir, flags, free_ports(num_workers), environment)
+    try:
+        yield up
+    finally:
+        pids = list(up.children().values())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            up.stop()
+        up.process.kill()
+        up.process.wait()
+        for pid in wait_gone(pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def take_turn(client: httpx.Client, battle_id: str, content: str) -> Generator[tuple[str, dict[str, Any]], None, None]:
+    """The events of one turn, as they come."""
+    url = f"/arena/battles/{battle_id}/turns"
+    with client.stream("POST", url, json={"content": content}) as answer:
+        assert answer.status_code == 200, answer.read()
+        decoder = SseDecoder()
+        for chunk in answer.iter_raw():
+            for event in decoder.feed(chunk):
+                yield event.event, json.loads(event.data)
+
+
+def _children_of(parent: int) -> list[int]:
+    children = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and fields[0] != "Z":
+                children.append(int(stat.parent.name))
+    return children
+
+
+def _role(command: list[str]) -> str | None:
+    if any(word.endswith("store.conf") for word in command) or "valkey-server" in command[0]:
+        return "store"
+    if "-m" not in command:
+        return None  # the tether, which is about to become something else
+    package = command[command.index("-m") + 1]
+    if package == "model_worker":
+        return command[command.index("--model") + 1].partition("=")[0]
+    return package

@@ -1,0 +1,78 @@
+"""Two arenas for the whole session: one with the demo models, one with echoes for tests that break things."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.arena import UpProcess, arena
+
+DEMO_MODELS = ("raven", "robin", "wren")
+ECHOES = ("left", "right")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(600))
+            if sys.platform != "linux":
+                item.add_marker(pytest.mark.skip(reason="looks into /proc"))
+
+
+@pytest.fixture(scope="session")
+def demo_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    """`agon up` without any model flag, ready. Tests must leave it whole."""
+    with arena(tmp_path_factory.mktemp("demo") / "data", [], num_workers=len(DEMO_MODELS)) as up:
+        up.wait_ready()
+        yield up
+
+
+@pytest.fixture(scope="session")
+def echo_flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two models that repeat the question, slowly enough to be interrupted."""
+    folder = tmp_path_factory.mktemp("echo-model")
+    (folder / "config.json").write_text(json.dumps({"model_type": "echo"}))
+    return ["--engine", "echo", *(word for name in ECHOES for word in ("--model", f"{name}={folder}"))]
+
+
+@pytest.fixture(scope="session")
+def shared_echo_arena(tmp_path_factory: pytest.TempPathFactory, echo_flags: list[str]) -> Iterator[UpProcess]:
+    with arena(tmp_path_factory.mktemp("echo") / "data", echo_flags, 2, AGON_ECHO_TOKENS_PER_S="20") as up:
+        up.wait_ready()
+        yield up
+
+
+@pytest.fixture
+def echo_arena(shared_echo_arena: UpProcess) -> UpProcess:
+    """Whole again, whatever the test before has killed."""
+    shared_echo_arena.wait_workers(*ECHOES)
+    return shared_echo_arena
+
+
+@pytest.fixture
+def client(echo_arena: UpProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=echo_arena.controller_url, trust_env=False, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def admin_headers(echo_arena: UpProcess) -> dict[str, str]:
+    secrets: dict[str, Any] = json.loads((echo_arena.data_dir / "secrets.json").read_text())
+    return {"Authorization": f"Bearer {secrets['admin_token']}"}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    names = [os.environ["AGON_CHROMIUM"]] if os.environ.get("AGON_CHROMIUM") else ["chromium", "chromium-browser"]
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("there is no Chromium")
+    return path

@@ -1,0 +1,183 @@
+"""What an arena does when its parts are killed, and when it is told to stop."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.arena import UpProcess, arena, is_alive, take_turn, wait_gone
+from tests.e2e.conftest import ECHOES
+
+SHORT = "two words"
+LONG = "word " * 60
+
+
+def new_battle(client: httpx.Client) -> str:
+    answer = client.post("/arena/battles", json={"mode": "anonymous"})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def vote(client: httpx.Client, battle_id: str, outcome: str = "a") -> httpx.Response:
+    return client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": outcome})
+
+
+def test_a_worker_killed_in_the_middle_of_an_answer_ends_the_battle_with_one_typed_error(
+    echo_arena: UpProcess, client: httpx.Client
+) -> None:
+    battle_id = new_battle(client)
+    events: list[tuple[str, dict[str, Any]]] = []
+    killed, killed_at = None, 0.0
+    for name, data in take_turn(client, battle_id, LONG):
+        events.append((name, data))
+        if killed is None and {data["side"] for name, data in events if name == "delta"} == {"a", "b"}:
+            killed = echo_arena.kill("left")
+            killed_at = time.monotonic()
+    assert killed is not None
+    failures = [data for name, data in events if name == "failed"]
+    assert len(failures) == 1
+    assert failures[0]["error"]["code"] in ("worker_failed", "no_worker_available")
+    assert events[-1][0] == "turn_finished"
+    assert events[-1][1]["state"] == "aborted"
+    refused = vote(client, battle_id)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "battle_aborted")
+
+    echo_arena.wait_replaced("left", killed)
+    echo_arena.wait_workers(*ECHOES, heard_since=killed_at)
+    following = new_battle(client)
+    assert list(take_turn(client, following, SHORT))[-1][1]["state"] == "answered"
+    assert vote(client, following).status_code == 200
+
+
+def test_no_acknowledged_vote_is_lost_when_the_store_is_killed(
+    echo_arena: UpProcess, client: httpx.Client, admin_headers: dict[str, str]
+) -> None:
+    """Voters go on through two kills, and repeat a vote that got no clear answer, as the web page does."""
+    acknowledged: dict[str, str] = {}
+    stop = threading.Event()
+
+    def keep_voting() -> None:
+        with httpx.Client(base_url=echo_arena.controller_url, trust_env=False, timeout=30) as own:
+            while not stop.is_set():
+                try:
+                    battle_id = new_battle(own)
+                    for _ in take_turn(own, battle_id, "word"):
+                        pass
+                    acknowledged[battle_id] = insist_on_vote(own, battle_id)
+                except (AssertionError, httpx.HTTPError):
+                    time.sleep(0.05)
+
+    def insist_on_vote(own: httpx.Client, battle_id: str) -> str:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            answer = vote(own, battle_id)
+            if answer.status_code == 200:
+                return str(answer.json()["vote_id"])
+            assert answer.status_code == 503, answer.text
+            time.sleep(0.1)
+        raise AssertionError("no answer to a vote")
+
+    voters = [threading.Thread(target=keep_voting) for _ in range(3)]
+    for voter in voters:
+        voter.start()
+    for _ in range(2):
+        enough = len(acknowledged) + 3
+        wait_until(lambda enough=enough: len(acknowledged) >= enough)  # type: ignore[misc]
+        echo_arena.wait_replaced("store", echo_arena.kill("store"))
+    enough = len(acknowledged) + 3
+    wait_until(lambda: len(acknowledged) >= enough)
+    stop.set()
+    for voter in voters:
+        voter.join()
+
+    lines = client.get("/arena/votes", headers=admin_headers).text.splitlines()
+    log = [json.loads(line) for line in lines]
+    by_battle = {row["battle_id"]: row["vote_id"] for row in log}
+    assert len(by_battle) == len(log), "a battle was counted twice"
+    assert {battle: by_battle.get(battle) for battle in acknowledged} == acknowledged
+
+
+def wait_until(condition: Any, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_second_arena_on_the_same_data_refuses_and_tells_where_the_first_is(echo_arena: UpProcess) -> None:
+    second = subprocess.run(
+        echo_arena.command, env=echo_arena.environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert second.returncode == 1
+    assert f"pid {echo_arena.process.pid}" in second.stderr
+    assert echo_arena.webui_url in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_a_port_in_use_stops_it_before_anything_starts(echo_arena: UpProcess, tmp_path: Path) -> None:
+    command = [str(tmp_path / "other") if word == str(echo_arena.data_dir) else word for word in echo_arena.command]
+    answer = subprocess.run(
+        command, env=echo_arena.environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert answer.returncode == 1
+    assert "--controller-port" in answer.stderr
+    assert not list((tmp_path / "other" / "logs").iterdir())
+
+
+def test_ctrl_c_stops_everything_and_the_next_start_has_every_vote(tmp_path: Path, echo_flags: list[str]) -> None:
+    votes = {}
+    for number in range(2):
+        with arena(tmp_path / "data", echo_flags, 2, AGON_ECHO_TOKENS_PER_S="200") as up:
+            up.wait_ready()
+            with httpx.Client(base_url=up.controller_url, trust_env=False, timeout=60) as client:
+                battle_id = new_battle(client)
+                for _ in take_turn(client, battle_id, SHORT):
+                    pass
+                votes[battle_id] = vote(client, battle_id).json()["vote_id"]
+            children = up.children()
+            assert set(children) == {"store", "controller", "webui", *ECHOES}
+            assert up.stop(signal.SIGINT if number == 0 else signal.SIGTERM) == 0, up.report()
+            assert wait_gone(list(children.values()), timeout_s=2) == []
+    with arena(tmp_path / "data", echo_flags, 2) as up:
+        up.wait_ready()
+        exported = subprocess.run(
+            [*up.command[:4], "votes", "export", "--data-dir", str(tmp_path / "data")],
+            env=up.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    rows = [json.loads(line) for line in exported.stdout.splitlines()]
+    assert {row["battle_id"]: row["vote_id"] for row in rows} == votes
+
+
+def test_even_kill_9_of_the_supervisor_leaves_no_process_behind(tmp_path: Path, echo_flags: list[str]) -> None:
+    with arena(tmp_path / "data", echo_flags, 2) as up:
+        up.wait_ready()
+        children = up.children()
+        up.process.kill()
+        up.process.wait()
+        assert wait_gone(list(children.values()), timeout_s=10) == []
+        assert len(children) == 5
+
+
+@pytest.mark.parametrize("role", ["controller", "webui"])
+def test_a_killed_service_is_back_by_itself(echo_arena: UpProcess, role: str) -> None:
+    killed = echo_arena.kill(role)
+    echo_arena.wait_replaced(role, killed)
+    url = {"controller": echo_arena.controller_url, "webui": echo_arena.webui_url}[role]
+    wait_until(lambda: _answers(f"{url}/health"))
+    assert is_alive(echo_arena.process.pid)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
