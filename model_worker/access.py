@@ -16,12 +16,15 @@ from wire.errors import ApiError, ErrorCode
 class Credentials:
     """The secrets of one worker, as digests."""
 
-    def __init__(self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool) -> None:
+    def __init__(
+        self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool, is_on_loopback: bool
+    ) -> None:
         self._worker = _digests((worker_token,) if worker_token else ())
         self._user = _digests(api_keys)
         if not api_keys and not is_public:
             self._user = self._worker
         self._is_public = is_public and not api_keys
+        self._is_on_loopback = is_on_loopback
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> "Credentials":
@@ -30,6 +33,7 @@ class Credentials:
             api_keys=settings.read_api_keys(),
             worker_token=settings.read_worker_token(),
             is_public=not settings.controller_urls,
+            is_on_loopback=settings.is_on_loopback,
         )
 
     @property
@@ -39,6 +43,9 @@ class Credentials:
     def check_user(self, request: Request) -> None:
         if not self._is_public:
             _check(request, self._user, "an API key")
+        elif self._is_on_loopback and not _is_local_name(request.headers.get("host", "")):
+            # A site whose name is made to point at this machine would otherwise read our answers (DNS rebinding).
+            raise ApiError(ErrorCode.FORBIDDEN, "Without API keys this server answers to local names only.")
 
     def check_worker(self, request: Request) -> None:
         _check(request, self._worker, "the worker token")
@@ -54,6 +61,11 @@ def _check(request: Request, accepted: tuple[bytes, ...], what: str) -> None:
     matches = [hmac.compare_digest(given, digest) for digest in accepted]
     if scheme.lower() != "bearer" or not any(matches):
         raise ApiError(ErrorCode.UNAUTHORIZED, f"This needs {what} as a bearer token.")
+
+
+def _is_local_name(host: str) -> bool:
+    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    return name.lower() in ("localhost", "127.0.0.1", "[::1]")
 
 
 def require_user(request: Request) -> None:

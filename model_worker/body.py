@@ -17,7 +17,12 @@ _READ_S = 30.0  #: a client that takes longer to send its body is refused
 
 
 async def read_model(request: Request, model: type[Model], max_bytes: int) -> Model:
-    """Raises ApiError for everything that is not a valid `model`."""
+    """Raises ApiError for everything that is not a valid `model`.
+
+    The content type must be JSON's: then a page on some other site cannot make a browser send it without asking first.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "The Content-Type must be application/json.")
     body = await _read(request, max_bytes)
     if len(body) <= _INLINE_BYTES:
         return parse_model(model, body)

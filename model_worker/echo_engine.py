@@ -84,7 +84,10 @@ class EchoEngine:
             self._count(prompt_tokens_total=len(prompt.token_ids))
             yield Accepted()
             for index in range(len(resume_token_ids), len(words)):
-                if index == self._fail_after or not self._is_alive:
+                if not self._is_alive:
+                    yield Finished(finish_reason="abort", usage=_usage(len(prompt.token_ids), index))
+                    return
+                if index == self._fail_after:
                     raise ApiError(ErrorCode.WORKER_FAILED, "The engine broke off the answer.")
                 due = started + (index + 1 - len(resume_token_ids)) * self._token_s
                 await asyncio.sleep(max(0.0, due - loop.time()))

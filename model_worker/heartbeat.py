@@ -23,6 +23,7 @@ _TIMEOUT = httpx.Timeout(2.0, connect=1.0)
 _RETRY_S = 0.25  #: a controller that restarts is found again within a second
 _MAX_RETRY_S = 1.0
 _MAX_BEAT_S = 30.0
+_FIRST_BEAT_S = 0.05  #: soon, so that the load is known; not at once, lest a controller that forgets spins us
 _FAREWELL_S = 1.0
 
 
@@ -126,6 +127,7 @@ class ControllerLink:
             self._registration = await self._register()
             self._on_epoch()
             log_event("registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
+            return _FIRST_BEAT_S
         elif not await self._send_heartbeat(self._registration):
             log_event("forgotten_by_controller", worker_id=self._registration.worker_id)
             self._registration = None  # the epoch stays published until there is a new one

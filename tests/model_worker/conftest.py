@@ -85,7 +85,7 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
 
 
 def client_of(url: str, **options: Any) -> httpx.AsyncClient:
-    headers = {"Authorization": f"Bearer {WORKER_TOKEN}"}
+    headers = {"Authorization": f"Bearer {WORKER_TOKEN}", "Content-Type": "application/json"}
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=20, trust_env=False, **options)
 
 
@@ -95,7 +95,7 @@ def in_process(make_settings: Callable[..., WorkerSettings]) -> Callable[..., ht
 
     def make(engine: Engine | None = None, **given: Any) -> httpx.AsyncClient:
         app = create_app(make_settings(**given), engine or EchoEngine(tokens_per_s=5000))
-        return client_of("http://worker", transport=httpx.ASGITransport(app))
+        return client_of("http://127.0.0.1", transport=httpx.ASGITransport(app))
 
     return make
 

@@ -46,7 +46,9 @@ def app() -> FastAPI:
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker")
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", headers={"Content-Type": "application/json"}
+    )
 
 
 def test_every_route_has_a_rule_and_no_other_is_served(app: FastAPI) -> None:
@@ -93,6 +95,25 @@ async def test_v1_without_keys_is_public_only_when_stand_alone(
     headers = {"Authorization": f"Bearer {credential}"} if credential else {}
     async with client_of(app) as client:
         assert (await client.get("/v1/models", headers=headers)).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8200", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8200", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8200", 403),
+        ("localhost@evil", 403),
+        ("[::1", 403),
+        ("", 403),
+    ],
+)
+async def test_open_local_server_answers_to_local_names_only(host: str, status: int) -> None:
+    app = create_app(WorkerSettings(model="echo", engine="echo"), EchoEngine())
+    async with client_of(app) as client:
+        assert (await client.get("/v1/models", headers={"Host": host})).status_code == status
 
 
 async def test_internal_routes_stay_closed_without_a_worker_token() -> None:

@@ -87,7 +87,8 @@ async def test_client_that_stops_reading_is_dropped(serve: Serve, chat_body: Any
         connection.connect((host, port))
         _, writer = await asyncio.open_connection(sock=connection, limit=1024)
         writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
         )
         await eventually(lambda: engine.load().running == 1)
         await eventually(lambda: is_idle(engine), timeout_s=20)

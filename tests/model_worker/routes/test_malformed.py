@@ -156,6 +156,14 @@ async def test_malformed_internal_requests_are_refused(in_process: InProcess, ch
         assert_refused(await client.post("/internal/generate", json=body))
 
 
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
+async def test_other_content_types_are_refused(in_process: InProcess, content_type: str) -> None:
+    async with in_process() as client:
+        headers = {"Content-Type": content_type}
+        answer = await client.post("/v1/chat/completions", content=json.dumps(chat()), headers=headers)
+    assert_refused(answer)
+
+
 async def test_null_parameters_mean_absent(in_process: InProcess) -> None:
     names = ("max_tokens", "temperature", "top_p", "stop", "stream", "n", "seed", "user", "stream_options", "logprobs")
     async with in_process() as client:
