@@ -1,0 +1,81 @@
+"""What must hold for the files of the repository, whoever adds to them."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("wire", "ratings", "engine", "controller", "model_worker", "webui", "cli")
+#: texts in other languages, and tokenizer tests that need them
+NOT_ASCII = ("webui/", "tests/webui/", "tests/engine/", "demo_models/", "docs/")
+MAX_TOTAL_BYTES = 48 * 2**20
+
+
+def tracked(*patterns: str) -> list[Path]:
+    try:
+        answer = subprocess.run(
+            ["git", "ls-files", "-z", "--", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this is no git checkout")
+    return [path for name in answer.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def texts(*patterns: str) -> dict[str, str]:
+    found = {}
+    for path in tracked(*patterns):
+        try:
+            found[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture or weights
+    return found
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    place = re.compile(r"(?<![\w.])/(?:home|root|Users|work|farm)/\w|(?<![\w.])/tmp/[A-Za-z]")
+    found = {name: hit.group() for name, text in texts().items() if (hit := place.search(text))}
+    assert found == {}
+
+
+def test_nothing_unpickles_or_runs_what_it_has_read() -> None:
+    """Weights come from safetensors; configuration is parsed; a template runs in a sandbox."""
+    forbidden = re.compile(
+        r"^\s*(?:import|from) (?:pickle|dill|shelve|marshal)\b|torch\.load\(|trust_remote_code=True"
+        r"|(?<![.\w])(?:eval|exec)\(|shell=True|yaml\.load\(",
+        re.MULTILINE,
+    )
+    sources = texts(*(f"{package}/*.py" for package in PACKAGES))
+    assert sources
+    assert {name: hit.group() for name, text in sources.items() if (hit := forbidden.search(text))} == {}
+
+
+def test_source_is_ascii() -> None:
+    sources = texts("*.py", "*.toml", "*.yml", "Makefile", "docker/*")
+    named = [name for name, text in sources.items() if not text.isascii() and not name.startswith(NOT_ASCII)]
+    assert named == []
+
+
+def test_tests_are_no_packages() -> None:
+    assert [path.name for path in tracked("tests/*__init__.py")] == []
+
+
+def test_every_package_is_typed_and_shipped() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["mypy"]["packages"]) == set(PACKAGES)
+    assert set(project["tool"]["importlinter"]["root_packages"]) == set(PACKAGES)
+    shipped = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert shipped == set(PACKAGES)
+    assert [package for package in PACKAGES if not (ROOT / package / "py.typed").is_file()] == []
+
+
+def test_every_todo_has_an_issue() -> None:
+    marker = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
+    sources = {name: text for name, text in texts("*.py").items() if name != "tests/test_repository.py"}
+    assert [name for name, text in sources.items() if marker.search(text)] == []
+
+
+def test_the_repository_stays_small() -> None:
+    assert sum(path.stat().st_size for path in tracked()) < MAX_TOTAL_BYTES
