@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Deltas of a sample that may lie unmerged; merging each at once would copy a long unread output again and again.
+_MAX_UNMERGED = 64
+
 
 class RequestStream(AsyncIterator[RequestDelta]):
     """The deltas of one request; ends after the last sample has finished.
@@ -44,7 +47,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
         self._ready = asyncio.Event()
         self._abort = abort
         self._lock = threading.Lock()  # guards what follows: the engine thread fills, the event loop empties
-        self._pending: dict[int, RequestDelta] = {}
+        self._pending: dict[int, list[RequestDelta]] = {}  # by sample
         self._num_open = num_samples
         self._error: EngineDead | None = None
         self._is_over = False
@@ -56,7 +59,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
         while True:
             with self._lock:
                 if self._pending:
-                    delta = self._pending.pop(next(iter(self._pending)))
+                    delta = merge_deltas(self._pending.pop(next(iter(self._pending))))
                     self._num_open -= delta.finish_reason is not None
                     self._is_over = self._num_open == 0
                     return delta
@@ -97,8 +100,10 @@ class RequestStream(AsyncIterator[RequestDelta]):
         """Engine thread only: add a delta to the buffer. The consumer is woken by `wake`."""
         with self._lock:
             if not self._is_over:
-                waiting = self._pending.get(delta.index)
-                self._pending[delta.index] = delta if waiting is None else merge_deltas((waiting, delta))
+                waiting = self._pending.setdefault(delta.index, [])
+                waiting.append(delta)
+                if len(waiting) == _MAX_UNMERGED:
+                    waiting[:] = [merge_deltas(waiting)]
 
     def fail(self, error: EngineDead) -> None:
         """Engine thread only: end the stream with an error after what it already holds."""

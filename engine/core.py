@@ -147,7 +147,7 @@ class EngineCore:
             max_requests=config.max_queued_requests if has_queue_bound else None,
             max_tokens=config.max_queued_tokens if has_queue_bound else None,
         )
-        self._scheduler = Scheduler(config, self.limits, self._cache, self.gate)
+        self._scheduler = Scheduler(config, self._cache, self.gate)
         self._requests: dict[str, Request] = {}
         self._outputs: dict[int, _Output] = {}  # by sequence id
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete

@@ -137,8 +137,7 @@ class NewToken:
 class Scheduler:
     """Owner of the waiting queue, of the running requests and of the runner's slots."""
 
-    def __init__(self, config: EngineConfig, limits: ModelLimits, cache: KVCache, gate: Gate) -> None:
-        self._limits = limits
+    def __init__(self, config: EngineConfig, cache: KVCache, gate: Gate) -> None:
         self._cache = cache
         self._gate = gate
         self._max_batched_tokens = config.max_batched_tokens
@@ -173,11 +172,6 @@ class Scheduler:
         self._free_slot(sequence)
         if not request.unfinished:
             self._end(request)
-
-    def abort(self, request: Request) -> None:
-        """End all sequences of a request, in whatever phase it is. Between steps only."""
-        for sequence in request.unfinished:
-            self.finish(request, sequence, "abort")
 
     @property
     def num_running(self) -> int:
@@ -276,15 +270,15 @@ class Scheduler:
         if extension is None:
             return False
         self._tell_runner(draft, sequence, extension)
-        samples = self._samplers(request, sequence) if end == target else ()
+        samplers = self._samplers(request, sequence) if end == target else []
         scheduled = ScheduledSequence(
             sequence_id=sequence.sequence_id,
             slot=sequence.slot,
             token_ids=tuple(sequence.token_ids[start:end]),
             start=start,
-            num_samples=len(samples),
+            num_samples=len(samplers),
             params=request.params,
-            seeds=tuple(sampler.seed for sampler in samples),
+            seeds=tuple(sampler.seed for sampler in samplers),
             output_index=sequence.num_output_tokens,
         )
         (draft.single if end - start == 1 else draft.chunks).append(scheduled)

@@ -48,6 +48,26 @@ async def engine():
     await engine.shutdown()
 
 
+@dataclass
+class OneStep:
+    """An engine that does one step and then waits for the test to let it go on."""
+
+    gate: Gate
+    engine: AsyncEngine
+
+
+@pytest.fixture
+async def one_step():
+    gate = Gate()
+    core, runner = make_core(300)
+    runner.run = gate.hold(runner.run)
+    engine = await start(core)
+    gate.permits.release()
+    yield OneStep(gate, engine)
+    gate.open()
+    await engine.shutdown()
+
+
 async def collect(stream):
     deltas = [delta async for delta in stream]
     return "".join(delta.text for delta in deltas), [t for delta in deltas for t in delta.token_ids], deltas[-1]
@@ -88,62 +108,63 @@ async def test_a_request_can_be_resumed(engine):
     assert rest == tokens[5:]
 
 
-async def test_closing_a_stream_frees_its_pages(engine):
-    stream = engine.generate(PROMPT, FOREVER)
+async def assert_aborted_within_one_step(one_step):
+    one_step.gate.open()
+    engine = one_step.engine
+    await until(lambda: engine.stats().aborted_total == 1)
+    assert engine.stats().steps_total <= 2
+    assert engine.stats().pages_used == 0
+
+
+async def test_closing_a_stream_frees_its_pages(one_step):
+    stream = one_step.engine.generate(PROMPT, FOREVER)
     await anext(stream)
     await stream.aclose()
-    await until(lambda: engine.stats().aborted_total == 1)
-    assert engine.stats().pages_used == 0
+    await assert_aborted_within_one_step(one_step)
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
 
 
-async def test_cancelling_the_reader_frees_the_pages(engine):
-    gate = Gate()
-    core, runner = make_core()
-    runner.run = gate.hold(runner.run)
-    held = await start(core)
-    reader = asyncio.create_task(collect(held.generate(PROMPT, FOREVER)))
+async def test_async_with_closes_the_stream(one_step):
+    async with one_step.engine.generate(PROMPT, FOREVER) as stream:
+        await anext(stream)
+    await assert_aborted_within_one_step(one_step)
+
+
+async def test_cancelling_the_reader_frees_the_pages(one_step):
+    reader = asyncio.create_task(collect(one_step.engine.generate(PROMPT, FOREVER)))
     await asyncio.sleep(0)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
-    gate.open()
-    await until(lambda: held.stats().aborted_total == 1)
-    assert held.stats().steps_total <= 1, "the abort took effect within one step"
-    assert held.stats().pages_used == 0
-    await held.shutdown()
+    await assert_aborted_within_one_step(one_step)
 
 
-async def test_a_dropped_stream_frees_its_pages(engine):
-    async for _ in engine.generate(PROMPT, FOREVER):
+async def test_a_dropped_stream_frees_its_pages(one_step):
+    async for _ in one_step.engine.generate(PROMPT, FOREVER):
         break
     gc.collect()
-    await until(lambda: engine.stats().aborted_total == 1)
-    assert engine.stats().pages_used == 0
+    await assert_aborted_within_one_step(one_step)
 
 
-async def test_async_with_closes_the_stream(engine):
-    async with engine.generate(PROMPT, FOREVER) as stream:
-        await anext(stream)
-    await until(lambda: engine.stats().aborted_total == 1)
-
-
-async def test_an_abort_by_id_ends_the_stream_with_that_reason(engine):
-    stream = engine.generate(PROMPT, FOREVER, request_id="mine")
+async def test_an_abort_by_id_ends_the_stream_with_that_reason(one_step):
+    stream = one_step.engine.generate(PROMPT, FOREVER, request_id="mine")
     await anext(stream)
-    engine.abort("mine")
+    one_step.engine.abort("mine")
+    one_step.engine.abort("unknown")
+    one_step.gate.open()
     _, _, last = await collect(stream)
     assert last.finish_reason == "abort"
-    engine.abort("mine")
-    engine.abort("unknown")
+    one_step.engine.abort("mine")
 
 
-async def test_a_slow_reader_gets_merged_deltas(engine):
-    stream = engine.generate(PROMPT, GREEDY)
-    await until(lambda: engine.stats().finished_total == 1)
+@pytest.mark.parametrize("num_tokens", [3, 200])
+async def test_a_slow_reader_gets_merged_deltas(engine, num_tokens):
+    params = replace(GREEDY, max_tokens=num_tokens)
+    stream = engine.generate(PROMPT, params)
+    await until(lambda: not engine.stats().running and engine.stats().finished_total)
     delta = await anext(stream)
-    assert list(delta.token_ids) == continuation(PROMPT, GREEDY)
+    assert list(delta.token_ids) == continuation(PROMPT, params)
     assert delta.finish_reason == "length"
 
 
