@@ -99,7 +99,7 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
         workers.build(ui, boards)
     ui.queue(api_open=False, default_concurrency_limit=None)
     # Gradio runs at most 40 events at once, streams included, and mount_gradio_app has no argument for it; this is
-    # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test holds more than 40 streams open.
+    # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test counts the slots of a running page.
     ui.max_threads = settings.webui_max_events
     ui._queue.max_thread_count = settings.webui_max_events
     return ui

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, TypeVar
 
+from webui import texts
 from webui.client import ControllerClient
 from wire.leaderboard import LeaderboardView
 from wire.workers import WorkerView
@@ -32,11 +34,20 @@ class _Shared(Generic[T]):
 
 class Boards:
     def __init__(self, client: ControllerClient, *, max_age_s: float) -> None:
-        self._leaderboard = _Shared(client.leaderboard, max_age_s)
+        self._leaderboards = {
+            (board, style_control): _Shared(
+                partial(client.leaderboard, board=board, style_control=style_control), max_age_s
+            )
+            for board in texts.BOARDS
+            for style_control in (False, True)
+        }
         self._workers = _Shared(client.workers, max_age_s)
 
-    async def leaderboard(self, visitor: str) -> LeaderboardView:
-        return await self._leaderboard.get(visitor)
+    async def leaderboard(
+        self, visitor: str, board: str = "overall", *, style_control: bool = False
+    ) -> LeaderboardView:
+        """`board` is one of texts.BOARDS."""
+        return await self._leaderboards[board, style_control].get(visitor)
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
         return await self._workers.get(visitor)

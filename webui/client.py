@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from pydantic import BaseModel, TypeAdapter
@@ -45,8 +46,9 @@ _EVENTS: dict[str, type[BattleEvent]] = {
 _WORKERS: TypeAdapter[tuple[WorkerView, ...]] = TypeAdapter(tuple[WorkerView, ...])
 _RESUME_DELAYS_S = (0.0, 0.3, 1.0, 2.0, 4.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
-#: A stream may be quiet while a request waits in a queue; the controller sends a comment every few seconds.
-_TIMEOUT = httpx.Timeout(10.0, read=60.0)
+_TIMEOUT = httpx.Timeout(10.0)
+#: A stream may be quiet while a request waits in a queue; the controller sends a comment every ten seconds.
+_STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 #: Streams live long: with httpx's default of 100 connections the 101st visitor would wait for another to finish.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
@@ -144,8 +146,11 @@ class ControllerClient:
                 failure = error
         raise failure
 
-    async def leaderboard(self, visitor: str) -> LeaderboardView:
-        return LeaderboardView.model_validate(await self._json("GET", "/arena/leaderboard", visitor))
+    async def leaderboard(
+        self, visitor: str, *, board: str = "overall", style_control: bool = False
+    ) -> LeaderboardView:
+        query = urlencode({"board": board, "style_control": "true" if style_control else "false"})
+        return LeaderboardView.model_validate(await self._json("GET", f"/arena/leaderboard?{query}", visitor))
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
         return _WORKERS.validate_python(await self._json("GET", "/arena/workers", visitor), strict=False)
@@ -245,7 +250,7 @@ class ControllerClient:
         json: Any = None,
     ) -> AbstractAsyncContextManager[httpx.Response]:
         merged = _headers(visitor, has_body=content is not None) | {"Accept": "text/event-stream"} | (headers or {})
-        return self._http.stream(method, path, headers=merged, content=content, json=json)
+        return self._http.stream(method, path, headers=merged, content=content, json=json, timeout=_STREAM_TIMEOUT)
 
 
 def _headers(visitor: str, *, has_body: bool) -> dict[str, str]:

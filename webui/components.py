@@ -263,13 +263,14 @@ def _plate(session: Session, side: Side) -> str:
 def _standing(standing: Standing | None) -> str:
     if standing is None:
         return texts.RATING_PENDING
-    if standing.change is None:
-        change = texts.NEW_TO_BOARD
-    else:
+    change = ""
+    if standing.is_new:
+        change = f" {texts.NEW_TO_BOARD}"
+    elif standing.change is not None:
         direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
-        change = f'<b class="agon-{direction}">{standing.change:+.1f}</b>'
+        change = f' <b class="agon-{direction}">{standing.change:+.1f}</b>'
     place = escape(texts.rank(standing.rank, standing.num_models))
-    return f"<span>{standing.rating:.0f} {change}</span> <span>{place}</span>"
+    return f"<span>{standing.rating:.0f}{change}</span> <span>{place}</span>"
 
 
 def _placeholder(session: Session) -> str:

@@ -16,6 +16,8 @@ from wire.workers import PageCounts
 _CELL_W, _CELL_H, _LABEL_W, _TOP = 50, 40, 144, 26
 _POOL_COLUMNS, _POOL_ROWS = 40, 6
 _MAX_LABEL_CHARS = 16
+#: Opacity of the faintest and the strongest cell of a heat map; text on the strongest is readable in both themes.
+_MIN_HEAT, MAX_HEAT = 0.06, 0.40
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Scale:
         return round(2 + 96 * min(1.0, max(0.0, share)), 2)
 
     def ticks(self) -> list[float]:
-        """Three to six round numbers inside the scale."""
-        rough = (self.high - self.low) / 4
+        """Two to six round numbers inside the scale."""
+        rough = (self.high - self.low) / 5
         power = 10 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
         first = math.ceil(self.low / step)
@@ -128,8 +130,7 @@ def _heat_cell(row: int, column: int, cell: _Cell | None) -> str:
     box = f'x="{x + 1}" y="{y + 1}" width="{_CELL_W - 2}" height="{_CELL_H - 2}" rx="4"'
     if cell is None:
         return f'<rect class="agon-heat-none" {box}/>'
-    # At full strength the text on the cell must still be readable in both themes.
-    opacity = 0.06 + 0.39 * cell.strength
+    opacity = _MIN_HEAT + (MAX_HEAT - _MIN_HEAT) * cell.strength
     return (
         f"<g><title>{escape(cell.sentence)}</title>"
         f'<rect class="agon-heat-none" {box}/><rect class="{cell.css_class}" {box} fill-opacity="{opacity:.2f}"/>'

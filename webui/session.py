@@ -53,12 +53,13 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A model's place after the vote; `change` is null where the board did not have the model before."""
+    """A model's place on the board; `change` is what the vote did to its rating, where that is known."""
 
     rating: float
     rank: int
     num_models: int
-    change: float | None
+    change: float | None = None
+    is_new: bool = False  #: this was its first vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +207,13 @@ def _from_answer(answer: Answer) -> SideAnswer:
 
 def standings(names: tuple[str, str], before: LeaderboardView | None, after: LeaderboardView) -> dict[Side, Standing]:
     """Where both models stand, and by how much their ratings moved."""
-    old = {} if before is None else {row.model: row.rating for row in before.rows}
+    old = {} if before is None else {row.model: row.rating for row in before.rows if row.votes}
     new = {row.model: row for row in after.rows}
     found: dict[Side, Standing] = {}
     for side, name in zip(SIDES, names, strict=True):
         row = new.get(name)
         if row is not None:
             change = row.rating - old[name] if name in old else None
-            found[side] = Standing(row.rating, row.rank, len(after.rows), change)
+            is_new = before is not None and name not in old
+            found[side] = Standing(row.rating, row.rank, len(after.rows), change, is_new)
     return found

@@ -9,7 +9,6 @@ from wire.battles import Outcome, Side
 from wire.errors import ErrorCode
 
 BRAND: Final = "Agon"
-SKIP_TO_PROMPT: Final = "Skip to the prompt"
 THEME_TOGGLE: Final = "Switch between light and dark"
 PAGES: Final = (
     ("/", "Battle"),
@@ -68,7 +67,6 @@ SAME_MODELS: Final = "Please choose two different models."
 CHOOSE_MODEL: Final = "Please choose a model first."
 NO_MODELS: Final = "No model is being served yet. Start a worker, then reload this page."
 
-VOTE_QUESTION: Final = "Which answer is better?"
 VOTE_HINT: Final = "Arrow keys vote: left A, right B, up tie, down both bad."
 VOTES: Final[dict[Outcome, str]] = {
     "a": "A is better",
@@ -105,7 +103,6 @@ STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
 FAILED_SIDE: Final = "This side could not answer."
 ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
 EXPIRED: Final = "This battle is too old to go on."
-STOPPED_NOTE: Final = "stopped"
 WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
 STREAM_LOST: Final = "The connection to the answers was lost. They may still be written."
 UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
@@ -163,7 +160,19 @@ WIN_RATE_PLOT: Final = "How often the row beats the column"
 WIN_RATE_PLOT_HINT: Final = "Ties count half. Blue: the row wins more often; amber: the column does."
 COUNT_PLOT: Final = "How often two models met"
 COUNT_PLOT_HINT: Final = "The stronger the colour, the more battles."
+BOARD: Final = "Board"
+#: The controller's boards by name; the first is shown first.
+BOARDS: Final = {
+    "overall": "All rated votes",
+    "decisive": "Without ties",
+    "multi_turn": "Longer conversations",
+    "named": "Side by side",
+}
+STYLE_CONTROL: Final = "Adjust for length and formatting"
+LOADING: Final = "Counting the votes"
+LOADING_WORKERS: Final = "Asking the workers"
 FLAGS: Final = {
+    "no_votes": "no votes yet",
     "too_few_votes": "few votes",
     "never_lost": "has never lost",
     "never_won": "has never won",
@@ -195,6 +204,11 @@ FACTS: Final = {
     "hits": "prompt tokens from kept pages",
     "preemptions": "interrupted for room",
 }
+
+
+def votes_to_flip(count: int) -> str:
+    votes = "1 vote" if count == 1 else f"{count:,} votes"
+    return f"{votes} could put the next model above"
 
 
 def rating_sentence(model: str, rating: float, lower: float | None, upper: float | None) -> str:

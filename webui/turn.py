@@ -63,6 +63,7 @@ class Turns:
                     opened = from_view(view)
                     before = replace(opened, mode=opening.mode)
                     current = replace(current, battle_id=view.id, names=opened.names, max_turns=view.max_turns)
+                    yield current  # from now on a reloaded page finds the battle
             assert current.battle_id is not None
             number = len(current.exchanges)
             events = self.client.turn(current.battle_id, number, content, visitor)
@@ -106,7 +107,7 @@ class Turns:
             yield Session(battle_id=battle_id, notice=texts.UNREACHABLE, can_resume=True)
             return
         if current.state == "voted" and current.names is not None:
-            yield await self._with_standings(current, before=None, visitor=visitor)
+            yield await self._with_standings(current, visitor)
             return
         if current.state != "streaming":
             yield current
@@ -158,18 +159,24 @@ class Turns:
         yield revealed
         for delay_s in _RATING_DELAYS_S:
             await asyncio.sleep(delay_s)
-            shown = await self._with_standings(revealed, before, visitor)
-            if any(standing.change for standing in shown.standings.values()) or not reply.rated:
+            try:
+                after = await self.client.leaderboard(visitor)
+            except (ApiError, ControllerUnreachable):
+                continue
+            if before is None or after.num_votes > before.num_votes or not reply.rated:
                 break
-        yield shown
+        else:
+            return  # the ratings are late; the next look at the board will tell
+        assert revealed.names is not None
+        yield replace(revealed, standings=standings(revealed.names, before, after))
 
-    async def _with_standings(self, session: Session, before: LeaderboardView | None, visitor: str) -> Session:
+    async def _with_standings(self, session: Session, visitor: str) -> Session:
+        """Where the models of an earlier vote stand now."""
         assert session.names is not None
         try:
-            after = await self.client.leaderboard(visitor)
+            return replace(session, standings=standings(session.names, None, await self.known_board(visitor)))
         except (ApiError, ControllerUnreachable):
             return session
-        return replace(session, standings=standings(session.names, before, after))
 
     async def _follow(self, session: Session, events: Events) -> Sessions:
         async with aclosing(batches(events, self.update_interval_s)) as gathered:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -208,6 +208,8 @@ class FakeArena:
                     lower=ratings[model] - half if enough else None,
                     upper=ratings[model] + half if enough else None,
                     rank=place,
+                    worst_rank=min(place + 1, len(ordered)) if enough else None,
+                    votes_to_flip=2 * place if enough and place < len(ordered) else None,
                     votes=counts[model],
                     wins=int(wins[model]),
                     losses=counts[model] - int(wins[model]),
@@ -397,17 +399,24 @@ def create_fake(arena: FakeArena) -> FastAPI:
 
 
 class ServerThread:
-    """Any ASGI app on a free port of this machine, in a thread of its own."""
+    """An ASGI app on a free port of this machine, in a thread of its own. The app is made inside the thread's event
+    loop: made outside of one, Gradio opens loops of its own and never closes them."""
 
-    def __init__(self, app: Any, *, port: int = 0) -> None:
-        self._server = uvicorn.Server(
-            uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1)
+    def __init__(self, make_app: Callable[[], Any]) -> None:
+        self._make_app = make_app
+        self._server: uvicorn.Server | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    async def _serve(self) -> None:
+        config = uvicorn.Config(
+            self._make_app(), host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1
         )
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._server = uvicorn.Server(config)
+        await self._server.serve()
 
     def __enter__(self) -> str:
         self._thread.start()
-        while not self._server.started:
+        while self._server is None or not self._server.started:
             if not self._thread.is_alive():
                 raise RuntimeError("the server did not start")
             time.sleep(0.02)
@@ -415,7 +424,8 @@ class ServerThread:
         return f"http://127.0.0.1:{port}"
 
     def __exit__(self, *exc: object) -> None:
-        self._server.should_exit = True
+        if self._server is not None:
+            self._server.should_exit = True
         self._thread.join(timeout=10)
 
 

@@ -26,21 +26,26 @@ def build(page: Any, boards: Boards) -> None:
     with gr.Row(elem_classes=["agon-filters"]):
         search = gr.Textbox(label=texts.SEARCH, elem_id="search", max_length=100, scale=2)
         min_votes = gr.Number(0, label=texts.MIN_VOTES, elem_id="min-votes", minimum=0, precision=0, scale=1)
-    board = gr.HTML("", elem_id="board", apply_default_css=False)
+        names = [(title, name) for name, title in texts.BOARDS.items()]
+        kind = gr.Dropdown(names, value=names[0][1], label=texts.BOARD, elem_id="kind", filterable=False, scale=2)
+    style = gr.Checkbox(False, label=texts.STYLE_CONTROL, container=False, elem_id="style")
+    board = gr.HTML(f'<p class="agon-quiet">{texts.LOADING}</p>', elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
-    async def refresh(request: gr.Request, wanted: str, least: float | None, last: str) -> tuple[Any, Any]:
+    async def refresh(
+        request: gr.Request, wanted: str, least: float | None, kind: str, adjusted: bool, last: str
+    ) -> tuple[Any, Any]:
         try:
-            view = await boards.leaderboard(visitor_of(request))
+            view = await boards.leaderboard(visitor_of(request), kind, style_control=adjusted)
         except (ApiError, ControllerUnreachable):
             return gr.skip(), gr.skip() if last else _notice(texts.UNREACHABLE_BOARD)
         markup = render(view, wanted, int(least or 0))
         return (gr.skip(), gr.skip()) if markup == last else (markup, markup)
 
     gr.on(
-        [page.load, timer.tick, search.input, min_votes.input],
+        [page.load, timer.tick, search.input, min_votes.input, kind.input, style.input],
         refresh,
-        inputs=[search, min_votes, shown],
+        inputs=[search, min_votes, kind, style, shown],
         outputs=[shown, board],
         concurrency_limit=None,
         trigger_mode="always_last",
@@ -99,9 +104,13 @@ def _row(row: LeaderboardRow, scale: plots.Scale) -> str:
     flags = "".join(f'<span class="agon-flag">{escape(texts.flag(name))}</span>' for name in row.flags)
     bounds = texts.NO_INTERVAL if row.lower is None or row.upper is None else f"{row.lower:.0f} \u2013 {row.upper:.0f}"
     rate = "\u2013" if row.win_rate is None else f"{row.win_rate:.0%}"
+    place = f"{row.rank}"
+    if row.worst_rank is not None and row.worst_rank > row.rank:
+        place += f"\u2013{row.worst_rank}"
+    flip = "" if row.votes_to_flip is None else f"<small>{escape(texts.votes_to_flip(row.votes_to_flip))}</small>"
     cells = (
-        ("rank", f"{row.rank}"),
-        ("model", f"<strong>{escape(row.model)}</strong>{flags}"),
+        ("rank", place),
+        ("model", f"<strong>{escape(row.model)}</strong>{flags}{flip}"),
         ("rating", f"<b>{row.rating:.0f}</b><small>{bounds}</small>"),
         ("interval", plots.interval(row, scale)),
         ("votes", f"{row.votes:,}<span>{texts.COLUMN_VOTES.lower()}</span>"),

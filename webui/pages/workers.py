@@ -15,6 +15,7 @@ from wire.errors import ApiError
 from wire.workers import PageCounts, WorkerView
 
 REFRESH_S = 2.0
+SILENT_AFTER_S = 3.0  #: a healthy worker is heard every second
 
 
 def build(page: Any, boards: Boards) -> None:
@@ -25,7 +26,8 @@ def build(page: Any, boards: Boards) -> None:
         apply_default_css=False,
     )
     notice = gr.HTML("", elem_id="notice", apply_default_css=False)
-    board = gr.HTML("", elem_id="board", apply_default_css=False)
+    waiting = f'<p class="agon-quiet">{texts.LOADING_WORKERS}</p>'
+    board = gr.HTML(waiting, elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
     async def refresh(request: gr.Request, last: str) -> tuple[Any, Any, Any]:
@@ -72,11 +74,13 @@ def _worker(worker: WorkerView) -> str:
         f"{load.prefix_hit_tokens_total:,} {texts.FACTS['hits']}",
         f"{load.preemptions_total:,} {texts.FACTS['preemptions']}",
     )
+    is_silent = worker.last_heartbeat_age_s >= SILENT_AFTER_S
+    silence = f" &middot; {texts.seconds_ago(worker.last_heartbeat_age_s)}" if is_silent else ""
     pools = "".join(_pool(pages) for pages in load.pages) or f'<p class="agon-quiet">{texts.NO_PAGES}</p>'
     return (
         f'<article class="agon-worker"><header><h2>{escape(worker.model)}</h2>'
         f'<span class="agon-state agon-state-{worker.state}">{texts.WORKER_STATES[worker.state]}</span></header>'
-        f'<p class="agon-quiet">{escape(worker.worker_id)}</p><dl>{numbers}</dl>{pools}'
+        f'<p class="agon-quiet">{escape(worker.worker_id)}{silence}</p><dl>{numbers}</dl>{pools}'
         f'<p class="agon-details">{" &middot; ".join(details)}</p></article>'
     )
 

@@ -1,0 +1,156 @@
+"""Every test of the pages runs against a fake controller over real HTTP; browser tests run a real Chromium.
+
+A browser that is missing is a failure, not a skip: the pages are the product.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+from fake_controller import FakeArena, ServerThread, create_fake
+
+_BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_BROWSER_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+#: A busy machine shows a page late; a broken page never does.
+PATIENCE_MS = 45_000
+MAX_EVENTS = 123
+
+
+@pytest.fixture
+def arena() -> FakeArena:
+    return FakeArena(delta_s=0.002)
+
+
+@pytest.fixture
+def controller(arena: FakeArena) -> Generator[str, None, None]:
+    """The address of a fake controller of this test's own."""
+    with ServerThread(lambda: create_fake(arena)) as url:
+        yield url
+
+
+@dataclass(frozen=True)
+class Site:
+    """The web UI and the fake arena behind it, shared by all browser tests."""
+
+    url: str
+    arena: FakeArena
+    app: Any
+
+
+@pytest.fixture(scope="session")
+def site() -> Generator[Site, None, None]:
+    from webui.app import create_app
+    from webui.config import Settings
+
+    arena = FakeArena(delta_s=0.004)
+    apps: list[Any] = []
+
+    def make_app(controller_url: str) -> Any:
+        settings = Settings(controller_url=controller_url, webui_board_max_age_s=0.2, webui_max_events=MAX_EVENTS)
+        apps.append(create_app(settings))
+        return apps[0]
+
+    with (
+        ServerThread(lambda: create_fake(arena)) as controller_url,
+        ServerThread(lambda: make_app(controller_url)) as url,
+    ):
+        yield Site(url, arena, apps[0])
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Browser, None, None]:
+    path = next((found for name in _BROWSER_NAMES if (found := shutil.which(name))), None)
+    assert path is not None, "no Chromium on this machine: apt-get install chromium"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=list(_BROWSER_FLAGS))
+        yield chromium
+        chromium.close()
+
+
+_NOTE_STREAMS = """
+const read = ReadableStreamDefaultReader.prototype.read;
+ReadableStreamDefaultReader.prototype.read = async function () {
+  const part = await read.apply(this, arguments);
+  if (part.value instanceof Uint8Array) window.agonNote(new TextDecoder().decode(part.value));
+  return part;
+};
+"""
+
+
+@dataclass
+class Visit:
+    """One visitor: a page of a fresh browser context and everything that came over its network."""
+
+    site: Site
+    page: Page
+    bodies: list[str] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def open(self, path: str = "/") -> Page:
+        self.page.goto(self.site.url + path)
+        self.page.wait_for_selector("#send, #board")
+        return self.page
+
+    def ask(self, text: str) -> None:
+        self.page.fill("#prompt textarea", text)
+        self.page.press("#prompt textarea", "Enter")
+
+    def ask_and_wait(self, text: str) -> None:
+        before = self.page.locator(".user-row").count()
+        self.ask(text)
+        self.page.locator(".user-row").nth(before).wait_for()
+        self.page.wait_for_selector("#vote-left")
+
+    def answers(self) -> list[str]:
+        return self.page.locator("#thread .bot-row .md").all_inner_texts()
+
+    def vote_with(self, key: str) -> None:
+        self.page.wait_for_timeout(600)  # the moment in which a key cannot vote by accident
+        self.page.keyboard.press(key)
+        self.page.wait_for_selector(".agon-reveal")
+
+
+@pytest.fixture
+def visit(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Generator[Visit, None, None]:
+    """A visitor; parametrize indirectly with the arguments of a browser context for a phone or a dark room."""
+    options: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    visitor = Visit(site, page)
+
+    # Gradio reads its event stream piece by piece and then drops it, so the browser keeps no body to look at:
+    # what its readers return is noted instead.
+    page.expose_function("agonNote", lambda text: visitor.bodies.append(text))
+    page.add_init_script(_NOTE_STREAMS)
+
+    def note_body(finished: Any) -> None:
+        if "/assets/" in finished.url or "/static/" in finished.url or "queue/data" in finished.url:
+            return
+        response = finished.response()
+        if response is not None and response.status == 200:
+            visitor.bodies.append(response.text())
+
+    page.on("request", lambda request: visitor.urls.append(request.url))
+    page.on("requestfinished", note_body)
+    page.on("pageerror", lambda error: visitor.errors.append(str(error)))
+    yield visitor
+    context.close()

@@ -1,0 +1,54 @@
+import asyncio
+
+from fake_controller import FakeArena
+
+from webui import texts
+from webui.client import ControllerClient
+from webui.direct_chat import Chat, DirectChats, from_storage
+from wire.chat import ChatMessage, SamplingOptions
+
+VISITOR = "203.0.113.7"
+
+
+async def test_an_answer_streams_and_can_be_asked_for_again(controller: str) -> None:
+    client = ControllerClient(controller)
+    chats = DirectChats(client, 0.005)
+    seen = [chat async for chat in chats.ask(Chat(), "Hello", "grey-vole-1m", SamplingOptions(), VISITOR)]
+    assert len(seen) > 2
+    assert not seen[-1].is_streaming
+    again = [chat async for chat in chats.retry(seen[-1], "grey-vole-1m", SamplingOptions(), VISITOR)]
+    assert again[-1].messages == seen[-1].messages
+    await client.aclose()
+
+
+async def test_closing_the_chat_closes_the_request(arena: FakeArena, controller: str) -> None:
+    client = ControllerClient(controller)
+    following = DirectChats(client, 0.005).ask(Chat(), "slow", "grey-vole-1m", SamplingOptions(), VISITOR)
+    while not (await anext(following)).messages[-1].content:
+        pass
+    await following.aclose()
+    async with asyncio.timeout(5):
+        while not arena.chats_closed:
+            await asyncio.sleep(0.01)
+    await client.aclose()
+
+
+async def test_a_chat_without_a_model_keeps_the_prompt() -> None:
+    client = ControllerClient("http://127.0.0.1:9")
+    chats = DirectChats(client, 0.005)
+    (chat,) = [chat async for chat in chats.ask(Chat(), "Hello", None, SamplingOptions(), VISITOR)]
+    assert (chat.draft, chat.notice) == ("Hello", texts.CHOOSE_MODEL)
+    down = [chat async for chat in chats.ask(Chat(), "Hello", "owl", SamplingOptions(), VISITOR)]
+    assert (down[-1].draft, down[-1].notice, down[-1].messages) == ("Hello", texts.UNREACHABLE, ())
+
+
+def test_editing_takes_the_last_exchange_back() -> None:
+    messages = (ChatMessage(role="user", content="One"), ChatMessage(role="assistant", content="1"))
+    assert Chat(messages).without_last_exchange() == Chat(draft="One")
+
+
+def test_what_a_browser_kept_is_not_trusted() -> None:
+    kept = Chat((ChatMessage(role="user", content="One"),))
+    assert from_storage(kept.to_storage()) == kept
+    for broken in (None, 3, "x", [["king", "x"]], [["user"]]):
+        assert from_storage(broken) == Chat()

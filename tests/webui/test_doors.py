@@ -1,0 +1,61 @@
+import httpx
+import pytest
+from conftest import MAX_EVENTS, Site
+from fake_controller import MODELS
+from gradio.routes import App
+
+
+def test_health_readiness_and_metrics(site: Site) -> None:
+    assert httpx.get(site.url + "/health").json() == {"status": "ok"}
+    assert httpx.get(site.url + "/ready").json() == {"controller": "ready"}
+    assert "agon_webui_requests_total" in httpx.get(site.url + "/metrics").text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/upload",
+        "/gradio_api/file=/etc/hostname",
+        "/gradio_api/call/ask",
+        "/gradio_api/run/ask",
+        "/gradio_api/runs",
+        "/gradio_api/run-history/buckets",
+        "/gradio_api/openapi.json",
+        "/gradio_api/proxy=http://example.com/",
+        "/gradio_api/mcp/",
+        "/monitoring",
+        "/docs",
+        "/openapi.json",
+    ],
+)
+def test_doors_that_no_page_uses_are_shut(site: Site, path: str) -> None:
+    assert httpx.get(site.url + path).status_code == 404
+    assert httpx.post(site.url + path).status_code in (404, 405)
+
+
+def test_a_request_larger_than_any_page_sends_is_refused(site: Site) -> None:
+    reply = httpx.post(site.url + "/gradio_api/queue/join", content=b"x" * 600_000)
+    assert reply.status_code == 413
+
+
+def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
+    policy = httpx.get(site.url + "/").headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "http:" not in policy
+    assert "*" not in policy
+
+
+@pytest.mark.parametrize("path", ["/", "/side-by-side", "/chat", "/leaderboard", "/workers", "/config"])
+def test_no_page_is_sent_a_model_name_in_its_configuration(site: Site, path: str) -> None:
+    body = httpx.get(site.url + path).text
+    assert "gradio" in body
+    assert not any(name in body for name in MODELS)
+
+
+def test_as_many_events_run_at_once_as_configured_and_none_is_public(site: Site) -> None:
+    (mounted,) = [route.app for route in site.app.routes if isinstance(getattr(route, "app", None), App)]
+    ui = mounted.get_blocks()
+    assert len(ui._queue.active_jobs) == MAX_EVENTS
+    assert ui._queue.default_concurrency_limit is None
+    assert all(fn.concurrency_limit in (None, "default") for fn in ui.fns.values())
+    assert all(fn.api_visibility == "private" for fn in ui.fns.values())

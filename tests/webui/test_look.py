@@ -1,0 +1,72 @@
+from html import escape
+
+from webui import texts
+from webui.components import look_of
+from webui.session import Exchange, Session, SideAnswer, Standing
+
+DONE = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("Good day", "finished"))
+
+
+def answered() -> Session:
+    return Session(battle_id="b1", state="answered", exchanges=(DONE,))
+
+
+def test_an_empty_page_invites() -> None:
+    look = look_of(Session())
+    assert look.is_empty
+    assert look.send_shown
+    assert not look.votes_shown
+    assert not look.new_shown
+
+
+def test_the_vote_bar_comes_only_when_both_sides_have_finished() -> None:
+    assert look_of(answered()).votes_shown
+    assert texts.VOTE_HINT in look_of(answered()).heads
+    streaming = answered().asking("More")
+    assert not look_of(streaming).votes_shown
+    assert look_of(streaming).stop_shown
+    assert not look_of(streaming).send_shown
+
+
+def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
+    failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
+    look = look_of(Session(battle_id="b1", state="aborted", exchanges=(failed,), failure_code="worker_failed"))
+    assert not look.votes_shown
+    assert look.new_shown
+    assert texts.FAILED_SIDE in look.thread[2]["content"]
+    assert texts.ABORTED in look.notice
+
+
+def test_the_reveal_names_both_and_marks_the_choice() -> None:
+    voted = answered().revealed({"a": "owl<1>", "b": "fox"}, "a", is_rated=True)
+    look = look_of(voted)
+    assert "owl&lt;1&gt;" in look.reveal
+    assert texts.VOTED["a"] in look.reveal
+    assert look.can_type
+    assert look.placeholder == texts.PROMPT_AFTER
+
+
+def test_the_reveal_shows_place_and_change() -> None:
+    voted = Session(
+        battle_id="b1",
+        state="voted",
+        exchanges=(DONE,),
+        names=("owl", "fox"),
+        outcome="a",
+        standings={"a": Standing(1012.4, 1, 4, 12.4), "b": Standing(990, 3, 4, is_new=True)},
+    )
+    reveal = look_of(voted).reveal
+    assert "+12.4" in reveal
+    assert texts.rank(1, 4) in reveal
+    assert texts.NEW_TO_BOARD in reveal
+
+
+def test_a_vote_that_is_not_rated_says_why() -> None:
+    voted = answered().revealed({"a": "owl", "b": "fox"}, "a", is_rated=False)
+    assert escape(texts.NOT_RATED) in look_of(voted).reveal
+
+
+def test_a_full_conversation_can_only_be_voted_on() -> None:
+    look = look_of(Session(battle_id="b1", state="answered", exchanges=(DONE,), max_turns=1))
+    assert not look.can_type
+    assert look.votes_shown

@@ -1,0 +1,191 @@
+"""The pages as a visitor uses them, in Chromium."""
+
+import pytest
+from conftest import Visit
+from fake_controller import MODELS, STORY
+
+from webui import texts
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+DARK_PHONE = {**PHONE, "color_scheme": "dark"}
+PATHS = [path for path, _ in texts.PAGES]
+
+
+def test_an_anonymous_battle_of_three_turns_ends_with_the_reveal_and_reaches_the_leaderboard(visit: Visit) -> None:
+    page = visit.open("/")
+    num_votes = len(visit.site.arena.votes)
+    page.get_by_role("button", name=texts.EXAMPLES[0][1]).click()
+    page.wait_for_selector("#vote-left")
+    visit.ask_and_wait("What is 12 + 30?")
+    assert page.locator("#thread .bot-row pre code").count() == 1
+    assert page.locator("#thread .bot-row .katex").count() == 1
+    visit.ask_and_wait("My name is Ada. What is my name?")
+    assert page.locator("#thread .user-row").count() == 3
+    assert page.locator("#thread .bot-row").count() == 6
+
+    seen = "".join(visit.bodies)
+    assert "I am well, thank you" in seen  # the answers came this way, so names would have been seen too
+    assert not any(name in seen for name in MODELS)
+    assert not any(name in page.content() for name in MODELS)
+
+    visit.vote_with("ArrowRight")
+    names = page.locator(".agon-reveal .agon-name").all_inner_texts()
+    assert len(set(names) & set(MODELS)) == 2
+    assert len(visit.site.arena.votes) == num_votes + 1
+    assert visit.site.arena.votes[-1] == (*names, "b")
+    page.wait_for_selector(".agon-standing b, .agon-standing:has-text('first rating')")
+
+    page.goto(visit.site.url + "/leaderboard")
+    page.locator(".agon-ranking", has_text=names[1]).wait_for()
+    assert {url.split("/")[2] for url in visit.urls if not url.startswith(("data:", "blob:"))} == {
+        visit.site.url.removeprefix("http://")
+    }
+    assert visit.errors == []
+
+
+def test_a_reload_in_the_middle_goes_on_with_the_same_answers(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask("slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once there").wait_for()
+    page.reload()
+    page.wait_for_selector("#vote-left")
+    assert " ".join(visit.answers()[0].split()) == " ".join(STORY.split())
+    visit.vote_with("ArrowUp")
+    page.reload()
+    page.wait_for_selector(".agon-reveal")
+    assert texts.VOTED["tie"] in page.inner_text(".agon-reveal")
+
+
+def test_a_failed_side_says_so_and_cannot_be_voted_on(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask("fail b please")
+    page.locator("#notice", has_text=texts.ABORTED).wait_for()
+    assert texts.FAILED_SIDE in visit.answers()[1]
+    assert page.locator("#vote-left").count() == 0
+    assert not any(name in "".join(visit.bodies) for name in MODELS)
+    page.click("#new")
+    page.get_by_role("heading", name=texts.BATTLE_TITLE).wait_for()
+
+
+EVIL = (
+    "raw <img src=x onerror=\"window.hacked=1\"><script>window.hacked=1</script> <b onclick='hacked=1'>bold</b> "
+    "[link](javascript:window.hacked=1) <iframe src=//evil.example></iframe> ![p](http://evil.example/p.png) safe words"
+)
+
+
+def test_nothing_that_a_model_or_a_visitor_writes_runs_or_calls_out(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait(EVIL)
+    page.wait_for_timeout(300)
+    assert "safe words" in visit.answers()[0]
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#thread :is(script, iframe, [onclick], [onerror], a[href^='javascript'])").count() == 0
+    reached = page.evaluate("performance.getEntriesByType('resource').filter(e => e.responseStatus).map(e => e.name)")
+    assert not any("evil.example" in url for url in reached)
+
+
+def test_arrow_keys_do_not_vote_while_somebody_types(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("Hello!")
+    page.wait_for_timeout(600)
+    page.fill("#prompt textarea", "a longer thought")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    page.wait_for_timeout(400)
+    assert page.locator("#vote-left").count() == 1
+    assert page.locator(".agon-reveal").count() == 0
+
+
+def test_stop_ends_both_answers(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask("slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once").wait_for()
+    page.click("#stop")
+    page.wait_for_selector("#vote-left")
+    assert len(visit.answers()[0]) < len(STORY)
+    assert texts.STATUS["stopped"] in page.inner_text("#heads")
+
+
+def test_nothing_moves_while_text_streams(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("Tell me a story")
+    visit.ask("slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once").nth(1).wait_for()
+    page.wait_for_timeout(1200)  # the new question has moved to its place
+    tops = set()
+    for _ in range(6):
+        box = page.locator("#thread .bot-row").nth(2).bounding_box()
+        assert box is not None
+        tops.add(round(box["y"]))
+        page.wait_for_timeout(150)
+    assert len(tops) == 1
+    assert 0 < tops.pop() < 260
+
+
+def test_two_named_models_side_by_side(visit: Visit) -> None:
+    page = visit.open("/side-by-side")
+    page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
+    visit.ask_and_wait("Hello!")
+    assert page.locator("#heads .agon-name").all_inner_texts() == list(MODELS[:2])
+    visit.vote_with("ArrowDown")
+    assert texts.VOTED["both_bad"] in page.inner_text(".agon-reveal")
+
+
+def test_direct_chat_streams_stops_and_survives_a_reload(visit: Visit) -> None:
+    page = visit.open("/chat")
+    page.wait_for_function(f"document.querySelector('#model input')?.value === '{MODELS[0]}'")
+    visit.ask("Hello!")
+    page.wait_for_selector("#retry")
+    assert "I am well" in visit.answers()[0]
+    visit.ask("slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once").wait_for()
+    closed = visit.site.arena.chats_closed
+    page.click("#stop")
+    page.wait_for_selector("#retry")
+    page.wait_for_timeout(300)
+    assert visit.site.arena.chats_closed == closed + 1
+    page.reload()
+    page.locator("#thread .bot-row .md", has_text="I am well").wait_for()
+
+
+@pytest.mark.parametrize("visit", [DARK_PHONE], indirect=True)
+def test_a_phone_stacks_the_answers_and_never_scrolls_sideways(visit: Visit) -> None:
+    page = visit.open("/")
+    page.tap(".agon-example >> nth=1")
+    page.wait_for_selector("#vote-left")
+    boxes = [page.locator("#thread .bot-row").nth(side).bounding_box() for side in (0, 1)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
+    small = page.evaluate(
+        "[...document.querySelectorAll('button, a, textarea')].filter(e => e.checkVisibility() && !e.closest('.prose'))"
+        ".filter(e => e.getBoundingClientRect().height < 44).map(e => e.outerHTML.slice(0, 120))"
+    )
+    assert small == []
+    page.tap("#vote-up")
+    page.wait_for_selector(".agon-reveal")
+    for path in PATHS:
+        visit.open(path)
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+
+
+def test_the_chosen_theme_is_kept(visit: Visit) -> None:
+    page = visit.open("/workers")
+    page.click("[data-agon=theme]")
+    assert page.evaluate("document.body.classList.contains('dark')")
+    page.goto(visit.site.url + "/leaderboard")
+    page.wait_for_selector("#board")
+    assert page.evaluate("document.body.classList.contains('dark')")
+
+
+def test_the_workers_page_shows_page_pools_and_stays_live(visit: Visit) -> None:
+    page = visit.open("/workers")
+    page.wait_for_selector(".agon-worker")
+    assert page.locator(".agon-pool").count() == 5
+    pool = page.locator(".agon-pool title").first
+    before = pool.text_content()
+    visit.site.arena.models = MODELS[1:]
+    page.wait_for_function("before => document.querySelector('.agon-pool title').textContent !== before", arg=before)
+    visit.site.arena.models = MODELS

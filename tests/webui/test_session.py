@@ -1,0 +1,98 @@
+from webui.session import Exchange, Session, SideAnswer, from_view, standings
+from wire.battles import (
+    Answer,
+    BattleView,
+    DeltaEvent,
+    FailedEvent,
+    FinishedEvent,
+    RestartedEvent,
+    SideView,
+    Turn,
+    TurnFinishedEvent,
+)
+from wire.errors import ErrorDetail
+from wire.leaderboard import LeaderboardRow, LeaderboardView
+
+ERROR = ErrorDetail(message="The model tawny-owl failed.", type="server_error", code="worker_failed")
+
+
+def asked() -> Session:
+    return Session(battle_id="b1").asking("Hello")
+
+
+def test_deltas_grow_each_side_by_itself() -> None:
+    session = asked().after([DeltaEvent(side="a", seq=0, text="Go"), DeltaEvent(side="a", seq=1, text="od")])
+    assert session.exchanges[-1].a == SideAnswer("Good", "writing")
+    assert session.exchanges[-1].b == SideAnswer("", "waiting")
+
+
+def test_a_stream_that_starts_again_replaces_what_was_there() -> None:
+    session = asked().after([DeltaEvent(side="a", seq=0, text="Good"), DeltaEvent(side="a", seq=0, text="Good day")])
+    assert session.exchanges[-1].a.text == "Good day"
+
+
+def test_a_restarted_side_forgets_its_text() -> None:
+    session = asked().after([DeltaEvent(side="b", seq=0, text="x"), RestartedEvent(side="b")])
+    assert session.exchanges[-1].b == SideAnswer()
+
+
+def test_a_battle_is_votable_when_both_sides_are_answered_and_the_stream_has_ended() -> None:
+    session = asked().after(
+        [FinishedEvent(side="a", finish_reason="stop"), FinishedEvent(side="b", finish_reason="length")]
+    )
+    assert not session.is_votable
+    session = session.after([TurnFinishedEvent(turn=1, state="answered")])
+    assert session.is_votable
+    assert session.exchanges[-1].b.is_cut
+
+
+def test_a_failed_side_ends_the_battle() -> None:
+    session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="aborted")])
+    assert session.is_over
+    assert not session.is_votable
+    assert session.failure_code == "worker_failed"
+
+
+def test_a_refused_turn_never_happened_and_its_prompt_goes_back() -> None:
+    session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="open")])
+    assert session.exchanges == ()
+    assert session.draft == "Hello"
+    assert not session.is_over
+
+
+def test_a_view_gives_back_the_whole_battle() -> None:
+    view = BattleView(
+        id="b1",
+        mode="anonymous",
+        state="streaming",
+        a=SideView(),
+        b=SideView(),
+        turns=(
+            Turn(number=1, content="One", a=Answer(text="1", finish_reason="stop"), b=Answer(text="", error=ERROR)),
+            Turn(number=2, content="Two", a=Answer(text="2"), b=Answer(text="")),
+        ),
+        max_turns=8,
+    )
+    session = from_view(view)
+    assert session.names is None
+    assert session.exchanges == (
+        Exchange("One", SideAnswer("1", "finished"), SideAnswer("", "failed", "worker_failed")),
+        Exchange("Two", SideAnswer("2", "writing"), SideAnswer("", "waiting")),
+    )
+
+
+def board(**ratings: float) -> LeaderboardView:
+    rows = tuple(
+        LeaderboardRow(
+            model=name, rating=rating, lower=None, upper=None, rank=1, votes=1, wins=1, losses=0, ties=0, win_rate=1.0
+        )
+        for name, rating in ratings.items()
+    )
+    return LeaderboardView(board="overall", num_votes=1, last_vote_id="1", updated_at=0, rows=rows)
+
+
+def test_standings_tell_what_a_vote_did_to_both_ratings() -> None:
+    found = standings(("owl", "fox"), board(owl=1000), board(owl=1012.5, fox=990))
+    assert found["a"].change == 12.5
+    assert found["b"].is_new
+    assert standings(("owl", "fox"), None, board(owl=1012.5))["a"].change is None

@@ -1,0 +1,30 @@
+import ast
+from pathlib import Path
+from typing import get_args
+
+from webui import texts
+from wire.battles import Outcome
+from wire.errors import ErrorCode
+
+SOURCES = Path(__file__).parents[2] / "webui"
+
+
+def test_every_outcome_has_its_words() -> None:
+    outcomes = set(get_args(Outcome))
+    assert set(texts.VOTES) == set(texts.VOTED) == set(texts.VOTE_KEY_NAMES) == outcomes
+
+
+def test_an_unknown_failure_still_gets_a_sentence() -> None:
+    assert texts.failure("something_new") == texts.FAILURE_OTHER
+    assert texts.failure(None) == texts.FAILURE_OTHER
+    assert all(texts.failure(code).endswith(".") for code in ErrorCode)
+
+
+def test_every_text_is_used() -> None:
+    tree = ast.parse((SOURCES / "texts.py").read_text())
+    names = {
+        node.target.id for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    } | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    sources = "".join(path.read_text() for path in SOURCES.rglob("*.py"))
+    unused = sorted(name for name in names if f"texts.{name}" not in sources and sources.count(name) < 2)
+    assert unused == []

@@ -1,0 +1,164 @@
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from fake_controller import MODELS, FakeArena
+
+from webui import texts
+from webui.boards import Boards
+from webui.client import ControllerClient
+from webui.session import Session
+from webui.turn import Sessions, Turns, batches
+from wire.battles import CreateBattle
+
+VISITOR = "203.0.113.7"
+ANONYMOUS = CreateBattle(mode="anonymous")
+
+
+@pytest.fixture
+async def turns(controller: str) -> AsyncGenerator[Turns, None]:
+    client = ControllerClient(controller)
+    yield Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
+    await client.aclose()
+
+
+async def last(sessions: Sessions) -> Session:
+    return [session async for session in sessions][-1]
+
+
+async def test_three_turns_and_a_vote(turns: Turns, arena: FakeArena) -> None:
+    session = Session()
+    for prompt in ("Hello!", "What is 12 + 30?", "What is the capital of France?"):
+        session = await last(turns.ask(session, prompt, ANONYMOUS, VISITOR))
+        assert session.is_votable
+    assert len(session.exchanges) == 3
+    assert len(arena.battles) == 1
+    voted = await last(turns.vote(session, "b", VISITOR))
+    assert voted.names is not None
+    assert set(voted.names) <= set(MODELS)
+    assert voted.standings["b"].is_new
+    assert arena.votes == [(*voted.names, "b")]
+
+
+async def test_the_prompt_is_shown_before_the_controller_has_answered(turns: Turns) -> None:
+    first = await anext(turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    assert first.exchanges[0].content == "Hello!"
+    assert first.battle_id is None
+    assert first.is_busy
+
+
+async def test_the_battle_is_known_before_the_first_word(turns: Turns) -> None:
+    seen = [session async for session in turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR)]
+    assert seen[1].battle_id is not None
+    assert seen[1].exchanges[0].a.text == ""
+
+
+async def test_no_model_name_before_the_vote(turns: Turns) -> None:
+    async for session in turns.ask(Session(), "fail b please", ANONYMOUS, VISITOR):
+        assert not any(name in repr(session) for name in MODELS)
+
+
+async def test_a_full_house_is_waited_for(turns: Turns, arena: FakeArena) -> None:
+    arena.refuse_creation = 1
+    seen = [session async for session in turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR)]
+    assert texts.WAITING_FOR_ROOM in {session.notice for session in seen}
+    assert seen[-1].is_votable
+
+
+async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
+    client = ControllerClient("http://127.0.0.1:9")
+    down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
+    session = await last(down.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    assert session.draft == "Hello!"
+    assert session.notice == texts.UNREACHABLE
+    assert session.exchanges == ()
+
+
+async def test_a_failed_side_makes_the_battle_unvotable_and_the_next_prompt_opens_another(
+    turns: Turns, arena: FakeArena
+) -> None:
+    session = await last(turns.ask(Session(), "fail b please", ANONYMOUS, VISITOR))
+    assert session.state == "aborted"
+    assert await last(turns.vote(session, "a", VISITOR)) == session
+    again = await last(turns.ask(session, "Hello!", ANONYMOUS, VISITOR))
+    assert again.is_votable
+    assert len(again.exchanges) == 1
+    assert len(arena.battles) == 2
+
+
+async def test_stop_ends_both_answers_and_leaves_them_votable(turns: Turns) -> None:
+    async for session in turns.ask(Session(), "slow story", ANONYMOUS, VISITOR):
+        if session.exchanges[-1].a.text and session.exchanges[-1].b.text:
+            await turns.stop(session, VISITOR)
+    assert session.exchanges[-1].a.status == "stopped"
+    assert session.is_votable
+
+
+async def test_regenerate_answers_the_last_turn_again(turns: Turns, arena: FakeArena) -> None:
+    session = await last(turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    again = await last(turns.regenerate(session, VISITOR))
+    assert again.is_votable
+    assert len(again.exchanges) == 1
+    assert len(next(iter(arena.battles.values())).turns) == 1
+
+
+async def test_a_reload_in_the_middle_follows_the_rest_of_the_stream(turns: Turns) -> None:
+    async for session in turns.ask(Session(), "slow story", ANONYMOUS, VISITOR):
+        if session.exchanges[-1].a.text:
+            break
+    assert session.battle_id is not None
+    whole = await last(turns.restore(session.battle_id, VISITOR))
+    assert whole.is_votable
+    assert whole.exchanges[-1].a.text.startswith("Once there was")
+    assert whole.exchanges[-1].a.text.endswith("next winter.")
+
+
+async def test_a_battle_that_is_gone_gives_an_empty_page(turns: Turns) -> None:
+    assert await last(turns.restore("gone", VISITOR)) == Session()
+
+
+async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: Turns, arena: FakeArena) -> None:
+    session = await last(turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    await last(turns.vote(session, "a", VISITOR))
+    other = await last(turns.vote(session, "b", VISITOR))
+    assert other.outcome == "a"
+    assert len(arena.votes) == 1
+
+
+async def test_events_of_one_interval_come_together() -> None:
+    async def numbers() -> AsyncGenerator[int, None]:
+        for number in range(6):
+            yield number
+            await asyncio.sleep(0.02 if number == 2 else 0)
+
+    seen = [batch async for batch in batches(numbers(), 0.05)]
+    assert [number for batch in seen for number in batch] == list(range(6))
+    assert len(seen) <= 3
+
+
+async def test_an_error_comes_after_everything_that_came_before_it() -> None:
+    async def numbers() -> AsyncGenerator[int, None]:
+        yield 1
+        raise ValueError("broken")
+
+    gathered = batches(numbers(), 0.01)
+    assert await anext(gathered) == [1]
+    with pytest.raises(ValueError, match="broken"):
+        await anext(gathered)
+
+
+async def test_closing_the_batches_closes_the_stream_behind_them() -> None:
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[int, None]:
+        try:
+            while True:
+                yield 1
+                await asyncio.sleep(0.001)
+        finally:
+            closed.set()
+
+    following = batches(endless(), 0.01)
+    await anext(following)
+    await following.aclose()
+    assert closed.is_set()
