@@ -25,6 +25,11 @@ class Precision(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class Device(StrEnum):
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 @app.callback(invoke_without_command=True)
 def offline(
     context: typer.Context,
@@ -39,10 +44,11 @@ def offline(
     single: Annotated[int, typer.Option(min=1, help="Prompts measured one at a time, and compared.")] = 4,
     threads: Annotated[int | None, typer.Option(min=1, help="Default: every core.")] = None,
     dtype: Annotated[Precision, typer.Option()] = Precision.FLOAT32,
+    device: Annotated[Device, typer.Option()] = Device.CPU,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
     output: Output = None,
 ) -> None:
-    """Throughput of our engine and of transformers' generate on this machine's CPU, on the same work.
+    """Throughput of our engine and of transformers' generate on this machine, on the same work.
 
     Exit code 1 when their greedy answers in float32 differ.
     """
@@ -63,6 +69,7 @@ def offline(
         "concurrency": concurrency,
         "threads": threads,
         "dtype": dtype.value,
+        "device": device.value,
         "repeats": repeats,
     }
     comparison = bench_offline.compare(
@@ -71,6 +78,7 @@ def offline(
         concurrency=concurrency,
         num_single=min(single, len(work)),
         dtype=dtype.value,
+        device=device.value,
         threads=threads,
         repeats=repeats,
         progress=lambda text: print(text, file=sys.stderr, flush=True),
@@ -78,7 +86,7 @@ def offline(
     rows = [measured.as_row() for measured in comparison.measured]
     ratios = {"one at a time": _ratio(rows[2], rows[0]), f"{concurrency} at once": _ratio(rows[3], rows[1])}
     agreement = {"equal": comparison.num_equal, "compared": comparison.num_compared}
-    title = f"{settings['model']}, {dtype.value}, {threads} threads, median of {repeats}"
+    title = f"{settings['model']}, {dtype.value}, {device.value}, {threads} threads, median of {repeats}"
     Console().print(_offline_table(title, rows))
     print(*(f"{name}: agon is {ratio:.2f} times as fast" for name, ratio in ratios.items()), sep="\n")
     print(f"equal greedy answers: {comparison.num_equal} of {comparison.num_compared}")

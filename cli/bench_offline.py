@@ -102,6 +102,7 @@ def compare(
     concurrency: int,
     num_single: int,
     dtype: DType,
+    device: str,
     threads: int,
     repeats: int,
     progress: Callable[[str], None],
@@ -111,8 +112,8 @@ def compare(
 
     torch.set_num_threads(threads)
     progress("loading both")
-    peer = _Transformers(model, dtype)
-    ours = _Agon(model, dtype, threads, concurrency)
+    peer = _Transformers(model, dtype, device)
+    ours = _Agon(model, dtype, device, threads, concurrency)
     single = list(work[:num_single])
     plan: list[tuple[Measured, Callable[[], list[Tokens]]]] = [
         (_blank("transformers", 1, single), lambda: peer.one_at_a_time(single)),
@@ -144,14 +145,17 @@ def _blank(system: str, concurrency: int, work: Sequence[Work]) -> Measured:
 class _Transformers:
     """`generate`, one prompt at a time or in padded batches."""
 
-    def __init__(self, model: str, dtype: DType) -> None:
+    def __init__(self, model: str, dtype: DType, device: str) -> None:
         import torch
         import transformers
 
         library: Any = transformers  # typed in parts only
         library.logging.set_verbosity_error()
+        library.utils.logging.disable_progress_bar()
         self._torch = torch
-        self._model = library.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
+        self._model = library.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+        self._model = self._model.to(device).eval()
+        self._device = device
         # Without an end-of-sequence token it goes on to the limit, as ignore_eos does.
         self._model.generation_config = library.GenerationConfig(do_sample=False, pad_token_id=0)
 
@@ -178,6 +182,7 @@ class _Transformers:
             ids[row, width - len(item.ids) :] = torch.tensor(item.ids)
             mask[row, width - len(item.ids) :] = 1
         with torch.inference_mode():
+            ids, mask = ids.to(self._device), mask.to(self._device)
             whole = self._model.generate(ids, attention_mask=mask, max_new_tokens=num_tokens)
         return [[int(token) for token in row] for row in whole[:, width:]]
 
@@ -185,13 +190,13 @@ class _Transformers:
 class _Agon:
     """Our engine through its library interface."""
 
-    def __init__(self, model: str, dtype: DType, threads: int, concurrency: int) -> None:
+    def __init__(self, model: str, dtype: DType, device: str, threads: int, concurrency: int) -> None:
         from engine import LLM
 
         self._llm: LLM = LLM(
             model,
             dtype=dtype,
-            device="cpu",
+            device=device,
             enable_prefix_caching=False,
             max_running=concurrency,
             num_threads=threads,
