@@ -1,6 +1,7 @@
 """`python -m controller`: one controller process until SIGTERM or SIGINT."""
 
 import argparse
+import signal
 import sys
 
 import uvicorn
@@ -30,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         return 2
     configure_logging(settings.log_level)
+    # uvicorn shuts down in good order and then raises the signal again: an asked-for end is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         app,
         host=options.host,

@@ -138,7 +138,7 @@ def create_app(settings: Settings) -> FastAPI:
     add_openai_routes(user, bodies, addresses, limits, table, dispatcher, relay)
     add_battle_routes(user, bodies, addresses, limits, battles, stream)
     add_vote_route(user, bodies, addresses, limits, votes)
-    add_leaderboard_route(user, boards)
+    add_leaderboard_route(user, addresses, limits, boards)
     add_worker_page_route(user if settings.public_workers else admin, registry)
     add_vote_log_routes(admin, bodies, log, battle_store)
     add_internal_worker_routes(worker, bodies, registry)

@@ -23,13 +23,14 @@ Result = TypeVar("Result")
 class EventStream(StreamingResponse):
     """Sends what `events` yields. Knows nothing of their meaning."""
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], *, stall_s: float = STALL_S) -> None:
         super().__init__(
             events,
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
         self._events = events
+        self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pump = asyncio.create_task(self._pump(send))
@@ -46,7 +47,7 @@ class EventStream(StreamingResponse):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         with contextlib.suppress(TimeoutError, OSError):
             async for part in self._events:
-                async with asyncio.timeout(STALL_S):
+                async with asyncio.timeout(self._stall_s):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

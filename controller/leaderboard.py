@@ -156,7 +156,7 @@ class Leaderboards:
                     self._fold.add(vote)
                 folded = votes[-1].vote_id
                 await asyncio.sleep(0)  # a long log must not hold up the streams
-            self._metrics.rating_lag.set(0)
+            self._metrics.rating_lag.set(await self._log.length() - self._fold.num_seen)
             self._checked_at = time.monotonic()
 
     async def _refresh_for_ever(self) -> None:

@@ -25,7 +25,7 @@ from wire.sse import SseDecoder, SseEvent
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest
 
 GENERATE_PATH = "/internal/generate"
-VANISHED_S = 1.0  #: silence after which a worker whose lease has run out is given up
+VANISHED_S = 1.0  #: a worker that has been silent and without a lease for so long is given up
 
 _logger = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class _Watched:
     """A wait for bytes of a worker."""
 
     worker: Worker
-    since: float
     timeout: asyncio.Timeout
+    missing_since: float | None = None  #: when its worker was first seen without a lease
     vanished: bool = False
 
 
@@ -145,7 +145,11 @@ class Relay:
         log_event(
             _logger, "worker_trouble", logging.WARNING, worker=worker.worker_id, reason=trouble.reason, phase=phase
         )
-        attempts.tried.add(worker.worker_id)
+        if trouble.reason == ErrorCode.STALE_EPOCH:  # it has registered anew since we looked: ask it again
+            with contextlib.suppress(ApiError):
+                await self._table.refresh()
+        else:
+            attempts.tried.add(worker.worker_id)
         attempts.count += 1
         if attempts.count > self._max_attempts or (attempts.has_begun and not worker.card.can_resume):
             raise self._final(trouble)
@@ -218,7 +222,7 @@ class Relay:
     def _wait(self, worker: Worker, limit_s: float) -> Iterator[asyncio.Timeout]:
         """A time limit for one wait, which also ends when the worker has vanished from the registry."""
         limit = asyncio.timeout(max(0.0, limit_s))
-        watched = _Watched(worker, time.monotonic(), limit)
+        watched = _Watched(worker, limit)
         self._waits[id(watched)] = watched
         try:
             yield limit
@@ -233,10 +237,11 @@ class Relay:
         """After each look at the registry: whoever waits for a worker that lost its lease waits no longer."""
         now = time.monotonic()
         for watched in self._waits.values():
-            worker = watched.worker
-            if watched.vanished or watched.timeout.expired() or now - watched.since < VANISHED_S:
-                continue
-            if not self._table.holds(worker.worker_id, worker.epoch):
+            if self._table.has_lease(watched.worker):
+                watched.missing_since = None
+            elif watched.missing_since is None:
+                watched.missing_since = now
+            elif now - watched.missing_since > VANISHED_S and not (watched.vanished or watched.timeout.expired()):
                 watched.vanished = True
                 watched.timeout.reschedule(asyncio.get_running_loop().time())
 

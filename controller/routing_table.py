@@ -29,6 +29,7 @@ class Worker:
 
     worker_id: str
     epoch: int
+    boot_id: str
     url: str
     state: WorkerState
     card: ModelCard
@@ -92,10 +93,10 @@ class RoutingTable:
     def knows(self, model: str) -> bool:
         return model in self._snapshot.models
 
-    def holds(self, worker_id: str, epoch: int) -> bool:
-        """Whether the worker still has its lease under this epoch, as far as is known."""
-        worker = self._snapshot.workers.get(worker_id)
-        return worker is not None and worker.epoch == epoch
+    def has_lease(self, worker: Worker) -> bool:
+        """Whether this start of the worker has a lease, under whatever epoch, as far as is known."""
+        now = self._snapshot.workers.get(worker.worker_id)
+        return now is not None and now.boot_id == worker.boot_id
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._refresh_for_ever())
@@ -140,6 +141,7 @@ def _worker(worker_id: str, slots: int, fields: dict[str, str]) -> Worker:
     return Worker(
         worker_id=worker_id,
         epoch=int(fields["epoch"]),
+        boot_id=fields["boot_id"],
         url=fields["url"],
         state=fields["state"],  # type: ignore[arg-type]  # validated when it was written
         card=ModelCard.model_validate_json(fields["card"]),

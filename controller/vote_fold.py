@@ -27,15 +27,15 @@ class VoteFold:
     def __init__(self) -> None:
         self.counts = {board: PairCounts() for board in BOARDS}
         self.last_vote_id: str | None = None
-        self.num_skipped = 0
+        self.num_seen = 0
         self._models: dict[str, int] = {}
         self._columns = {board: _Columns() for board in BOARDS}
 
     def add(self, vote: VoteRecord) -> None:
         """A record that cannot be a vote is left out: one bad line of an import must not stop the boards."""
         self.last_vote_id = vote.vote_id
+        self.num_seen += 1
         if vote.a.model == vote.b.model:
-            self.num_skipped += 1
             return
         a, b = (self._models.setdefault(side.model, len(self._models)) for side in (vote.a, vote.b))
         covariates = style_differences(_style(vote.a.style), _style(vote.b.style))

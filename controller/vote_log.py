@@ -21,6 +21,10 @@ class VoteLog:
             entries = await self._store.redis.xrevrange(self._keys.votes, count=1)
         return str(entries[0][0]) if entries else "0-0"
 
+    async def length(self) -> int:
+        with self._store.guard("count_votes"):
+            return int(await self._store.redis.xlen(self._keys.votes))
+
     async def read(self, after: str = "0-0", count: int = PIECE) -> list[VoteRecord]:
         """Up to `count` votes after the id `after`, oldest first."""
         entries = await self._store.range_stream(self._keys.votes, after, count=count)

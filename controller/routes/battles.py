@@ -48,13 +48,15 @@ def add_battle_routes(
 
     @router.get("/arena/battles/{battle_id}/stream")
     async def resume(request: Request, battle_id: str) -> Response:
+        await limits.check(addresses.of(request), "stream")
         last_event_id = request.headers.get("last-event-id")
         after = parse_event_id(last_event_id) if last_event_id else None
         await battles.read(battle_id)  # a 404 is better than a stream that says so
         return EventStream(stream.follow(battle_id, after))
 
     @router.post("/arena/battles/{battle_id}/stop")
-    async def stop(battle_id: str) -> Response:
+    async def stop(request: Request, battle_id: str) -> Response:
         """Answers when the turn has ended, or after a few seconds with the battle as it is then."""
+        await limits.check(addresses.of(request), "stop")
         battle = await battles.stop(battle_id)
         return json_reply(battle.view(battles.max_turns))

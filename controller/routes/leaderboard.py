@@ -2,19 +2,23 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from controller.addresses import Addresses
 from controller.leaderboard import MIN_VOTES, Leaderboards
+from controller.limits import RateLimiter
 from controller.routes.replies import json_reply
 
 
-def add_leaderboard_route(router: APIRouter, boards: Leaderboards) -> None:
+def add_leaderboard_route(router: APIRouter, addresses: Addresses, limits: RateLimiter, boards: Leaderboards) -> None:
     @router.get("/arena/leaderboard")
     async def leaderboard(
+        request: Request,
         board: str = "overall",
         style_control: bool = False,
         min_votes: Annotated[int, Query(ge=0, le=1_000_000)] = MIN_VOTES,
     ) -> Response:
         """`min_votes`: below it a row gets no interval but the flag "too_few_votes"."""
+        await limits.check(addresses.of(request), "board")
         return json_reply(await boards.view(board, style_control=style_control, min_votes=min_votes))

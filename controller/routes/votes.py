@@ -1,5 +1,6 @@
 """Votes over HTTP: cast one, read the log, import another arena's."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Request
@@ -40,7 +41,7 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
     @router.post("/arena/votes/import")
     async def import_votes(request: Request) -> Response:
         """Append votes, one JSON object per line. Importing the same battles again changes nothing."""
-        votes = _parse_lines(await bodies.read(request, MAX_IMPORT_BYTES))
+        votes = await asyncio.to_thread(_parse_lines, await bodies.read(request, MAX_IMPORT_BYTES))
         imported = 0
         for start in range(0, len(votes), PIECE):
             imported += await log.append_foreign(votes[start : start + PIECE])

@@ -122,7 +122,8 @@ async def test_a_side_that_died_and_a_full_arena_tell_nothing(arena: Arena) -> N
         await visit("GET", f"/arena/battles/{battle_id}")
         worker.heal()
     battle_id = (await visit("POST", "/arena/battles", json={"mode": "anonymous"})).json()["id"]
-    one.is_beating = two.is_beating = False
+    await arena.remove(one)
+    await arena.remove(two)
 
     async def gone() -> bool:
         return (await visit("POST", "/arena/battles", json={"mode": "anonymous"})).status_code == 503

@@ -1,3 +1,5 @@
+from typing import Any
+
 import httpx
 import pytest
 from arena import WORKER_TOKEN, Arena, eventually
@@ -27,7 +29,7 @@ async def test_registering_again_with_the_same_boot_id_changes_nothing(arena: Ar
     first, second = [(await _register(arena, _worker())).json() for _ in range(2)]
 
     assert first == second
-    assert first["lease_s"] == 2.0
+    assert first["lease_s"] == arena.settings.worker_lease_s
 
 
 async def test_a_restarted_worker_gets_a_higher_epoch_and_fences_its_predecessor_off(arena: Arena) -> None:
@@ -52,22 +54,21 @@ async def test_a_heartbeat_of_an_unknown_worker_says_so(arena: Arena) -> None:
     assert (await _beat(arena, "w-unknown", 1)).json() == {"known": False}
 
 
-async def test_a_worker_that_falls_silent_is_gone_when_its_lease_ends(arena: Arena) -> None:
-    worker = await arena.add_worker(FakeWorker("alpha"))
-    assert len((await arena.client.get("/v1/models")).json()["data"]) == 1
+async def test_a_worker_that_falls_silent_is_gone_when_its_lease_ends(open_arena: Any) -> None:
+    async with open_arena(worker_lease_s=0.8) as arena:
+        worker = await arena.add_worker(FakeWorker("alpha"))
+        worker.is_beating = False
 
-    worker.is_beating = False
+        async def gone() -> bool:
+            return not (await arena.client.get("/v1/models")).json()["data"]
 
-    async def gone() -> bool:
-        return not (await arena.client.get("/v1/models")).json()["data"]
+        await eventually(gone)
+        worker.is_beating = True  # it finds out with its next heartbeat and registers again
 
-    await eventually(gone)
-    worker.is_beating = True  # it finds out with its next heartbeat and registers again
+        async def back() -> bool:
+            return not await gone()
 
-    async def back() -> bool:
-        return not await gone()
-
-    await eventually(back)
+        await eventually(back)
 
 
 async def test_a_worker_may_leave_but_not_its_successor_for_it(arena: Arena) -> None:

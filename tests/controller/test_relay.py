@@ -150,7 +150,7 @@ async def test_a_worker_that_gives_no_first_token_in_time_is_a_timeout(open_aren
 
 
 async def test_a_worker_that_lost_its_lease_is_left_long_before_the_token_timeout(open_arena: Any) -> None:
-    async with open_arena(worker_lease_s=0.6) as arena:
+    async with open_arena(worker_lease_s=0.8) as arena:
         one, two = await _replicas(arena, num_tokens=6)
         one.hang_at = two.hang_at = 2
         stream = asyncio.create_task(_stream(arena))
@@ -160,6 +160,36 @@ async def test_a_worker_that_lost_its_lease_is_left_long_before_the_token_timeou
         hung.is_beating = False
 
         assert await asyncio.wait_for(stream, 5) == (words(6), [], True)
+
+
+async def test_a_worker_that_registers_anew_in_the_middle_of_an_answer_is_not_cut_off(open_arena: Any) -> None:
+    """A controller that stood still missed its heartbeats; the answer is all right."""
+    async with open_arena(worker_lease_s=0.8) as arena:
+        worker = await arena.add_worker(FakeWorker("alpha", num_tokens=8, delay_s=0.4))
+        stream = asyncio.create_task(_stream(arena))
+        await eventually(lambda: worker.num_open == 1)
+        await arena.redis.delete(arena.keys.worker(worker.worker_id), arena.keys.workers)
+
+        assert await stream == (words(8), [], True)
+        assert len(worker.requests) == 1
+
+
+async def test_a_controller_that_knows_an_old_epoch_asks_again_with_the_new_one(arena: Arena) -> None:
+    worker = await arena.add_worker(FakeWorker("alpha"))
+    behind = await arena.add_controller(table_refresh_s=60.0)
+
+    async def knows() -> bool:
+        return len((await behind.get("/v1/models")).json()["data"]) == 1
+
+    await eventually(knows)
+    worker.boot_id = "boot-after-a-restart"
+    async with httpx.AsyncClient(base_url=arena.url, headers={"Authorization": f"Bearer {worker.token}"}) as client:
+        await worker._register(client)
+
+    response = await behind.post("/v1/chat/completions", json=BODY)
+
+    assert response.status_code == 200
+    assert [request.epoch == worker.epoch for request in worker.requests] == [False, True]
 
 
 async def test_a_dead_worker_is_found_out_by_the_refused_connection(arena: Arena) -> None:

@@ -29,11 +29,11 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "admin_token": ADMIN_TOKEN,
         "table_refresh_s": 0.05,
         "heartbeat_s": 0.2,
-        "worker_lease_s": 2.0,
-        "owner_lease_s": 1.5,
+        "worker_lease_s": 20.0,  # a busy machine is no fault
+        "owner_lease_s": 20.0,
         "flush_s": 0.02,
         "admission_wait_s": 0.5,
-        "store_timeout_s": 5.0,  # a busy machine is no fault
+        "store_timeout_s": 5.0,
         "board_refresh_s": 0.0,
         "local_rate_per_minute": 600_000,
         "local_rate_burst": 10_000,
@@ -62,6 +62,12 @@ class Arena:
         await self._stack.enter_async_context(worker.running(self.url, WORKER_TOKEN))
         self.workers.append(worker)
         return worker
+
+    async def remove(self, worker: FakeWorker) -> None:
+        """The worker leaves the registry and stays away."""
+        worker.is_beating = False
+        headers = {"Authorization": f"Bearer {WORKER_TOKEN}"}
+        await self.client.delete(f"/internal/workers/{worker.worker_id}", headers=headers)
 
     async def add_controller(self, **changes: Any) -> httpx.AsyncClient:
         """Another replica over the same store; gives a client of it."""

@@ -73,6 +73,9 @@ class FakeWorker:
                 break
         request = GenerateRequest.model_validate_json(body)
         self.requests.append(request)
+        if request.epoch != self.epoch:
+            await _send_json(send, ApiError(ErrorCode.STALE_EPOCH, "not me"))
+            return
         if self.refusal is not None:
             await _send_json(send, self.refusal)
             return

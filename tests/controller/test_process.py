@@ -1,0 +1,96 @@
+"""The controller as a process: starts by its command, ends by a signal, dies by kill -9."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
+from fake_worker import FakeWorker
+
+from wire.sse import SseDecoder
+
+
+@contextlib.asynccontextmanager
+async def _controller(
+    arena: Arena, **settings: str
+) -> AsyncGenerator[tuple[subprocess.Popen[bytes], httpx.AsyncClient], None]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ,
+        "AGON_REDIS_URL": arena.settings.redis_url,
+        "AGON_KEY_PREFIX": arena.settings.key_prefix,
+        "AGON_WORKER_TOKEN": WORKER_TOKEN,
+        "AGON_ADMIN_TOKEN": ADMIN_TOKEN,
+        **settings,
+    }
+    command = [sys.executable, "-m", "controller", "--port", str(port)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False, timeout=30
+    ) as client:
+
+        async def ready() -> bool:
+            assert process.poll() is None
+            with contextlib.suppress(httpx.HTTPError):
+                return (await client.get("/ready")).status_code == 200
+            return False
+
+        try:
+            await eventually(ready, timeout_s=60)
+            yield process, client
+        finally:
+            process.kill()
+            process.communicate()
+
+
+async def test_a_controller_ends_on_sigterm_and_logs_json(arena: Arena) -> None:
+    async with _controller(arena) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert lines
+    assert all({"ts", "level", "event", "logger"} <= set(line) for line in lines)
+
+
+async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_another(arena: Arena) -> None:
+    workers = [await arena.add_worker(FakeWorker(model, num_tokens=1000, delay_s=0.02)) for model in ("alpha", "beta")]
+    leases: dict[str, Any] = {"AGON_OWNER_LEASE_S": "3", "AGON_SLOT_LEASE_S": "3"}
+    async with _controller(arena, **leases) as (process, client):
+        created = await client.post("/arena/battles", json={"mode": "anonymous"})
+        battle_id = created.json()["id"]
+        decoder, last_id, is_cut = SseDecoder(), "", False
+        path = f"/arena/battles/{battle_id}"
+        async with client.stream("POST", path + "/turns", json={"content": "hello"}) as response:
+            try:
+                async for part in response.aiter_raw():
+                    events = decoder.feed(part)
+                    last_id = events[-1].id or last_id if events else last_id
+                    if last_id > "1-3":
+                        process.kill()
+            except httpx.HTTPError:
+                is_cut = True
+
+    assert is_cut
+    rest = await arena.events("GET", path + "/stream", headers={"Last-Event-ID": last_id})
+    ends = [event.event for event in rest if event.event != "delta"]
+    assert ends == ["failed", "turn_finished"]
+    assert (await arena.vote(battle_id)).json()["error"]["code"] == "battle_aborted"
+    await eventually(lambda: sum(worker.num_open for worker in workers) == 0)
+
+    async def slots_have_run_out() -> bool:
+        [first, second] = (await arena.client.get("/arena/workers")).json()
+        return first["in_flight"] == second["in_flight"] == 0
+
+    await eventually(slots_have_run_out)
