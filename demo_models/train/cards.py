@@ -18,18 +18,24 @@ INTRO: dict[ModelName, str] = {
     "robin": "The middle one of the three demo models.",
     "raven": "The largest and best of the three demo models.",
 }
+HISTORY: dict[ModelName, str] = {
+    "wren": "The run had the generator as it is in the repository.",
+    "robin": "The mix of topics was adjusted twice during the run, so a new run gives a similar model, not the same.",
+    "raven": "The mix of topics was adjusted twice during the run, so a new run gives a similar model, not the same.",
+}
 MEASURED: dict[str, str] = {
-    "arithmetic": "sums and differences below 100 of unseen number pairs; tables to 12 in unseen wordings",
+    "arithmetic": "sums and differences below 100 of unseen number pairs (above 10); tables to 12 in unseen wordings",
     "facts": "trained facts in wordings never trained",
-    "memory": "unseen names, places and things, asked for up to four turns later",
-    "words": "spelling, reversing, ordering, comparing",
+    "memory": "unseen names, places, numbers and ages, asked for up to four other turns later",
+    "long memory": "an unseen name, asked for ten other turns later",
+    "words": "spelling and reversing in unseen wordings; unseen words to order and numbers to compare",
     "sorting": "unseen lists of three to five numbers",
-    "counting": "counting, letters of a word, even or odd",
+    "counting": "counting, letters of a word, even or odd, in unseen wordings",
     "units": "a small table in wordings never trained",
     "rewriting": "upper case, past tense, polite form, repeating: unseen sentences",
     "stories": "the reply names the hero asked for: unseen pairs of hero and trait",
     "beyond": "declines politely, on topics never trained",
-    "first words": "the 40 things that a visitor is likely to type first",
+    "first words": "what a visitor is likely to type first; nothing held out",
 }
 
 
@@ -66,14 +72,15 @@ pipeline_tag: text-generation
 
 # {name}
 
-{INTRO[name]} It exists so that a newly installed arena has something to compare, on any machine, with nothing to
-download. It answers short, simple English; it knows nothing else.
+{INTRO[name]}
+It exists so that a newly installed arena has something to compare, on any machine, with nothing to download.
+It answers short, simple English; it knows nothing else.
 
 ## Architecture
 
-`{config["architectures"][0]}`, {training["parameters"]:,} parameters: {layers} layers of width {width}, {heads} query
-heads, {kv_heads} key/value heads, MLP width {inner}, {config["vocab_size"]} tokens (byte-level BPE, each digit its own
-token), tied embeddings, context of 1024 tokens, weights in bfloat16.
+`{config["architectures"][0]}`, {training["parameters"]:,} parameters: {layers} layers of width {width},
+{heads} query heads, {kv_heads} key/value heads, MLP width {inner}, {config["vocab_size"]} tokens
+(byte-level BPE, each digit its own token), tied embeddings, context of 1024 tokens, weights in bfloat16.
 
 The chat format is `<|user|>text<|end|><|assistant|>reply<|end|>`, with an optional `<|system|>text<|end|>` before;
 `<|end|>` ends a reply.
@@ -81,10 +88,12 @@ The chat format is `<|user|>text<|end|><|assistant|>reply<|end|>`, with an optio
 ## Training
 
 Only text that `demo_models/train/skills` generates: dialogues of one to forty turns, no data set and no other model's
-output. {training["tokens"]:,} tokens in {training["steps"]:,} steps, loss on the assistant's side only, Muon and
-AdamW, in {training["minutes"]:.0f} minutes on one core of a shared 2-core AVX-512 CPU ({speed:,.0f} tokens/s):
+output. {training["tokens"]:,} tokens in {training["steps"]:,} steps, loss on the assistant's side only, Muon and AdamW,
+in {training["minutes"]:.0f} minutes on one core of a shared 2-core AVX-512 CPU ({speed:,.0f} tokens/s):
 
     python -m demo_models.train --model {name} --tokens {training["tokens"]}
+
+{HISTORY[name]}
 
 ## Measured
 
@@ -98,8 +107,9 @@ Greedy decoding in transformers on held-out probes, by `python -m demo_models.tr
 
 For demonstrating and testing an arena and an inference engine. Not for answering real questions: it knows one small
 table of facts, adds and subtracts below 100, and should decline the rest, but it can be wrong with confidence. It was
-trained on short dialogues in English with a few fixed styles, follows no instructions beyond its skills, and mostly
-ignores the system text. It has no name of its own in its training text.
+trained on dialogues in English with a few fixed styles and forgets early turns long before the context is full. It
+follows no instructions beyond its skills, and mostly ignores the system text. It has no name of its own in its
+training text.
 
 Licence: Apache-2.0.
 """

@@ -16,10 +16,10 @@ Sample = Callable[[Random, Split], Turn]
 
 #: share of turns; memory has its own flow because it looks back
 SKILLS: dict[str, tuple[Sample, int]] = {
-    "smalltalk": (smalltalk.sample, 13),
+    "smalltalk": (smalltalk.sample, 14),
     "arithmetic": (arithmetic.sample, 40),
-    "facts": (facts.sample, 19),
-    "words": (words.sample, 9),
+    "facts": (facts.sample, 22),
+    "words": (words.sample, 10),
     "sorting": (words.sort_numbers, 5),
     "counting": (counting.sample, 4),
     "units": (units.sample, 4),
@@ -32,8 +32,8 @@ SYSTEM_PROMPTS = (
     "You are a small language model.", "You are an assistant. Answer in one sentence.", "Please be polite.",
     "You are a helpful, honest assistant. Keep your answers short.",
 )  # fmt: skip
-LONG_SHARE = 0.02
-MEMORY_SHARE = 0.42
+LONG_SHARE = 0.012
+MEMORY_SHARE = 0.3
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ class Recipe:
 
 
 RECIPES: dict[ModelName, Recipe] = {
-    "wren": Recipe(tokens=4_000_000),
-    "robin": Recipe(tokens=11_000_000),
-    "raven": Recipe(tokens=18_000_000),
+    "wren": Recipe(tokens=5_300_000),
+    "robin": Recipe(tokens=7_400_000),
+    "raven": Recipe(tokens=14_000_000),
 }
 
 

@@ -97,7 +97,7 @@ def addition(rng: Random, split: Split) -> Turn:
 def subtraction(rng: Random, split: Split) -> Turn:
     while True:
         a, b = _operands(rng)
-        if a < b and rng.random() < 0.7:
+        if a < b and rng.random() < 0.6:
             a, b = b, a
         if pair_split(difference_key(a, b), a, b) == split:
             break
@@ -130,5 +130,5 @@ def division(rng: Random, split: Split) -> Turn:
 
 
 def sample(rng: Random, split: Split) -> Turn:
-    kind = rng.choices((addition, subtraction, multiplication, division), (45, 35, 15, 5))[0]
+    kind = rng.choices((addition, subtraction, multiplication, division), (38, 42, 15, 5))[0]
     return kind(rng, split)
