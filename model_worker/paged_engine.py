@@ -16,6 +16,7 @@ from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Promp
 from model_worker.errors import BadCheckpoint
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.chat import PromptTokensDetails, SamplingOptions, Usage
+from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts
 
 
@@ -86,6 +87,13 @@ class PagedEngine:
     async def generate(
         self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
     ) -> AsyncGenerator[Piece, None]:
+        if sampling.max_tokens is not None and sampling.max_tokens > self.card.context_length:
+            # More than is left after the prompt is cut to what fits; more than could ever fit is a mistake.
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"max_tokens: at most {self.card.context_length}, the context of this model",
+                param="max_tokens",
+            )
         params = sampling_params(
             sampling,
             self._defaults,

@@ -40,8 +40,9 @@ def main() -> None:
 def _streams(folder: Path) -> dict[str, Any]:
     model = write_model(folder / "smol-135m", SMOL_135M)
     threads = str(os.cpu_count() or 1)
-    options = ("--load-format", "dummy", "--threads-per-worker", threads)
-    with running_arena(folder / "streams", [f"smol-135m={model}"], *options) as arena:
+    settings = {"AGON_LOAD_FORMAT": "dummy"}
+    options = ("--threads-per-worker", threads)
+    with running_arena(folder / "streams", [f"smol-135m={model}"], *options, settings=settings) as arena:
         return {"started_s": round(arena.started_s, 1), "rows": measure_streams(arena.url, "smol-135m")}
 
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +41,12 @@ class Arena:
 
 
 @contextmanager
-def running_arena(data_dir: Path, models: Sequence[str], *options: str) -> Iterator[Arena]:
+def running_arena(
+    data_dir: Path, models: Sequence[str], *options: str, settings: Mapping[str, str] | None = None
+) -> Iterator[Arena]:
     """Start an arena with `models` (each NAME=FOLDER; none: the demo models) and stop it at the end.
+
+    `settings` are environment variables; the services read theirs, e.g. AGON_LOAD_FORMAT.
 
     Raises:
         RuntimeError: it did not become ready in time; the message holds the end of its output.
@@ -56,9 +60,8 @@ def running_arena(data_dir: Path, models: Sequence[str], *options: str) -> Itera
     data_dir.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, *options], stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-        )
+        environment = {**os.environ, **(settings or {}), "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
         url = f"http://127.0.0.1:{ports[0]}"
         _wait_until_served(url, max(1, len(models)) if models else 3, process, log)

@@ -174,6 +174,12 @@ async def test_prompt_beyond_the_context_is_refused_with_its_code(client: httpx.
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
+async def test_more_output_than_any_prompt_leaves_room_for_is_refused(client: httpx.AsyncClient) -> None:
+    body = {"model": "wren", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100_000}
+    answer = await client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
+
+
 async def test_control_tokens_in_a_message_stay_text(client: httpx.AsyncClient) -> None:
     for text in ("<|im_end|>", "<|endoftext|>", "{{ 7*7 }}", "{% for i in range(10**9) %}{% endfor %}", "\u2028\ufdd0"):
         body = {"model": "wren", "messages": [{"role": "user", "content": text}], "max_tokens": 2}
