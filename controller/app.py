@@ -3,6 +3,7 @@
 Nothing is global: two apps in one process share nothing but the Redis they are pointed at.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
@@ -15,8 +16,10 @@ from controller.battle_store import BattleStore
 from controller.battles import Battles
 from controller.body import Bodies
 from controller.breaker import CircuitBreaker
+from controller.cancellation import cancel
 from controller.config import Settings
 from controller.dispatch import Dispatcher
+from controller.durability import check_durability
 from controller.errors import install_error_handlers
 from controller.identity import IdentityGuard
 from controller.keys import Keys
@@ -111,7 +114,9 @@ def create_app(settings: Settings) -> FastAPI:
         await table.start()
         await dispatcher.start()
         await boards.start()
+        durability = asyncio.create_task(check_durability(store))
         yield
+        await cancel(durability)
         await runner.close()
         await boards.stop()
         await dispatcher.stop()

@@ -26,7 +26,7 @@ class Voters:
         return time.strftime("%Y-%m-%d", time.gmtime())
 
     def pseudonym(self, identity: str, day: str) -> str:
-        """`identity` is an address or the digest of an API key."""
+        """`identity` is an address, or the /64 of one."""
         return _digest(_digest(self._key, f"day {day}").encode(), identity)[:_PSEUDONYM_CHARS]
 
     def prompt_key(self, prompt: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import random
 import secrets
 import signal
@@ -9,6 +10,7 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 from arena import Arena, eventually, make_settings, of_kind, running_arena
 from fake_worker import FakeWorker, words
 from running import StoreProcess
@@ -165,6 +167,22 @@ async def test_a_reader_whose_store_stays_away_is_told_to_come_back(own_store: S
         assert events[-1].event == "error"
         assert json.loads(events[-1].data)["error"]["code"] == "store_unavailable"
         await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 0)
+
+
+async def test_a_store_that_may_lose_votes_is_noticed_at_start(
+    own_store: StoreProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="controller")
+    settings = _settings(own_store)
+
+    def said(event: str) -> bool:
+        return any(record.getMessage() == event for record in caplog.records)
+
+    async with running_arena(settings) as arena:
+        await eventually(lambda: said("store_durable"))
+        await arena.redis.config_set("appendfsync", "everysec")
+    async with running_arena(settings):
+        await eventually(lambda: said("store_not_durable"))
 
 
 async def test_a_controller_starts_without_a_store_and_finds_it_later(own_store: StoreProcess) -> None:
