@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -89,6 +90,7 @@ class Arena:
         self._kill_requested = asyncio.Event()
         self._is_ready = False
         self._ready_once = False
+        self._started_at = time.monotonic()
 
     async def run(self) -> int:
         """Until a signal, or until nothing is left alive; returns the exit code."""
@@ -143,6 +145,7 @@ class Arena:
         self._view.refresh(supervisor.children, workers, headline)
         if self._is_ready and not self._ready_once:
             self._ready_once = True
+            self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")
             if self._open_browser:
                 webbrowser.open(self._settings.webui_url)
 
@@ -170,7 +173,9 @@ class Arena:
         self._view.event("arena", "stopping: answers that have begun are finished first; Ctrl-C again kills.")
         stopping = asyncio.create_task(supervisor.stop())
         killing = asyncio.create_task(self._kill_requested.wait())
-        await asyncio.wait((stopping, killing), return_when=asyncio.FIRST_COMPLETED)
+        while not (stopping.done() or killing.done()):
+            self._view.refresh(supervisor.children, {}, "stopping")
+            await asyncio.wait((stopping, killing), timeout=_REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
         killing.cancel()
         if not stopping.done():
             stopping.cancel()
