@@ -4,6 +4,7 @@ Everything that leaves this process goes through one ControllerClient. Gradio's 
 (uploads, files, API documentation, run history, monitoring) are shut.
 """
 
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -102,4 +103,7 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
     # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test counts the slots of a running page.
     ui.max_threads = settings.webui_max_events
     ui._queue.max_thread_count = settings.webui_max_events
+    # After every event Gradio would make a table of the last 10,000 for its monitoring page, which is off.
+    ui._queue.ANALYTICS_MAX_EVENTS = 1
+    ui._queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize
     return ui

@@ -5,20 +5,19 @@ A mode is this plus two things: its introduction, and how it opens a battle (an 
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from webui import texts
 from webui.client import ControllerUnreachable
-from webui.components import PRIVATE, BattleParts, examples, intro, prompt, thread, vote_buttons
-from webui.session import Session
-from webui.turn import Sessions, Turns
+from webui.components import PRIVATE, BattleParts, examples, intro, look_of, prompt, thread, vote_buttons
+from webui.session import Seat, Session
+from webui.turn import Turns
 from wire.battles import CreateBattle, Mode, Outcome
 from wire.errors import ApiError
 
-Updates = AsyncGenerator[tuple[Any, ...], None]
+Updates = AsyncGenerator[list[Any], None]
 
 #: From the values of the page's settings to a request, or to a sentence that says what is missing.
 Opening = Callable[..., CreateBattle | str]
@@ -34,7 +33,7 @@ def battle_parts(
     """Lay the page out: introduction or conversation in the flow, everything to act with in the dock at the bottom.
 
     `settings` adds its components to the introduction, which is shown until a battle begins."""
-    session = gr.State(Session(mode=mode))
+    seat = gr.State(Seat(Session(mode=mode)))
     stored_id = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=STORAGE_SECRET)
     with gr.Column(elem_classes=["agon-empty"]) as empty:
         intro(title, lead)
@@ -53,7 +52,7 @@ def battle_parts(
             regenerate = gr.Button(texts.REGENERATE, visible=False, elem_id="regenerate", scale=0, min_width=0)
             new = gr.Button(texts.NEW_BATTLE, visible=False, elem_id="new", scale=0, min_width=0)
     return BattleParts(
-        session=session,
+        seat=seat,
         stored_id=stored_id,
         thread=conversation,
         heads=heads,
@@ -75,88 +74,94 @@ def wire_battle(
 ) -> None:
     """Bind every event of a battle page. `opened_by` are the components whose values `opening` takes."""
 
-    async def shown(sessions: Sessions, before: Session | None) -> Updates:
-        async with aclosing(sessions) as following:
-            async for session in following:
-                yield parts.update(session, before)
-                before = session
+    async def known(seat: Seat[Session], stored_id: str | None, visitor: str) -> Session:
+        """The session to act on. After a restart of this service the seat is empty, but the browser knows better."""
+        if seat.value.battle_id is None and stored_id is not None:
+            seat.value = await turns.restore(stored_id, visitor)
+        return seat.value
 
-    async def known(session: Session, stored_id: str | None, visitor: str) -> tuple[Session, Session | None]:
-        """The session to act on, and what the page shows of it. After a restart of this service Gradio's state is
-        empty, but the browser still knows its battle."""
-        if session.battle_id is not None or stored_id is None:
-            return session, session
-        async with aclosing(turns.restore(stored_id, visitor)) as restored:
-            return await anext(restored), None
-
-    async def ask(
-        request: gr.Request, content: str, session: Session, stored_id: str | None, *settings: Any
+    async def begin(
+        request: gr.Request, content: str, seat: Seat[Session], stored_id: str | None, *settings: Any
     ) -> Updates:
         visitor = visitor_of(request)
-        session, before = await known(session, stored_id, visitor)
+        session = await known(seat, stored_id, visitor)
         order = opening(*settings)
         if isinstance(order, str):
-            yield parts.update(replace(session, notice=order, draft=content), before)
+            seat.value = session.ended(order, draft=content)
+            yield parts.show_all(seat.value)
             return
-        async with aclosing(shown(turns.ask(session, content, order, visitor), before)) as updates:
-            async for update in updates:
-                yield update
+        async with aclosing(turns.begin(session, content, order, visitor)) as sessions:
+            async for session in sessions:
+                seat.value = session
+                yield parts.show_all(session, clears_box=session.is_busy)
 
-    async def regenerate(request: gr.Request, session: Session, stored_id: str | None) -> Updates:
-        visitor = visitor_of(request)
-        session, before = await known(session, stored_id, visitor)
-        async with aclosing(shown(turns.regenerate(session, visitor), before)) as updates:
-            async for update in updates:
-                yield update
+    async def begin_again(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
+        seat.value = turns.begin_again(await known(seat, stored_id, visitor_of(request)))
+        return parts.show_all(seat.value)
+
+    async def restore(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
+        if stored_id is not None:
+            seat.value = await turns.restore(stored_id, visitor_of(request))
+        return parts.show_all(seat.value)
+
+    async def follow(request: gr.Request, seat: Seat[Session]) -> Updates:
+        try:
+            async with aclosing(turns.follow(seat.value, visitor_of(request))) as sessions:
+                async for session in sessions:
+                    seat.value = session
+                    yield parts.show_text(look_of(session))
+        except Exception:
+            seat.value = seat.value.ended(texts.STREAM_LOST, can_resume=True)
+            raise
+
+    def settle(seat: Seat[Session]) -> list[Any]:
+        return parts.show_rest(seat.value, look_of(seat.value))
 
     def voting(outcome: Outcome) -> Callable[..., Updates]:
-        async def vote(request: gr.Request, session: Session, stored_id: str | None) -> Updates:
+        async def vote(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> Updates:
             visitor = visitor_of(request)
-            session, before = await known(session, stored_id, visitor)
-            async with aclosing(shown(turns.vote(session, outcome, visitor), before)) as updates:
-                async for update in updates:
-                    yield update
+            session = await known(seat, stored_id, visitor)
+            async with aclosing(turns.vote(session, outcome, visitor)) as sessions:
+                async for session in sessions:
+                    seat.value = session
+                    yield parts.show_all(session)
 
         return vote
 
-    async def restore(request: gr.Request, stored_id: str | None) -> Updates:
-        if stored_id is None:
-            yield parts.update(Session(mode=mode), None)
-            return
-        visitor = visitor_of(request)
-        async with aclosing(shown(turns.restore(stored_id, visitor), None)) as updates:
-            async for update in updates:
-                yield update
-
-    async def stop(request: gr.Request, session: Session) -> Any:
+    async def stop(request: gr.Request, seat: Seat[Session]) -> Any:
         try:
-            await turns.stop(session, visitor_of(request))
+            await turns.stop(seat.value, visitor_of(request))
         except ControllerUnreachable:
             return texts.UNREACHABLE
         except ApiError as error:
             return texts.failure(error.code)
         return gr.skip()
 
-    def start_over(session: Session) -> tuple[Any, ...]:
-        return parts.update(Session(mode=mode), session, is_streaming=False)
+    def start_over(seat: Seat[Session]) -> list[Any]:
+        seat.value = Session(mode=mode)
+        return parts.show_all(seat.value)
 
+    everything = [*parts.text, *parts.rest]
+    place = [parts.seat, parts.stored_id]
     # A stream holds its slot for as long as the models talk, so no limit of its own: the controller has the limits.
-    stream: dict[str, Any] = {"outputs": parts.outputs, "concurrency_limit": None, **PRIVATE}
-    gr.on(
-        [parts.prompt.box.submit, parts.prompt.send.click],
-        ask,
-        inputs=[parts.prompt.box, parts.session, parts.stored_id, *opened_by],
-        **stream,
-    )
+    whole: dict[str, Any] = {"outputs": everything, "concurrency_limit": None, **PRIVATE}
+
+    def then_follow(started: Any) -> None:
+        followed = started.then(
+            follow, inputs=[parts.seat], outputs=parts.text, concurrency_limit=None, trigger_mode="multiple", **PRIVATE
+        )
+        followed.then(settle, inputs=[parts.seat], outputs=parts.rest, **PRIVATE)
+
+    asked = [parts.prompt.box.submit, parts.prompt.send.click]
+    then_follow(gr.on(asked, begin, inputs=[parts.prompt.box, *place, *opened_by], **whole))
     for example in parts.examples:
-        example.click(ask, inputs=[example, parts.session, parts.stored_id, *opened_by], **stream)
-    parts.regenerate.click(regenerate, inputs=[parts.session, parts.stored_id], **stream)
+        then_follow(example.click(begin, inputs=[example, *place, *opened_by], **whole))
+    then_follow(parts.regenerate.click(begin_again, inputs=place, **whole))
+    then_follow(gr.on([page.load, parts.resume.click], restore, inputs=place, **whole))
     for outcome, button in parts.votes.items():
-        button.click(voting(outcome), inputs=[parts.session, parts.stored_id], **stream)
-    page.load(restore, inputs=[parts.stored_id], **stream)
-    parts.resume.click(restore, inputs=[parts.stored_id], **stream)
-    parts.prompt.stop.click(stop, inputs=[parts.session], outputs=[parts.notice], concurrency_limit=None, **PRIVATE)
-    parts.new.click(start_over, inputs=[parts.session], outputs=parts.outputs, **PRIVATE)
+        button.click(voting(outcome), inputs=place, **whole)
+    parts.prompt.stop.click(stop, inputs=[parts.seat], outputs=[parts.notice], concurrency_limit=None, **PRIVATE)
+    parts.new.click(start_over, inputs=[parts.seat], outputs=everything, **PRIVATE)
 
 
 def visitor_of(request: gr.Request) -> str:

@@ -54,33 +54,30 @@ class DirectChats:
     client: ControllerClient
     update_interval_s: float
 
-    async def ask(self, chat: Chat, content: str, model: str | None, sampling: SamplingOptions, visitor: str) -> Chats:
+    def begin(self, chat: Chat, content: str, model: str | None) -> Chat:
+        """Show the prompt; `follow` then answers it."""
         content = content.strip()
         if not content or chat.is_streaming:
-            yield chat
-        elif not model:
-            yield replace(chat, notice=texts.CHOOSE_MODEL, draft=content)
-        else:
-            asked = (*chat.messages, ChatMessage(role="user", content=content))
-            async with aclosing(self._answer(asked, model, sampling, visitor)) as chats:
-                async for answered in chats:
-                    yield answered
+            return chat
+        if not model:
+            return replace(chat, notice=texts.CHOOSE_MODEL, draft=content)
+        asked = (*chat.messages, ChatMessage(role="user", content=content))
+        return _with_answer(asked, "", is_streaming=True)
 
-    async def retry(self, chat: Chat, model: str | None, sampling: SamplingOptions, visitor: str) -> Chats:
+    def begin_again(self, chat: Chat, model: str | None) -> Chat:
         """Answer the last prompt again."""
         shorter = chat.without_last_exchange()
-        if shorter.draft is None:
+        if shorter.draft is None or not model:
+            return chat
+        return self.begin(Chat(shorter.messages), shorter.draft, model)
+
+    async def follow(self, chat: Chat, model: str, sampling: SamplingOptions, visitor: str) -> Chats:
+        """Stream the answer of a chat that waits for one."""
+        if not chat.is_streaming:
             yield chat
             return
-        async with aclosing(self.ask(Chat(shorter.messages), shorter.draft, model, sampling, visitor)) as chats:
-            async for answered in chats:
-                yield answered
-
-    async def _answer(
-        self, asked: tuple[ChatMessage, ...], model: str, sampling: SamplingOptions, visitor: str
-    ) -> Chats:
-        text = ""
-        yield _with_answer(asked, text, is_streaming=True)
+        asked, text = chat.messages[:-1], ""
+        yield chat
         try:
             pieces = self.client.chat(model, asked, sampling, visitor)
             async with aclosing(batches(pieces, self.update_interval_s)) as gathered:

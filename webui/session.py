@@ -6,7 +6,7 @@ is a function of it. It holds no model name before the controller has told one.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, assert_never
+from typing import Generic, Literal, TypeVar, assert_never
 
 from wire.battles import (
     SIDES,
@@ -24,7 +24,10 @@ from wire.battles import (
 )
 from wire.leaderboard import LeaderboardView
 
+T = TypeVar("T")
+
 SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
+Pending = Literal["turn", "regenerate", "resume"]
 BattleEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent | TurnFinishedEvent
 
 
@@ -72,7 +75,8 @@ class Session:
     names: tuple[str, str] | None = None
     outcome: Outcome | None = None
     is_rated: bool = True
-    is_busy: bool = False  #: this page is following a stream or waiting for an answer of the controller
+    is_busy: bool = False  #: this page is following a stream, or about to
+    pending: Pending | None = None  #: the request that is still to be sent
     standings: dict[Side, Standing] = field(default_factory=dict)
     notice: str | None = None  #: one sentence about what went wrong or is awaited; shown above the prompt
     failure_code: str | None = None  #: why the battle was aborted
@@ -97,30 +101,30 @@ class Session:
 
     def asking(self, content: str) -> "Session":
         """The prompt is shown at once, before the controller has heard of it."""
-        exchanges = (*self.exchanges, Exchange(content))
+        return self._waiting((*self.exchanges, Exchange(content)), "turn")
+
+    def asking_again(self) -> "Session":
+        return self._waiting((*self.exchanges[:-1], Exchange(self.exchanges[-1].content)), "regenerate")
+
+    def resuming(self) -> "Session":
+        return self._waiting(self.exchanges, "resume")
+
+    def _waiting(self, exchanges: tuple[Exchange, ...], pending: Pending) -> "Session":
         return replace(
             self,
             exchanges=exchanges,
             state="streaming",
             is_busy=True,
+            pending=pending,
             notice=None,
             can_resume=False,
             draft=None,
             refusal_code=None,
         )
 
-    def asking_again(self) -> "Session":
-        exchanges = (*self.exchanges[:-1], Exchange(self.exchanges[-1].content))
-        return replace(
-            self,
-            exchanges=exchanges,
-            state="streaming",
-            is_busy=True,
-            notice=None,
-            can_resume=False,
-            draft=None,
-            refusal_code=None,
-        )
+    def ended(self, notice: str | None, *, draft: str | None = None, can_resume: bool = False) -> "Session":
+        """Nothing is awaited any more; the page says why."""
+        return replace(self, is_busy=False, pending=None, notice=notice, draft=draft, can_resume=can_resume)
 
     def after(self, events: Iterable[BattleEvent]) -> "Session":
         """Apply a batch of stream events to the last exchange."""
@@ -175,6 +179,17 @@ class Session:
             is_busy=False,
             notice=None,
         )
+
+
+class Seat(Generic[T]):
+    """One visitor's place: holds the value that their page shows now. The only mutable thing of a visitor.
+
+    Handlers find it as a Gradio state and put each new value in; it is never sent to the browser. An output of Gradio's
+    own would cost half a millisecond for every piece of text that streams.
+    """
+
+    def __init__(self, value: T) -> None:
+        self.value = value
 
 
 def from_view(view: BattleView) -> Session:

@@ -1,8 +1,9 @@
 """What a visitor does in a battle, without the page: ask, regenerate, resume, stop, vote.
 
-Every action is an async generator of sessions; the page shows each as it comes. Both battle pages use these and nothing
-else. Model text is gathered for a short while before each new session, so that a page is updated about ten times a
-second however fast the models are. Gradio is not known here.
+Actions go from session to session; the page shows each as it comes. Asking has two halves: `begin` changes much of the
+page once or twice, `follow` changes only the text. Both battle pages use these and nothing else. Text is gathered for a
+short while before each new session, so that a page is updated about ten times a second however fast the models are.
+Gradio is not known here.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from typing import TypeVar
 
 from webui import texts
 from webui.client import ControllerClient, ControllerUnreachable, StreamLost
-from webui.session import BattleEvent, Session, from_view, standings
-from wire.battles import CreateBattle, Outcome
+from webui.session import Session, from_view, standings
+from wire.battles import BattleState, CreateBattle, Outcome
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardView
 
@@ -27,7 +28,6 @@ _RATING_DELAYS_S = (0.2, 0.5, 1.0, 1.5)
 
 T = TypeVar("T")
 Sessions = AsyncGenerator[Session, None]
-Events = AsyncGenerator[BattleEvent, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,9 @@ class Turns:
     #: A board that is at most a second old and shared by all visitors, for the ratings before a vote.
     known_board: Callable[[str], Awaitable[LeaderboardView]]
 
-    async def ask(self, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
-        """One more turn; a new battle where there is none or the last one is over."""
+    async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
+        """Show the prompt and find a battle for it: a new one where there is none or the last one is over. Ends with a
+        session that `follow` takes on, or with the prompt given back."""
         content = content.strip()
         if not content or session.is_busy:
             yield session
@@ -48,81 +49,74 @@ class Turns:
         before = Session(mode=opening.mode) if session.battle_id is None or session.is_over else session
         current = before.asking(content)
         yield current
-        try:
-            if before.battle_id is None:
-                deadline = time.monotonic() + _MAX_WAIT_S
-                while current.battle_id is None:
-                    try:
-                        view = await self.client.create_battle(opening, visitor)
-                    except ApiError as error:
-                        if error.code not in _WAITING_CODES or time.monotonic() > deadline:
-                            raise
-                        yield replace(current, notice=texts.WAITING_FOR_ROOM)
-                        await asyncio.sleep(error.retry_after_s or 1.0)
-                        continue
-                    opened = from_view(view)
-                    before = replace(opened, mode=opening.mode)
-                    current = replace(current, battle_id=view.id, names=opened.names, max_turns=view.max_turns)
-                    yield current  # from now on a reloaded page finds the battle
-            assert current.battle_id is not None
-            number = len(current.exchanges)
-            events = self.client.turn(current.battle_id, number, content, visitor)
-            async with aclosing(self._follow(current, events)) as sessions:
-                async for current in sessions:
-                    yield current
-        except (ApiError, ControllerUnreachable) as error:
-            # The turn was not taken: what was typed goes back into the box.
-            yield replace(before, notice=_sentence(error), draft=content, is_busy=False)
-        except StreamLost:
-            yield replace(current, notice=texts.STREAM_LOST, can_resume=True, is_busy=False)
+        deadline = time.monotonic() + _MAX_WAIT_S
+        while current.battle_id is None:
+            try:
+                view = await self.client.create_battle(opening, visitor)
+                current = replace(current, battle_id=view.id, names=from_view(view).names, max_turns=view.max_turns)
+                yield current  # from now on a reloaded page finds the battle
+            except ControllerUnreachable as error:
+                yield before.ended(_sentence(error), draft=content)
+                return
+            except ApiError as error:
+                if error.code not in _WAITING_CODES or time.monotonic() > deadline:
+                    yield before.ended(_sentence(error), draft=content)
+                    return
+                yield replace(current, notice=texts.WAITING_FOR_ROOM)
+                await asyncio.sleep(error.retry_after_s or 1.0)
 
-    async def regenerate(self, session: Session, visitor: str) -> Sessions:
+    def begin_again(self, session: Session) -> Session:
         """Answer the last turn again."""
-        if session.battle_id is None or not session.is_votable:
-            yield session
-            return
-        current = session.asking_again()
-        yield current
-        try:
-            async with aclosing(self._follow(current, self.client.regenerate(session.battle_id, visitor))) as sessions:
-                async for current in sessions:
-                    # A refused regeneration leaves the answers that were there.
-                    yield (
-                        current if current.refusal_code is None else replace(session, refusal_code=current.refusal_code)
-                    )
-        except (ApiError, ControllerUnreachable) as error:
-            yield replace(session, notice=_sentence(error))
-        except StreamLost:
-            yield replace(current, notice=texts.STREAM_LOST, can_resume=True, is_busy=False)
+        return session.asking_again() if session.is_votable else session
 
-    async def restore(self, battle_id: str, visitor: str) -> Sessions:
-        """What a reloaded page shows: the whole battle, and the rest of its stream if it is still running."""
+    async def restore(self, battle_id: str, visitor: str) -> Session:
+        """What a reloaded page shows: the whole battle; if it is still running, `follow` takes it on."""
         try:
-            current = from_view(await self.client.battle(battle_id, visitor))
+            session = from_view(await self.client.battle(battle_id, visitor))
         except ApiError as error:
             gone = error.code in (ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE)
-            yield Session() if gone else Session(notice=_sentence(error))
-            return
+            return Session() if gone else Session(notice=_sentence(error))
         except ControllerUnreachable:
-            yield Session(battle_id=battle_id, notice=texts.UNREACHABLE, can_resume=True)
+            return Session(battle_id=battle_id, notice=texts.UNREACHABLE, can_resume=True)
+        if session.state == "voted":
+            return await self._with_standings(session, visitor)
+        return session.resuming() if session.state == "streaming" else session
+
+    async def follow(self, session: Session, visitor: str) -> Sessions:
+        """Send what is pending and follow its stream to the end."""
+        if session.pending is None or session.battle_id is None:
+            yield session
             return
-        if current.state == "voted" and current.names is not None:
-            yield await self._with_standings(current, visitor)
-            return
-        if current.state != "streaming":
-            yield current
-            return
-        current = replace(current, is_busy=True)
+        current = replace(session, pending=None)
         yield current
+        content = session.exchanges[-1].content
+        match session.pending:
+            case "turn":
+                events = self.client.turn(session.battle_id, len(session.exchanges), content, visitor)
+            case "regenerate":
+                events = self.client.regenerate(session.battle_id, visitor)
+            case "resume":
+                events = self.client.resume(session.battle_id, visitor)
         try:
-            async with aclosing(self._follow(current, self.client.resume(battle_id, visitor))) as sessions:
-                async for current in sessions:
+            async with aclosing(batches(events, self.update_interval_s)) as gathered:
+                async for batch in gathered:
+                    current = current.after(batch)
+                    if session.pending != "turn" and current.refusal_code is not None:
+                        break
                     yield current
-        except ApiError:
-            # The turn ended between the two requests; the view tells how.
-            yield from_view(await self.client.battle(battle_id, visitor))
-        except (ControllerUnreachable, StreamLost):
-            yield replace(current, notice=texts.STREAM_LOST, can_resume=True, is_busy=False)
+                else:
+                    return
+            # A refused regeneration leaves the answers that were there, and the battle knows them.
+            yield replace(await self.restore(session.battle_id, visitor), refusal_code=current.refusal_code)
+        except (ApiError, ControllerUnreachable) as error:
+            if session.pending == "turn":
+                # The turn was not taken: what was typed goes back into the box.
+                untaken = replace(current, exchanges=current.exchanges[:-1], state=_state_without_turn(session))
+                yield untaken.ended(_sentence(error), draft=content)
+            else:
+                yield (await self.restore(session.battle_id, visitor)).ended(_sentence(error))
+        except StreamLost:
+            yield current.ended(texts.STREAM_LOST, can_resume=True)
 
     async def stop(self, session: Session, visitor: str) -> None:
         """End both answers early. The stream itself then tells how they ended."""
@@ -151,9 +145,7 @@ class Turns:
             if error.code is not ErrorCode.BATTLE_ALREADY_VOTED:
                 yield replace(session, notice=_sentence(error))
                 return
-            async with aclosing(self.restore(session.battle_id, visitor)) as sessions:
-                async for restored in sessions:
-                    yield restored
+            yield await self.restore(session.battle_id, visitor)
             return
         revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated)
         yield revealed
@@ -172,17 +164,12 @@ class Turns:
 
     async def _with_standings(self, session: Session, visitor: str) -> Session:
         """Where the models of an earlier vote stand now."""
-        assert session.names is not None
+        if session.names is None:
+            return session
         try:
             return replace(session, standings=standings(session.names, None, await self.known_board(visitor)))
         except (ApiError, ControllerUnreachable):
             return session
-
-    async def _follow(self, session: Session, events: Events) -> Sessions:
-        async with aclosing(batches(events, self.update_interval_s)) as gathered:
-            async for batch in gathered:
-                session = session.after(batch)
-                yield session
 
 
 async def batches(events: AsyncGenerator[T, None], interval_s: float) -> AsyncGenerator[list[T], None]:
@@ -216,6 +203,10 @@ async def batches(events: AsyncGenerator[T, None], interval_s: float) -> AsyncGe
     finally:
         reader.cancel()
         await asyncio.wait([reader])
+
+
+def _state_without_turn(session: Session) -> BattleState:
+    return "answered" if len(session.exchanges) > 1 else "open"
 
 
 def _sentence(error: ApiError | ControllerUnreachable) -> str:

@@ -88,7 +88,7 @@ _NOTE_STREAMS = """
 const read = ReadableStreamDefaultReader.prototype.read;
 ReadableStreamDefaultReader.prototype.read = async function () {
   const part = await read.apply(this, arguments);
-  if (part.value instanceof Uint8Array) window.agonNote(new TextDecoder().decode(part.value));
+  if (part.value) window.agonNote(typeof part.value === "string" ? part.value : new TextDecoder().decode(part.value));
   return part;
 };
 """

@@ -8,22 +8,26 @@ from webui.direct_chat import Chat, DirectChats, from_storage
 from wire.chat import ChatMessage, SamplingOptions
 
 VISITOR = "203.0.113.7"
+MODEL = "grey-vole-1m"
 
 
 async def test_an_answer_streams_and_can_be_asked_for_again(controller: str) -> None:
     client = ControllerClient(controller)
     chats = DirectChats(client, 0.005)
-    seen = [chat async for chat in chats.ask(Chat(), "Hello", "grey-vole-1m", SamplingOptions(), VISITOR)]
+    begun = chats.begin(Chat(), "Hello", MODEL)
+    seen = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
     assert len(seen) > 2
     assert not seen[-1].is_streaming
-    again = [chat async for chat in chats.retry(seen[-1], "grey-vole-1m", SamplingOptions(), VISITOR)]
+    begun = chats.begin_again(seen[-1], MODEL)
+    again = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
     assert again[-1].messages == seen[-1].messages
     await client.aclose()
 
 
 async def test_closing_the_chat_closes_the_request(arena: FakeArena, controller: str) -> None:
     client = ControllerClient(controller)
-    following = DirectChats(client, 0.005).ask(Chat(), "slow", "grey-vole-1m", SamplingOptions(), VISITOR)
+    chats = DirectChats(client, 0.005)
+    following = chats.follow(chats.begin(Chat(), "slow", MODEL), MODEL, SamplingOptions(), VISITOR)
     while not (await anext(following)).messages[-1].content:
         pass
     await following.aclose()
@@ -33,12 +37,13 @@ async def test_closing_the_chat_closes_the_request(arena: FakeArena, controller:
     await client.aclose()
 
 
-async def test_a_chat_without_a_model_keeps_the_prompt() -> None:
+async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     client = ControllerClient("http://127.0.0.1:9")
     chats = DirectChats(client, 0.005)
-    (chat,) = [chat async for chat in chats.ask(Chat(), "Hello", None, SamplingOptions(), VISITOR)]
+    chat = chats.begin(Chat(), "Hello", None)
     assert (chat.draft, chat.notice) == ("Hello", texts.CHOOSE_MODEL)
-    down = [chat async for chat in chats.ask(Chat(), "Hello", "owl", SamplingOptions(), VISITOR)]
+    begun = chats.begin(Chat(), "Hello", MODEL)
+    down = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
     assert (down[-1].draft, down[-1].notice, down[-1].messages) == ("Hello", texts.UNREACHABLE, ())
 
 

@@ -59,3 +59,5 @@ def test_as_many_events_run_at_once_as_configured_and_none_is_public(site: Site)
     assert ui._queue.default_concurrency_limit is None
     assert all(fn.concurrency_limit in (None, "default") for fn in ui.fns.values())
     assert all(fn.api_visibility == "private" for fn in ui.fns.values())
+    assert len(ui._queue.event_analytics) <= 1
+    assert ui._queue.event_count_at_last_cache == 0

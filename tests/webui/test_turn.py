@@ -22,6 +22,15 @@ async def turns(controller: str) -> AsyncGenerator[Turns, None]:
     await client.aclose()
 
 
+async def ask(turns: Turns, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
+    """Both halves of a turn."""
+    current = session
+    async for current in turns.begin(session, content, opening, visitor):
+        yield current
+    async for followed in turns.follow(current, visitor):
+        yield followed
+
+
 async def last(sessions: Sessions) -> Session:
     return [session async for session in sessions][-1]
 
@@ -29,7 +38,7 @@ async def last(sessions: Sessions) -> Session:
 async def test_three_turns_and_a_vote(turns: Turns, arena: FakeArena) -> None:
     session = Session()
     for prompt in ("Hello!", "What is 12 + 30?", "What is the capital of France?"):
-        session = await last(turns.ask(session, prompt, ANONYMOUS, VISITOR))
+        session = await last(ask(turns, session, prompt, ANONYMOUS, VISITOR))
         assert session.is_votable
     assert len(session.exchanges) == 3
     assert len(arena.battles) == 1
@@ -41,26 +50,26 @@ async def test_three_turns_and_a_vote(turns: Turns, arena: FakeArena) -> None:
 
 
 async def test_the_prompt_is_shown_before_the_controller_has_answered(turns: Turns) -> None:
-    first = await anext(turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    first = await anext(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
     assert first.exchanges[0].content == "Hello!"
     assert first.battle_id is None
     assert first.is_busy
 
 
 async def test_the_battle_is_known_before_the_first_word(turns: Turns) -> None:
-    seen = [session async for session in turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR)]
+    seen = [session async for session in ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR)]
     assert seen[1].battle_id is not None
     assert seen[1].exchanges[0].a.text == ""
 
 
 async def test_no_model_name_before_the_vote(turns: Turns) -> None:
-    async for session in turns.ask(Session(), "fail b please", ANONYMOUS, VISITOR):
+    async for session in ask(turns, Session(), "fail b please", ANONYMOUS, VISITOR):
         assert not any(name in repr(session) for name in MODELS)
 
 
 async def test_a_full_house_is_waited_for(turns: Turns, arena: FakeArena) -> None:
     arena.refuse_creation = 1
-    seen = [session async for session in turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR)]
+    seen = [session async for session in ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR)]
     assert texts.WAITING_FOR_ROOM in {session.notice for session in seen}
     assert seen[-1].is_votable
 
@@ -68,7 +77,7 @@ async def test_a_full_house_is_waited_for(turns: Turns, arena: FakeArena) -> Non
 async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     client = ControllerClient("http://127.0.0.1:9")
     down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
-    session = await last(down.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    session = await last(ask(down, Session(), "Hello!", ANONYMOUS, VISITOR))
     assert session.draft == "Hello!"
     assert session.notice == texts.UNREACHABLE
     assert session.exchanges == ()
@@ -77,17 +86,17 @@ async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
 async def test_a_failed_side_makes_the_battle_unvotable_and_the_next_prompt_opens_another(
     turns: Turns, arena: FakeArena
 ) -> None:
-    session = await last(turns.ask(Session(), "fail b please", ANONYMOUS, VISITOR))
+    session = await last(ask(turns, Session(), "fail b please", ANONYMOUS, VISITOR))
     assert session.state == "aborted"
     assert await last(turns.vote(session, "a", VISITOR)) == session
-    again = await last(turns.ask(session, "Hello!", ANONYMOUS, VISITOR))
+    again = await last(ask(turns, session, "Hello!", ANONYMOUS, VISITOR))
     assert again.is_votable
     assert len(again.exchanges) == 1
     assert len(arena.battles) == 2
 
 
 async def test_stop_ends_both_answers_and_leaves_them_votable(turns: Turns) -> None:
-    async for session in turns.ask(Session(), "slow story", ANONYMOUS, VISITOR):
+    async for session in ask(turns, Session(), "slow story", ANONYMOUS, VISITOR):
         if session.exchanges[-1].a.text and session.exchanges[-1].b.text:
             await turns.stop(session, VISITOR)
     assert session.exchanges[-1].a.status == "stopped"
@@ -95,30 +104,30 @@ async def test_stop_ends_both_answers_and_leaves_them_votable(turns: Turns) -> N
 
 
 async def test_regenerate_answers_the_last_turn_again(turns: Turns, arena: FakeArena) -> None:
-    session = await last(turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
-    again = await last(turns.regenerate(session, VISITOR))
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    again = await last(turns.follow(turns.begin_again(session), VISITOR))
     assert again.is_votable
     assert len(again.exchanges) == 1
     assert len(next(iter(arena.battles.values())).turns) == 1
 
 
 async def test_a_reload_in_the_middle_follows_the_rest_of_the_stream(turns: Turns) -> None:
-    async for session in turns.ask(Session(), "slow story", ANONYMOUS, VISITOR):
+    async for session in ask(turns, Session(), "slow story", ANONYMOUS, VISITOR):
         if session.exchanges[-1].a.text:
             break
     assert session.battle_id is not None
-    whole = await last(turns.restore(session.battle_id, VISITOR))
+    whole = await last(turns.follow(await turns.restore(session.battle_id, VISITOR), VISITOR))
     assert whole.is_votable
     assert whole.exchanges[-1].a.text.startswith("Once there was")
     assert whole.exchanges[-1].a.text.endswith("next winter.")
 
 
 async def test_a_battle_that_is_gone_gives_an_empty_page(turns: Turns) -> None:
-    assert await last(turns.restore("gone", VISITOR)) == Session()
+    assert await turns.restore("gone", VISITOR) == Session()
 
 
 async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: Turns, arena: FakeArena) -> None:
-    session = await last(turns.ask(Session(), "Hello!", ANONYMOUS, VISITOR))
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
     await last(turns.vote(session, "a", VISITOR))
     other = await last(turns.vote(session, "b", VISITOR))
     assert other.outcome == "a"

@@ -11,16 +11,15 @@ from webui import texts
 from webui.arena_page import STORAGE_SECRET, visitor_of
 from webui.client import ControllerClient
 from webui.components import PRIVATE, examples, header, intro, model_choice, prompt, sampling, thread
-from webui.direct_chat import Chat, Chats, DirectChats, from_storage
+from webui.direct_chat import Chat, DirectChats, from_storage
 from webui.pages.side_by_side import served_models
+from webui.session import Seat
 from wire.chat import SamplingOptions
-
-Updates = AsyncGenerator[tuple[Any, ...], None]
 
 
 def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt_chars: int) -> None:
     header("/chat")
-    state = gr.State(Chat())
+    seat = gr.State(Seat(Chat()))
     stored = gr.BrowserState(None, storage_key="agon-direct-chat", secret=STORAGE_SECRET)
     with gr.Column(elem_classes=["agon-settings"]):
         with gr.Column(elem_classes=["agon-empty"]) as introduction:
@@ -37,51 +36,51 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
             retry = gr.Button(texts.RETRY, visible=False, elem_id="retry", scale=0, min_width=0)
             edit = gr.Button(texts.EDIT_LAST, visible=False, elem_id="edit", scale=0, min_width=0)
             new = gr.Button(texts.NEW_CHAT, visible=False, elem_id="new", scale=0, min_width=0)
-    outputs = [
-        *(state, stored, introduction, beginnings, conversation, notice),
+    rest = [
+        *(stored, introduction, beginnings, notice),
         *(box.box, box.send, box.stop, retry, edit, new),
     ]
 
-    def update(chat: Chat, before: Chat | None) -> tuple[Any, ...]:
+    def show_rest(chat: Chat, *, clears_box: bool = False) -> list[Any]:
         """The one place where a chat becomes Gradio's positional outputs."""
-        is_first = before is None
-        began = before is not None and len(chat.messages) > len(before.messages)
-        rests = not chat.is_streaming
-        changed_rest = is_first or (before is not None and before.is_streaming) != chat.is_streaming
-        value = chat.draft if chat.draft is not None else ("" if began else None)
-        idle = gr.update(visible=rests and bool(chat.messages)) if changed_rest or began else gr.skip()
-        return (
-            chat,
-            chat.to_storage() if rests else gr.skip(),
+        is_idle = not chat.is_streaming
+        value = chat.draft if chat.draft is not None else "" if clears_box else None
+        tools = gr.update(visible=is_idle and bool(chat.messages))
+        return [
+            chat.to_storage() if is_idle else gr.skip(),
             gr.update(visible=not chat.messages),
             gr.update(visible=not chat.messages),
-            [message.model_dump() for message in chat.messages],
             "" if chat.notice is None else f'<p class="agon-notice" role="alert">{escape(chat.notice)}</p>',
             gr.skip() if value is None else gr.update(value=value),
-            gr.update(visible=rests),
-            gr.update(visible=not rests),
-            idle,
-            idle,
-            idle,
-        )
+            gr.update(visible=is_idle),
+            gr.update(visible=not is_idle),
+            tools,
+            tools,
+            tools,
+        ]
 
-    async def shown(following: Chats, before: Chat | None) -> Updates:
+    def show_text(chat: Chat) -> list[dict[str, Any]]:
+        return [message.model_dump() for message in chat.messages]
+
+    def put(seat: Seat[Chat], chat: Chat, *, clears_box: bool = False) -> list[Any]:
+        seat.value = chat
+        return [show_text(chat), *show_rest(chat, clears_box=clears_box)]
+
+    def begin(content: str, seat: Seat[Chat], name: str | None) -> list[Any]:
+        chat = chats.begin(seat.value, content, name)
+        return put(seat, chat, clears_box=chat.is_streaming)
+
+    def begin_again(seat: Seat[Chat], name: str | None) -> list[Any]:
+        return put(seat, chats.begin_again(seat.value, name))
+
+    async def follow(
+        request: gr.Request, seat: Seat[Chat], name: str, *options: Any
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        following = chats.follow(seat.value, name, sampling_options(*options), visitor_of(request))
         async with aclosing(following):
             async for chat in following:
-                yield update(chat, before)
-                before = chat
-
-    async def ask(request: gr.Request, content: str, chat: Chat, name: str | None, *options: Any) -> Updates:
-        sessions = chats.ask(chat, content, name, sampling_options(*options), visitor_of(request))
-        async with aclosing(shown(sessions, chat)) as updates:
-            async for one in updates:
-                yield one
-
-    async def answer_again(request: gr.Request, chat: Chat, name: str | None, *options: Any) -> Updates:
-        sessions = chats.retry(chat, name, sampling_options(*options), visitor_of(request))
-        async with aclosing(shown(sessions, chat)) as updates:
-            async for one in updates:
-                yield one
+                seat.value = chat
+                yield show_text(chat)
 
     async def fill(request: gr.Request) -> list[Any]:
         models = await served_models(client, visitor_of(request))
@@ -89,20 +88,29 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
             return [gr.skip(), f'<p class="agon-notice" role="alert">{models}</p>']
         return [gr.update(choices=list(models), value=models[0]), gr.skip()]
 
-    stream: dict[str, Any] = {"outputs": outputs, "concurrency_limit": None, **PRIVATE}
-    chosen = [state, model, *parameters.inputs]
-    asking = [
-        gr.on([box.box.submit, box.send.click], ask, inputs=[box.box, *chosen], **stream),
-        *(example.click(ask, inputs=[example, *chosen], **stream) for example in example_buttons),
-        retry.click(answer_again, inputs=chosen, **stream),
+    whole: dict[str, Any] = {"outputs": [conversation, *rest], **PRIVATE}
+    asked = gr.on([box.box.submit, box.send.click], begin, inputs=[box.box, seat, model], **whole)
+    started = [
+        asked,
+        *(example.click(begin, inputs=[example, seat, model], **whole) for example in example_buttons),
+        retry.click(begin_again, inputs=[seat, model], **whole),
     ]
+    streams = []
+    for one in started:
+        stream = one.then(
+            follow,
+            inputs=[seat, model, *parameters.inputs],
+            outputs=[conversation],
+            concurrency_limit=None,
+            **PRIVATE,
+        )
+        stream.then(lambda seat: show_rest(seat.value), inputs=[seat], outputs=rest, **PRIVATE)
+        streams.append(stream)
     # Cancelling closes the generator, and with it the request to the controller, which then frees the model.
-    box.stop.click(
-        lambda chat: update(chat.stopped(), None), inputs=[state], outputs=outputs, cancels=asking, **PRIVATE
-    )
-    edit.click(lambda chat: update(chat.without_last_exchange(), None), inputs=[state], outputs=outputs, **PRIVATE)
-    new.click(lambda: update(Chat(), None), outputs=outputs, **PRIVATE)
-    page.load(lambda kept: update(from_storage(kept), None), inputs=[stored], outputs=outputs, **PRIVATE)
+    box.stop.click(lambda seat: put(seat, seat.value.stopped()), inputs=[seat], cancels=streams, **whole)
+    edit.click(lambda seat: put(seat, seat.value.without_last_exchange()), inputs=[seat], **whole)
+    new.click(lambda seat: put(seat, Chat()), inputs=[seat], **whole)
+    page.load(lambda seat, kept: put(seat, from_storage(kept)), inputs=[seat, stored], **whole)
     page.load(fill, outputs=[model, notice], concurrency_limit=None, **PRIVATE)
 
 

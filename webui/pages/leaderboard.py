@@ -10,6 +10,7 @@ from webui.arena_page import visitor_of
 from webui.boards import Boards
 from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header
+from webui.session import Seat
 from wire.errors import ApiError
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 
@@ -18,7 +19,7 @@ REFRESH_S = 2.5
 
 def build(page: Any, boards: Boards) -> None:
     header("/leaderboard")
-    shown = gr.State("")
+    shown = gr.State(Seat(""))
     gr.HTML(
         f'<div class="agon-board-head"><h1>{texts.LEADERBOARD_TITLE}</h1><p>{texts.LEADERBOARD_LEAD}</p></div>',
         apply_default_css=False,
@@ -33,20 +34,23 @@ def build(page: Any, boards: Boards) -> None:
     timer = gr.Timer(REFRESH_S)
 
     async def refresh(
-        request: gr.Request, wanted: str, least: float | None, kind: str, adjusted: bool, last: str
-    ) -> tuple[Any, Any]:
+        request: gr.Request, wanted: str, least: float | None, kind: str, adjusted: bool, shown: Seat[str]
+    ) -> Any:
         try:
             view = await boards.leaderboard(visitor_of(request), kind, style_control=adjusted)
         except (ApiError, ControllerUnreachable):
-            return gr.skip(), gr.skip() if last else _notice(texts.UNREACHABLE_BOARD)
+            return gr.skip() if shown.value else _notice(texts.UNREACHABLE_BOARD)
         markup = render(view, wanted, int(least or 0))
-        return (gr.skip(), gr.skip()) if markup == last else (markup, markup)
+        if markup == shown.value:
+            return gr.skip()
+        shown.value = markup
+        return markup
 
     gr.on(
         [page.load, timer.tick, search.input, min_votes.input, kind.input, style.input],
         refresh,
         inputs=[search, min_votes, kind, style, shown],
-        outputs=[shown, board],
+        outputs=[board],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,

@@ -11,6 +11,7 @@ from webui.arena_page import visitor_of
 from webui.boards import Boards
 from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header
+from webui.session import Seat
 from wire.errors import ApiError
 from wire.workers import PageCounts, WorkerView
 
@@ -20,7 +21,7 @@ SILENT_AFTER_S = 3.0  #: a healthy worker is heard every second
 
 def build(page: Any, boards: Boards) -> None:
     header("/workers")
-    shown = gr.State("")
+    shown = gr.State(Seat(""))
     gr.HTML(
         f'<div class="agon-board-head"><h1>{texts.WORKERS_TITLE}</h1><p>{texts.WORKERS_LEAD}</p>{_legend()}</div>',
         apply_default_css=False,
@@ -30,21 +31,24 @@ def build(page: Any, boards: Boards) -> None:
     board = gr.HTML(waiting, elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
-    async def refresh(request: gr.Request, last: str) -> tuple[Any, Any, Any]:
+    async def refresh(request: gr.Request, shown: Seat[str]) -> list[Any]:
         try:
             workers = await boards.workers(visitor_of(request))
         except ControllerUnreachable:
-            return gr.skip(), gr.skip(), _notice(texts.STALE)
+            return [gr.skip(), _notice(texts.STALE)]
         except ApiError as error:
-            return gr.skip(), gr.skip(), _notice(texts.failure(error.code))
+            return [gr.skip(), _notice(texts.failure(error.code))]
         markup = render(workers)
-        return (gr.skip(), gr.skip(), "") if markup == last else (markup, markup, "")
+        if markup == shown.value:
+            return [gr.skip(), ""]
+        shown.value = markup
+        return [markup, ""]
 
     gr.on(
         [page.load, timer.tick],
         refresh,
         inputs=[shown],
-        outputs=[shown, board, notice],
+        outputs=[board, notice],
         concurrency_limit=None,
         **PRIVATE,
     )
