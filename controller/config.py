@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     trusted_proxies: Networks = Field(default=("127.0.0.0/8", "::1/128"), validate_default=True)
     worker_hosts: Names = ("localhost", "127.0.0.0/8", "::1/128", "worker", "worker-*", "*-worker")
     public_workers: bool = True  #: GET /arena/workers for everybody who may vote
-    public_metrics: bool = False  #: GET /metrics without the admin token
+    public_metrics: bool = True  #: GET /metrics without the admin token; no address, prompt or key is in it
 
     max_body_bytes: Count = 1_000_000
     max_content_chars: Count = 12_000
