@@ -8,6 +8,8 @@ import pytest
 
 
 def _cost(item: pytest.Item) -> int:
+    if "browser" in getattr(item, "fixturenames", ()):
+        return 3  # a browser that is shared keeps an event loop in this thread: no coroutine could run after it
     if item.get_closest_marker("e2e"):
         return 2
     return 1 if item.get_closest_marker("slow") else 0
