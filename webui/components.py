@@ -228,7 +228,9 @@ def _head(session: Session, side: Side) -> str:
 
 def _notice(session: Session) -> str:
     if session.state == "aborted":
-        sentence = texts.ABORTED
+        has_told = any(session.exchanges[-1].side(side).status == "failed" for side in SIDES if session.exchanges)
+        reason = "" if has_told or session.failure_code is None else f"{texts.failure(session.failure_code)} "
+        sentence = reason + texts.ABORTED
     elif session.state == "expired":
         sentence = texts.EXPIRED
     elif session.refusal_code is not None:

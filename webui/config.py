@@ -12,7 +12,7 @@ class Settings(BaseSettings):
     webui_host: str = "127.0.0.1"
     webui_port: int = 7860
     controller_url: str = "http://127.0.0.1:8100"
-    api_key: str | None = None  #: sent as a bearer token to a controller that asks for one
+    api_key: str | None = Field(default=None, repr=False)  #: sent as a bearer token to a controller that asks for one
     #: How many events (streams, votes, timer ticks) run at once. Gradio's own default is 40.
     webui_max_events: int = Field(default=500, ge=1)
     #: Tokens are gathered this long before the page is updated: ten updates a second read as fluent and cost little.

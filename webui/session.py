@@ -160,7 +160,7 @@ class Session:
 
     def _after_turn(self, state: BattleState) -> "Session":
         """A side that failed ends the battle, unless the turn was only refused: then it never happened."""
-        ended = replace(self, state=state, is_busy=False)
+        ended = replace(self, state=state, is_busy=False, exchanges=_at_rest(self.exchanges))
         last = self.exchanges[-1]
         failed = next((answer for answer in (last.a, last.b) if answer.status == "failed"), None)
         if failed is None:
@@ -192,14 +192,27 @@ class Seat(Generic[T]):
         self.value = value
 
 
+def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
+    """When a turn has ended nobody writes any more: a side that had not finished was cut off by the other's failure."""
+    last = exchanges[-1]
+    for side in SIDES:
+        answer = last.side(side)
+        if answer.status in ("waiting", "writing"):
+            last = last.with_side(side, replace(answer, status="stopped"))
+    return (*exchanges[:-1], last)
+
+
 def from_view(view: BattleView) -> Session:
     """What a page shows that knows only the battle's id, for instance after a reload."""
+    exchanges = tuple(Exchange(turn.content, _from_answer(turn.a), _from_answer(turn.b)) for turn in view.turns)
+    if exchanges and view.state != "streaming":
+        exchanges = _at_rest(exchanges)
     names = None if view.a.model is None or view.b.model is None else (view.a.model, view.b.model)
     return Session(
         mode=view.mode,
         battle_id=view.id,
         state=view.state,
-        exchanges=tuple(Exchange(turn.content, _from_answer(turn.a), _from_answer(turn.b)) for turn in view.turns),
+        exchanges=exchanges,
         max_turns=view.max_turns,
         names=names,
         outcome=view.outcome,

@@ -429,11 +429,16 @@ class ServerThread:
         self._thread.join(timeout=10)
 
 
+def some_votes() -> list[tuple[str, str, Outcome]]:
+    """A few votes, so that a board has something to show."""
+    outcomes: tuple[tuple[int, int, Outcome], ...] = (
+        *((0, 1, "a"), (0, 1, "tie"), (0, 2, "a"), (1, 2, "b"), (2, 3, "a")),
+        *((1, 3, "a"), (0, 3, "a"), (2, 1, "a"), (0, 2, "b"), (3, 1, "both_bad")),
+    )
+    return [(MODELS[a], MODELS[b], outcome) for a, b, outcome in outcomes]
+
+
 if __name__ == "__main__":
     fake = FakeArena(delta_s=0.03)
-    for a, b, outcome in (
-        *((0, 1, "a"), (0, 1, "tie"), (0, 2, "a"), (1, 2, "b"), (2, 3, "a")),
-        *((1, 3, "a"), (0, 3, "a"), (2, 1, "a"), (0, 2, "b")),
-    ):
-        fake.votes.append((MODELS[a], MODELS[b], outcome))  # type: ignore[arg-type]
+    fake.votes.extend(some_votes())
     uvicorn.run(create_fake(fake), port=8100, log_level="warning")

@@ -70,3 +70,8 @@ def test_a_full_conversation_can_only_be_voted_on() -> None:
     look = look_of(Session(battle_id="b1", state="answered", exchanges=(DONE,), max_turns=1))
     assert not look.can_type
     assert look.votes_shown
+
+
+def test_a_battle_that_no_side_ended_says_why_it_is_over() -> None:
+    look = look_of(Session(battle_id="b1", state="aborted", exchanges=(DONE,), failure_code="shutting_down"))
+    assert texts.failure("shutting_down") in look.notice

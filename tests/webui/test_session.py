@@ -51,6 +51,7 @@ def test_a_failed_side_ends_the_battle() -> None:
     assert session.is_over
     assert not session.is_votable
     assert session.failure_code == "worker_failed"
+    assert session.exchanges[-1].a.status == "stopped"
 
 
 def test_a_refused_turn_never_happened_and_its_prompt_goes_back() -> None:
