@@ -10,6 +10,8 @@ from engine.memory.hashing import PageKey
 from engine.memory.large_pool import LargePool
 from engine.memory.spec import LayerType
 
+_NEVER = -(1 << 62)  # older than every time stamp
+
 RequestKey = int  #: whom a large page is associated with; any number that names a request
 
 
@@ -17,7 +19,6 @@ class SmallPool:
     """Owner of the small pages in all large pages that this type holds. Small page s lies in large page s // ratio."""
 
     def __init__(self, layer_type: LayerType, ratio: int, large_pool: LargePool) -> None:
-        num_pages = large_pool.num_large_pages * ratio
         self.layer_type = layer_type
         self.ratio = ratio
         self.num_used = 0
@@ -25,16 +26,19 @@ class SmallPool:
         self.num_empty = 0  #: empty ones inside large pages that this type holds
         #: Evictable and empty ones in large pages of which some small page is used: no other type could have them.
         self.num_reusable_beside_used = 0
-        self.ref_counts = [0] * num_pages
+        # What is kept of a page lies in dictionaries, not in arrays over the whole pool: a plan may have dozens of
+        # types, and each could own any page.
+        self.ref_counts: dict[int, int] = {}  #: of used pages
         self._large_pool = large_pool
-        self._keys: list[PageKey | None] = [None] * num_pages
-        self._contents: list[bytes | None] = [None] * num_pages
-        self._prefix_tokens = [0] * num_pages
-        self._last_access = [0] * num_pages
+        self._keys: dict[int, PageKey] = {}  # of published pages, as the three below
+        self._contents: dict[int, bytes] = {}
+        self._prefix_tokens: dict[int, int] = {}
+        self._is_kept: set[int] = set()
+        self._last_access: dict[int, int] = {}
         self._by_key: dict[PageKey, int] = {}
         self._evictor = Evictor()  # evictable small pages, except those in wholly evictable large pages
-        self._num_used_in = [0] * large_pool.num_large_pages
-        self._num_evictable_in = [0] * large_pool.num_large_pages
+        self._num_used_in: dict[int, int] = {}
+        self._num_evictable_in: dict[int, int] = {}
         # Association (section 4.3): a large page serves one request as long as it can, so that it becomes free as a
         # whole.
         self._empty_in: dict[int, list[int]] = {}  # large page -> its empty small pages; an entry for each one held
@@ -88,34 +92,35 @@ class SmallPool:
 
     def share(self, page: int) -> None:
         """One more reference to a used or cached page."""
-        count = self.ref_counts[page]
+        count = self.ref_counts.get(page, 0)
         if count == 0:
             self._revive(page)
         self.ref_counts[page] = count + 1
 
     def release(self, page: int, last_access: int) -> None:
         """One reference less; without any, a page with published content becomes evictable, another one empty."""
-        if last_access > self._last_access[page]:
+        if last_access > self._last_access.get(page, _NEVER):
             self._last_access[page] = last_access
         count = self.ref_counts[page] - 1
-        assert count >= 0
-        self.ref_counts[page] = count
         if count:
+            self.ref_counts[page] = count
             return
+        del self.ref_counts[page]
         large = page // self.ratio
         num_used = self._num_used_in[large] - 1
         self._num_used_in[large] = num_used
         self.num_used -= 1
         self.num_reusable_beside_used += 1 if num_used else 1 - self.ratio
-        if self._keys[page] is not None:
+        if page in self._keys:
             self._become_evictable(page, large)
         else:
+            del self._last_access[page]
             self._become_empty(page, large)
 
     def publish(self, page: int, key: PageKey, content: bytes, prefix_tokens: int) -> None:
         """The used page holds this content for good. A content that another page already holds is left to that one."""
         if key not in self._by_key:
-            assert self._keys[page] is None
+            assert page not in self._keys
             self._by_key[key] = page
             self._keys[page] = key
             self._contents[page] = content
@@ -125,6 +130,16 @@ class SmallPool:
         """The page that holds this content; token ids are compared, a hash alone is not believed."""
         page = self._by_key.get(key)
         return page if page is not None and self._contents[page] == content else None
+
+    def keep(self, page: int) -> None:
+        """Remember of a used page that requests have branched off behind it: see `is_kept`."""
+        if page in self._keys:
+            self._is_kept.add(page)
+
+    def is_kept(self, page: int) -> bool:
+        """Whether this content is worth its place although its last user needs it no more; forgotten with the
+        content."""
+        return page in self._is_kept
 
     def end_request(self, request: RequestKey) -> None:
         """The request will allocate no more: empty pages beside its used and cached ones are anybody's."""
@@ -139,13 +154,12 @@ class SmallPool:
         assert self._num_used_in[large_page] == 0
         num_evictable = self._num_evictable_in[large_page]
         for page in self._pages_in(large_page):
-            if self._keys[page] is not None:
+            if page in self._keys:
                 self._forget(page)
                 if num_evictable < self.ratio:
                     self._evictor.remove(page)
         self.num_evictable -= num_evictable
         self.num_empty -= self.ratio - num_evictable
-        self._num_evictable_in[large_page] = 0
         self._let_go(large_page)
 
     def counts_in(self, large_page: int) -> tuple[int, int]:
@@ -205,10 +219,9 @@ class SmallPool:
         self._roomy.setdefault(self._holder[large], {})[large] = None
 
     def _forget(self, page: int) -> None:
-        key = self._keys[page]
-        assert key is not None
-        del self._by_key[key]
-        self._keys[page] = self._contents[page] = None
+        del self._by_key[self._keys.pop(page)]
+        del self._contents[page], self._prefix_tokens[page], self._last_access[page]
+        self._is_kept.discard(page)
 
     def _adopt(self, large: int, request: RequestKey) -> int:
         first = large * self.ratio
@@ -218,6 +231,7 @@ class SmallPool:
 
     def _hold(self, large: int, request: RequestKey, empty: list[int]) -> None:
         self._empty_in[large] = empty
+        self._num_used_in[large] = self._num_evictable_in[large] = 0
         self._holder[large] = request
         self._held_by.setdefault(request, set()).add(large)
         if empty:
@@ -225,6 +239,7 @@ class SmallPool:
 
     def _let_go(self, large: int) -> None:
         holder = self._holder.pop(large)
+        del self._num_used_in[large], self._num_evictable_in[large]
         if holder is not None:
             held = self._held_by[holder]
             held.remove(large)
@@ -265,20 +280,20 @@ class SmallPool:
         return max(
             self._eviction_key(page)
             for page in self._pages_in(large)
-            if self._keys[page] is not None and self.ref_counts[page] == 0
+            if page in self._keys and page not in self.ref_counts
         )
 
     def check_integrity(self) -> None:
         """Recompute every count and every index from the pages themselves. O(pages); raises AssertionError."""
         used = evictable = empty = beside_used = 0
         evictable_pages: set[int] = set()
-        by_key: dict[PageKey | None, int] = {}
+        by_key: dict[PageKey, int] = {}
         for large in self._empty_in:
             _check(self._large_pool.owner(large) is self, f"large page {large} is held by two owners")
             pages = self._pages_in(large)
-            pages_used = [page for page in pages if self.ref_counts[page]]
-            pages_evictable = [page for page in pages if not self.ref_counts[page] and self._keys[page] is not None]
-            pages_empty = [page for page in pages if not self.ref_counts[page] and self._keys[page] is None]
+            pages_used = [page for page in pages if page in self.ref_counts]
+            pages_evictable = [page for page in pages if page not in self.ref_counts and page in self._keys]
+            pages_empty = [page for page in pages if page not in self.ref_counts and page not in self._keys]
             _check(sorted(self._empty_in[large]) == pages_empty, f"large page {large}: list of empty pages")
             _check(self.counts_in(large) == (len(pages_used), len(pages_evictable)), f"large page {large}: counts")
             _check(len(pages_empty) < self.ratio, f"large page {large} is empty and was not given back")
@@ -292,7 +307,7 @@ class SmallPool:
             used, evictable, empty = used + len(pages_used), evictable + len(pages_evictable), empty + len(pages_empty)
             beside_used += self.ratio - len(pages_used) if pages_used else 0
             evictable_pages.update(() if is_evictable else pages_evictable)
-            by_key.update({self._keys[page]: page for page in pages if self._keys[page] is not None})
+            by_key.update({self._keys[page]: page for page in pages if page in self._keys})
         _check((used, evictable, empty) == (self.num_used, self.num_evictable, self.num_empty), "pages by state")
         _check(beside_used == self.num_reusable_beside_used, "reusable pages beside used ones")
         _check(by_key == self._by_key, "a key does not name the one page that has it")
@@ -300,9 +315,12 @@ class SmallPool:
         _check(all(page in self._evictor for page in evictable_pages), "evictor content")
         _check(sum(map(len, self._held_by.values())) <= len(self._holder) == len(self._empty_in), "holders")
         _check(all(self._roomy.values()) and all(self._held_by.values()), "empty entries in an index")
-        outside = self._large_pool.num_large_pages * self.ratio - len(self._empty_in) * self.ratio
-        _check(self.ref_counts.count(0) == outside + evictable + empty, "a page outside the pool's large pages is used")
-        _check(self._keys.count(None) == len(self._keys) - len(by_key), "a page outside the pool has a key")
+        _check(len(self.ref_counts) == used and all(self.ref_counts.values()), "a page outside the pool is used")
+        _check(len(self._keys) == len(by_key), "a page outside the pool has a key")
+        _check(self._contents.keys() == self._prefix_tokens.keys() == self._keys.keys(), "contents without a key")
+        _check(self._is_kept <= self._keys.keys(), "a page without content is kept")
+        _check(evictable_pages <= self._last_access.keys() <= self._keys.keys() | self.ref_counts.keys(), "time stamps")
+        _check(self._num_used_in.keys() == self._num_evictable_in.keys() == self._empty_in.keys(), "large pages")
 
 
 def _check(holds: bool, message: str) -> None:

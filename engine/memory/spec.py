@@ -1,9 +1,10 @@
-"""What the layers of a model store per token: the input of the page planner. Plain numbers, no torch."""
+"""What the layers of a model store: the input of the page planner, and its output. Plain numbers, no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-LayerKind = Literal["full"]
+LayerKind = Literal["full", "window", "chunked", "recurrent", "cross", "vision", "budgeted"]
 
 #: Large page 0 is never handed out; the small pages cut from it are the null pages of every type. A table entry that
 #: is not needed points at NULL_PAGE, and the runner may point padding at it: reading it is harmless, its content is
@@ -11,38 +12,72 @@ LayerKind = Literal["full"]
 NUM_NULL_LARGE_PAGES = 1
 NULL_PAGE = 0
 
+#: Kinds whose pages hold tokens of images instead of tokens of the text.
+IMAGE_KINDS = frozenset({"cross", "vision"})
+
+#: A recurrent state is kept every that many tokens unless its spec says otherwise (Jenga section 5.3).
+CHECKPOINT_TOKENS = 512
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
     """Storage of one layer.
 
-    bytes_per_token counts keys and values together: 2 x num_kv_heads x head_dim x itemsize for attention.
-    Layers with equal kind, size, dtype and model form one layer type and share page tables.
+    bytes_per_token counts keys and values together: 2 x num_kv_heads x head_dim x itemsize for attention, with its
+    scales where it is quantised. A recurrent layer stores one state of bytes_per_token bytes, however long the
+    sequence. Layers that are equal in everything here form one layer type and share page tables.
     """
 
     kind: LayerKind
     bytes_per_token: int
     dtype: str
     model: str = "main"  #: layers of several models may live in one pool
+    #: window: tokens a query reads, its own included. chunked: tokens of a chunk. recurrent: tokens between two
+    #: checkpoints. budgeted: tokens kept of a sequence. Without meaning for the others.
+    span: int = 0
+    part: str = ""  #: tells apart what one layer stores twice: the "conv" and the "ssm" state of a Mamba layer
+    #: The layer reads the keys and values of this earlier layer (an index into the same list) and stores nothing.
+    shares_with: int | None = None
+
+
+def storing_layer(layers: Sequence[LayerSpec], layer_id: int) -> int:
+    """The layer in whose pages the keys and values of this layer lie: itself, unless it shares those of another."""
+    while (owner := layers[layer_id].shares_with) is not None:
+        if not 0 <= owner < layer_id:
+            raise ValueError(f"layer {layer_id} shares with layer {owner}, which does not come before it")
+        layer_id = owner
+    return layer_id
 
 
 @dataclass(frozen=True, slots=True)
 class LayerType:
-    """All layers that store the same thing; they share one page table per sequence."""
+    """All layers that store the same thing, or an equal part of them; they share one page table per sequence.
+
+    For recurrent layers page_tokens is the checkpoint interval: entry i of the table is the state behind the tokens
+    up to (i + 1) * page_tokens, or, for the last entry, behind all tokens so far.
+    """
 
     name: str
     spec: LayerSpec
     layer_ids: tuple[int, ...]
     page_tokens: int
+    padding_bytes: int = 0  #: unused bytes at the end of each small page
 
     @property
     def layer_page_bytes(self) -> int:
         """Bytes of one layer inside a small page."""
+        if self.spec.kind == "recurrent":
+            return self.spec.bytes_per_token
         return self.page_tokens * self.spec.bytes_per_token
 
     @property
-    def small_page_bytes(self) -> int:
+    def content_bytes(self) -> int:
+        """A small page without its padding."""
         return len(self.layer_ids) * self.layer_page_bytes
+
+    @property
+    def small_page_bytes(self) -> int:
+        return self.content_bytes + self.padding_bytes
 
 
 @dataclass(frozen=True, slots=True)

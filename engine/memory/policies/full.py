@@ -3,22 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.memory.images import Images
+from engine.memory.policies.by_position import ByPosition
+
 
 @dataclass(frozen=True, slots=True)
-class FullPolicy:
-    page_tokens: int
-
-    def num_pages(self, num_tokens: int) -> int:
+class FullPolicy(ByPosition):
+    def num_pages(self, num_tokens: int, images: Images = ()) -> int:
         return -(-num_tokens // self.page_tokens)
 
-    def num_lasting_pages(self, num_tokens: int) -> int:
+    def num_lasting_pages(self, num_tokens: int, images: Images = ()) -> int:
         return num_tokens // self.page_tokens
 
-    def first_live_page(self, num_computed: int) -> int:
+    def first_live_page(self, num_computed: int, images: Images) -> int:
         return 0
 
-    def hit_lengths(self, is_cached: Callable[[int], bool], max_tokens: int) -> list[tuple[int, int]]:
+    def next_event(self, num_computed: int, images: Images) -> int:
+        return self._page_end(num_computed)
+
+    def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:
         num_hits = 0
         while (num_hits + 1) * self.page_tokens <= max_tokens and is_cached(num_hits):
             num_hits += 1
-        return [(0, num_hits * self.page_tokens)]
+        return num_hits * self.page_tokens

@@ -1,0 +1,28 @@
+"""Images of a prompt, as far as pages are concerned: where they stand, how large they are, which content they have."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """One image. The text refers to it at `position`; where images are tokens of the text they fill the
+    `num_text_tokens` positions from there on (0 where layers reach them by cross attention)."""
+
+    position: int
+    num_tokens: int
+    key: bytes  #: names the content: equal keys, equal pixels
+    num_text_tokens: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.position + self.num_text_tokens
+
+    @property
+    def eviction_prefix(self) -> int:
+        """A prefix length for eviction that all pages of the image share, so that whole images go together (Jenga
+        section 5.3); drawn from the content, so that a run can be repeated."""
+        return int.from_bytes(blake2b(self.key, digest_size=3, person=b"image prefix").digest(), "little")
+
+
+Images = tuple[ImageSpan, ...]  #: of one prompt, by position
