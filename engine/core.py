@@ -135,7 +135,11 @@ class EngineCore:
         self._make_detokenizer = make_detokenizer
         self._clock = clock
         self._engine_seed = config.seed
-        self._cache = KVCache(runner.pool_plan, enable_prefix_caching=config.enable_prefix_caching)
+        self._cache = KVCache(
+            runner.pool_plan,
+            enable_prefix_caching=config.enable_prefix_caching,
+            max_step_tokens=config.max_batched_tokens,
+        )
         rule = self._cache.rule
         longest = rule.max_tokens(runner.limits.max_model_len)
         #: As the runner's, but max_model_len is what the page pool can hold if that is less.

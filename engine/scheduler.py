@@ -265,7 +265,7 @@ class Scheduler:
         """Plan as many of the sequence's uncomputed tokens as the budget allows; false where pages are missing."""
         assert sequence.slot is not None
         start, target = sequence.num_computed, _target(request, sequence)
-        end = min(target, start + draft.budget)
+        end = self._cache.chunk_end(start, min(target, start + draft.budget))
         extension = self._cache.extend(sequence.sequence_id, start, end)
         if extension is None:
             return False

@@ -6,6 +6,7 @@ function of the plan and of three numbers; immutable, so any thread may ask it.
 
 from collections.abc import Sequence
 
+from engine.memory.images import Images
 from engine.memory.policies import policy_for
 from engine.memory.spec import PoolPlan
 
@@ -13,16 +14,17 @@ Needs = tuple[int, ...]  #: small pages per layer type, in the order of PoolPlan
 
 
 class AdmissionRule:
-    def __init__(self, plan: PoolPlan) -> None:
+    def __init__(self, plan: PoolPlan, max_step_tokens: int | None = None) -> None:
         self._plan = plan
-        self._policies = [policy_for(layer_type) for layer_type in plan.types]
+        self._policies = [policy_for(layer_type, max_step_tokens) for layer_type in plan.types]
         self._ratios = [plan.ratio(layer_type) for layer_type in plan.types]
 
-    def needs(self, lengths: Sequence[int], num_shared_tokens: int = 0) -> Needs:
+    def needs(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> Needs:
         """Most pages that sequences of these lengths hold together when all share their first num_shared_tokens."""
         num_sharers = len(lengths) - 1
         return tuple(
-            sum(map(policy.num_pages, lengths)) - num_sharers * policy.num_lasting_pages(num_shared_tokens)
+            sum([policy.num_pages(length, images) for length in lengths])
+            - num_sharers * policy.num_lasting_pages(num_shared_tokens, images)
             for policy in self._policies
         )
 
@@ -35,29 +37,28 @@ class AdmissionRule:
                 total += -(-short // ratio)
         return total
 
-    def fits_ever(self, lengths: Sequence[int], num_shared_tokens: int = 0) -> bool:
+    def fits_ever(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> bool:
         """Whether these sequences fit when nothing else is in the pool. If not, they must be refused, not queued."""
-        return self.large_pages(self.needs(lengths, num_shared_tokens)) <= self._plan.num_usable_large_pages
+        return self.large_pages(self.needs(lengths, num_shared_tokens, images)) <= self._plan.num_usable_large_pages
 
-    def max_tokens(self, limit: int) -> int:
+    def max_tokens(self, limit: int, images: Images = ()) -> int:
         """Length of the longest single sequence, up to `limit`, that ever fits."""
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self.fits_ever([middle]):
+            if self.fits_ever([middle], 0, images):
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def max_sequences(self, num_tokens: int) -> int:
-        """How many unrelated sequences of that length fit at once."""
+    def max_sequences(self, num_tokens: int, images: Images = ()) -> int:
+        """How many unrelated sequences of that length, each with images of its own, fit at once."""
+        needs = self.needs([num_tokens], 0, images)
         low, high = 0, self._plan.num_usable_large_pages * max(self._ratios)
         while low < high:
             middle = (low + high + 1) // 2
-            if self.large_pages([middle * policy.num_pages(num_tokens) for policy in self._policies]) <= (
-                self._plan.num_usable_large_pages
-            ):
+            if self.large_pages([middle * need for need in needs]) <= self._plan.num_usable_large_pages:
                 low = middle
             else:
                 high = middle - 1

@@ -58,7 +58,7 @@ def held_pages(layer_type: LayerType, num_tokens: int, image_tokens: int = 0) ->
 
 
 def live_bytes(layers: Sequence[LayerSpec], num_tokens: int, image_tokens: int = 0) -> int:
-    """What a request of that many tokens needs of every layer, to the byte: the ideal that waste is measured against."""
+    """What a request of that many tokens needs of every layer, to the byte: what waste is measured against."""
     total = 0
     for spec in layers:
         if spec.shares_with is not None:

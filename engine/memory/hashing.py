@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Self
 
+from engine.memory.images import Images, ImageSpan
+
 PageKey = bytes
 
 _KEY_BYTES = 16
@@ -18,13 +20,15 @@ _KEY_BYTES = 16
 class PageChain:
     """Keys and contents of the full pages of one growing token sequence, for one page size.
 
-    The salt separates those who must not share pages (tenants; later adapters and images) from the first page on.
+    The salt separates those who must not share pages (tenants; later adapters) from the first page on; an image
+    separates from the page on in which it stands, because its placeholder tokens are the same for every image.
     """
 
-    __slots__ = ("_page_tokens", "_root", "contents", "keys")
+    __slots__ = ("_images", "_page_tokens", "_root", "contents", "keys")
 
-    def __init__(self, page_tokens: int, salt: bytes = b"") -> None:
+    def __init__(self, page_tokens: int, salt: bytes = b"", images: Images = ()) -> None:
         self._page_tokens = page_tokens
+        self._images = images
         self._root = blake2b(salt, digest_size=_KEY_BYTES, person=b"page chain").digest()
         self.keys: list[PageKey] = []
         self.contents: list[bytes] = []  #: the token ids of each page as packed 64-bit integers
@@ -35,6 +39,9 @@ class PageChain:
         for index in range(len(keys), num_pages):
             content = array("q", token_ids[index * page_tokens : (index + 1) * page_tokens]).tobytes()
             assert len(content) == 8 * page_tokens, "only full pages have keys"
+            for image in self._images:
+                if index * page_tokens <= image.position < (index + 1) * page_tokens:
+                    content += image.position.to_bytes(8, "little") + image.key
             parent = keys[-1] if keys else self._root
             keys.append(blake2b(parent + content, digest_size=_KEY_BYTES).digest())
             self.contents.append(content)
@@ -42,6 +49,13 @@ class PageChain:
     def copy(self, num_pages: int) -> Self:
         """The chain of a sequence that has the same tokens in its first num_pages pages and may differ after them."""
         other = object.__new__(type(self))
-        other._page_tokens, other._root = self._page_tokens, self._root
+        other._page_tokens, other._root, other._images = self._page_tokens, self._root, self._images
         other.keys, other.contents = self.keys[:num_pages], self.contents[:num_pages]
         return other
+
+
+def image_page_key(image: ImageSpan, index: int, page_tokens: int, salt: bytes) -> tuple[PageKey, bytes]:
+    """Key and content of a page of an image. It does not depend on the text: the image may stand anywhere."""
+    content = b"".join((index.to_bytes(8, "little"), page_tokens.to_bytes(8, "little"), image.key))
+    root = blake2b(salt, digest_size=_KEY_BYTES, person=b"image pages").digest()
+    return blake2b(root + content, digest_size=_KEY_BYTES).digest(), content

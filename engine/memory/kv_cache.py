@@ -6,17 +6,23 @@ requests beyond a number, no queue and no tensors: what must be copied or told t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.memory.admission import AdmissionRule, Needs
-from engine.memory.hashing import PageChain
+from engine.memory.hashing import PageChain, PageKey, image_page_key
+from engine.memory.images import Images
 from engine.memory.large_pool import LargePool
 from engine.memory.policies import LayerPolicy, policy_for
 from engine.memory.small_pool import RequestKey, SmallPool
-from engine.memory.spec import NULL_PAGE, PoolPlan
+from engine.memory.spec import IMAGE_KINDS, NULL_PAGE, PoolPlan
 
 SequenceKey = int
+
+#: Subtracted from the time stamp of a page that its sequence needs no more although it lives on: such pages go before
+#: all that some sequence was using when it ended. Without it what falls out of the windows of running sequences looks
+#: younger than the ends of waiting conversations, and those are lost first.
+_DEMOTION = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,15 @@ class _Tables:
     first_live: list[int]  # entries before it are NULL_PAGE: dropped, or never needed
     num_published: list[int]
     chains: dict[int, PageChain]  # by page size
+    images: Images = ()
+    salt: bytes = b""
     num_slots: int = 0
     num_filled: int = 0
     next_boundary: int = 0  # nothing to publish or drop before that many tokens are filled
     may_share_tail: bool = False
     last_access: int = 0
+    #: Where this sequence's text left what full attention has cached of earlier ones: a likely end of later hits.
+    branch: int = 0
 
 
 @dataclass(slots=True)
@@ -68,21 +78,37 @@ class CacheCounters:
 
     num_copies: int = 0  #: small pages copied on write
     num_forks: int = 0
+    num_encoded_images: int = 0  #: images whose pages were not cached when a sequence reached them
 
 
 class KVCache:
     """Owner of the pool's bookkeeping. Sequences are named by the caller's ids, from `open` until `close`."""
 
-    def __init__(self, plan: PoolPlan, *, enable_prefix_caching: bool = True) -> None:
+    def __init__(
+        self, plan: PoolPlan, *, enable_prefix_caching: bool = True, max_step_tokens: int | None = None
+    ) -> None:
+        """max_step_tokens: most tokens of a sequence that one step computes. Unknown, it is taken to be unbounded, and
+        a window is then no reason to admit more."""
         self.plan = plan
-        self.rule = AdmissionRule(plan)
+        self.rule = AdmissionRule(plan, max_step_tokens)
         self.enable_prefix_caching = enable_prefix_caching
         self.counters = CacheCounters()
         self.large_pool = LargePool(plan.num_large_pages)
         self.pools = [SmallPool(kind, plan.ratio(kind), self.large_pool) for kind in plan.types]
-        self._policies: list[LayerPolicy] = [policy_for(kind) for kind in plan.types]
+        self._policies: list[LayerPolicy] = [policy_for(kind, max_step_tokens) for kind in plan.types]
+        kinds = [kind.spec.kind for kind in plan.types]
+        self._kinds = kinds
         self._page_tokens = [kind.page_tokens for kind in plan.types]
-        self._alignment = math.lcm(*self._page_tokens)
+        self._image_types = [which for which, kind in enumerate(kinds) if kind in IMAGE_KINDS]
+        text_types = [which for which, kind in enumerate(kinds) if kind not in IMAGE_KINDS and kind != "budgeted"]
+        self._text_page_tokens = {self._page_tokens[which] for which in text_types}
+        self._alignment = math.lcm(*self._text_page_tokens)
+        # Full attention first: its answer bounds the others and costs one look-up per page of the text.
+        self._match_order = sorted(range(len(kinds)), key=lambda which: kinds[which] != "full")
+        self._num_full_types = kinds.count("full")
+        self._chunk_policies = [
+            policy for policy, kind in zip(self._policies, kinds, strict=True) if kind in ("recurrent", "budgeted")
+        ]
         self._tables: dict[SequenceKey, _Tables] = {}
         self._step = 0
         self._num_releases = 0
@@ -94,7 +120,7 @@ class KVCache:
         assert step >= self._step
         self._step = step
 
-    def open(self, sequence: SequenceKey, request: RequestKey, salt: bytes = b"") -> None:
+    def open(self, sequence: SequenceKey, request: RequestKey, salt: bytes = b"", images: Images = ()) -> None:
         """Make a sequence known; it holds no pages yet. Sequences of one request are kept close in memory."""
         assert sequence not in self._tables
         num_types = len(self.pools)
@@ -103,7 +129,9 @@ class KVCache:
             pages=[[] for _ in range(num_types)],
             first_live=[0] * num_types,
             num_published=[0] * num_types,
-            chains={size: PageChain(size, salt) for size in self._page_tokens},
+            chains={size: PageChain(size, salt, images) for size in self._text_page_tokens},
+            images=images,
+            salt=salt,
         )
 
     def close(self, sequence: SequenceKey) -> None:
@@ -122,12 +150,14 @@ class KVCache:
 
     # Admission
 
-    def can_admit(self, lengths: Sequence[int], num_shared_tokens: int = 0, *, num_spare_pages: int = 0) -> bool:
+    def can_admit(
+        self, lengths: Sequence[int], num_shared_tokens: int = 0, *, num_spare_pages: int = 0, images: Images = ()
+    ) -> bool:
         """Whether sequences that grow to these lengths, sharing a prefix, fit beside everything that is used now.
 
         Cached pages count as room: they are evicted on demand. num_spare_pages of each type must be left over.
         """
-        return self._has_room(self.rule.needs(lengths, num_shared_tokens), num_spare_pages)
+        return self._has_room(self.rule.needs(lengths, num_shared_tokens, images), num_spare_pages)
 
     def match(self, sequence: SequenceKey, token_ids: Sequence[int], max_tokens: int) -> int:
         """Length of the longest cached prefix valid for all layer types, at most max_tokens. Changes nothing."""
@@ -150,12 +180,13 @@ class KVCache:
         tables = self._tables[sequence]
         assert tables.num_slots == 0
         num_tokens, hits = self._match(tables, token_ids, max_hit)
+        branch = tables.branch
         # All hits of all types are held before anything is allocated or counted: an allocation could evict a hit.
         for pool, pages in zip(self.pools, hits, strict=True):
             for page in pages:
                 if page != NULL_PAGE:
                     pool.share(page)
-        needs = self.rule.needs(lengths, num_shared_tokens)
+        needs = self.rule.needs(lengths, num_shared_tokens, tables.images)
         remaining = tuple(need - len(pages) + pages.count(NULL_PAGE) for need, pages in zip(needs, hits, strict=True))
         if not self._has_room(remaining, num_spare_pages):
             for pool, pages in zip(self.pools, hits, strict=True):
@@ -165,11 +196,12 @@ class KVCache:
             return None
         tables.pages = hits
         tables.num_slots = tables.num_filled = num_tokens
-        for which, page_tokens in enumerate(self._page_tokens):
-            tables.num_published[which] = num_tokens // page_tokens
-            tables.first_live[which] = self._policies[which].first_live_page(num_tokens)
+        for which, policy in enumerate(self._policies):
+            tables.num_published[which] = policy.num_complete(num_tokens, tables.images)
+            tables.first_live[which] = policy.first_live_page(num_tokens, tables.images)
         self._set_boundary(tables)
         tables.last_access = self._step
+        tables.branch = branch
         return num_tokens
 
     # Growth
@@ -183,38 +215,54 @@ class KVCache:
         tables.last_access = self._step
         if end <= tables.num_slots and not tables.may_share_tail:
             return _NOTHING_CHANGED
+        assert self.chunk_end(start, end) == end
+        images = tables.images
+        num_found = self._take_cached_images(tables, end) if images else []
         needs = []
-        for pool, pages in zip(self.pools, tables.pages, strict=True):
-            size = pool.layer_type.page_tokens
-            need = max(0, -(-end // size) - len(pages))
+        for pool, policy, pages in zip(self.pools, self._policies, tables.pages, strict=True):
+            need = max(0, policy.num_entries(end, images) - len(pages))
             if tables.may_share_tail:
-                need += sum(pool.ref_counts[page] > 1 for page in pages[start // size :])
+                shared = pages[policy.first_written_page(start, images) :]
+                need += sum(pool.ref_counts[page] > 1 for page in shared)
             needs.append(need)
         may_take_large = self._prepare(tables.request, needs)
         if may_take_large is None:
+            for which, count in num_found:
+                for page in tables.pages[which][-count:]:
+                    self.pools[which].release(page, self._step)
+                del tables.pages[which][-count:]
             return None
         changes: list[TableChange] = []
         copies: list[Copy] = []
         num_slots = []
-        for which, pool in enumerate(self.pools):
-            pages, size = tables.pages[which], pool.layer_type.page_tokens
+        first_told = {which: len(tables.pages[which]) - count for which, count in num_found}
+        for which, (pool, policy) in enumerate(zip(self.pools, self._policies, strict=True)):
+            pages = tables.pages[which]
+            first_new = first_told.get(which, len(pages))
             if tables.may_share_tail:
-                for index in range(start // size, len(pages)):
+                for index in range(policy.first_written_page(start, images), first_new):
                     if pool.ref_counts[pages[index]] > 1:
                         copy = self._copy_on_write(which, tables, index, may_take_large)
                         copies.append(copy)
                         changes.append(TableChange(which, index, (copy.dst,)))
-            first_new = len(pages)
-            for _ in range(-(-end // size) - first_new):
+            for _ in range(policy.num_entries(end, images) - len(pages)):
                 page = pool.allocate(tables.request, may_take_large=may_take_large)
                 assert page is not None, "there was room"
+                if pages and self._kinds[which] == "recurrent":
+                    copies.append(Copy(which, pages[-1], page))  # the state goes on from its last checkpoint
                 pages.append(page)
             if len(pages) > first_new:
                 changes.append(TableChange(which, first_new, tuple(pages[first_new:])))
-            num_slots.append(len(pages) * size)
+            num_slots.append(policy.capacity(len(pages), images))
         tables.num_slots = min(num_slots)
         tables.may_share_tail = False
         return Extension(tuple(changes), tuple(copies))
+
+    def chunk_end(self, start: int, end: int) -> int:
+        """Up to where positions [start, end) may be computed in one step: recurrent states stop at checkpoints."""
+        for policy in self._chunk_policies:
+            end = policy.chunk_end(start, end)
+        return end
 
     def advance(self, sequence: SequenceKey, token_ids: Sequence[int], num_filled: int) -> None:
         """The step has written positions up to num_filled: publish full pages, drop those that no layer reads again.
@@ -226,21 +274,10 @@ class KVCache:
         tables.num_filled = num_filled
         if num_filled < tables.next_boundary:
             return
-        for which, pool in enumerate(self.pools):
-            pages, size = tables.pages[which], self._page_tokens[which]
+        for which, policy in enumerate(self._policies):
             if self.enable_prefix_caching:
-                chain = tables.chains[size]
-                num_full = num_filled // size
-                chain.extend(token_ids, num_full)
-                for index in range(tables.num_published[which], num_full):
-                    pool.publish(pages[index], chain.keys[index], chain.contents[index], (index + 1) * size)
-                tables.num_published[which] = num_full
-            first_live = self._policies[which].first_live_page(num_filled)
-            for index in range(tables.first_live[which], first_live):
-                pool.release(pages[index], self._step)
-                pages[index] = NULL_PAGE
-                self._num_releases += 1
-            tables.first_live[which] = first_live
+                self._publish(tables, which, token_ids, policy.num_complete(num_filled, tables.images))
+            self._drop(tables, which, policy.first_live_page(num_filled, tables.images))
         self._set_boundary(tables)
 
     def fork(self, source: SequenceKey, target: SequenceKey) -> None:
@@ -256,6 +293,7 @@ class KVCache:
         other.num_published = list(tables.num_published)
         # A chain may know pages that are not filled yet; there the target may have other tokens.
         other.chains = {size: chain.copy(tables.num_filled // size) for size, chain in tables.chains.items()}
+        other.images, other.salt, other.branch = tables.images, tables.salt, tables.branch
         other.num_slots, other.num_filled = tables.num_slots, tables.num_filled
         other.next_boundary, other.last_access = tables.next_boundary, self._step
         tables.may_share_tail = other.may_share_tail = True
@@ -272,7 +310,7 @@ class KVCache:
             tables.first_live[which] = tables.num_published[which] = 0
         if tables.num_slots:
             self._num_releases += 1
-        tables.num_slots = tables.num_filled = tables.next_boundary = 0
+        tables.num_slots = tables.num_filled = tables.next_boundary = tables.branch = 0
         tables.may_share_tail = False
 
     # Views
@@ -291,30 +329,47 @@ class KVCache:
         return not any(pool.num_used for pool in self.pools)
 
     def unfilled_slots(self) -> list[int]:
-        """Token positions of used pages without data yet, per layer type; a shared page counts once. O(sequences)."""
-        result = []
-        for which, size in enumerate(self._page_tokens):
-            filled: dict[int, int] = {}
-            for tables in self._tables.values():
-                for index in range(tables.num_filled // size, len(tables.pages[which])):
-                    page = tables.pages[which][index]
-                    in_page = min(size, max(0, tables.num_filled - index * size))
-                    filled[page] = max(filled.get(page, 0), in_page)
-            result.append(sum(size - in_page for in_page in filled.values()))
-        return result
+        """Token positions of used pages without data, per layer type; a shared page counts once. O(sequences)."""
+        return [self._unfilled(which) for which in range(len(self.pools))]
+
+    def _unfilled(self, which: int) -> int:
+        kind, size = self._kinds[which], self._page_tokens[which]
+        filled: dict[int, int] = {}
+        if kind == "recurrent":
+            return 0
+        for tables in self._tables.values():
+            pages = tables.pages[which]
+            if kind in IMAGE_KINDS:
+                end = 0
+                for image in tables.images:
+                    end += -(-image.num_tokens // size)
+                    if end <= len(pages) and pages[end - 1] != NULL_PAGE:
+                        filled[pages[end - 1]] = (image.num_tokens - 1) % size + 1
+                continue
+            num_filled = tables.num_filled
+            if kind == "budgeted":
+                num_filled = min(num_filled, self.plan.types[which].spec.span)
+            for index in range(num_filled // size, len(pages)):
+                in_page = min(size, max(0, num_filled - index * size))
+                filled[pages[index]] = max(filled.get(pages[index], 0), in_page)
+        filled.pop(NULL_PAGE, None)
+        return sum(size - in_page for in_page in filled.values())
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every page is accounted for. O(pool); for tests and for an idle engine."""
         for which, pool in enumerate(self.pools):
             pool.check_integrity()
-            counts = [0] * len(pool.ref_counts)
+            counts: dict[int, int] = {}
+            policy = self._policies[which]
             for tables in self._tables.values():
                 pages = tables.pages[which]
-                for page in pages:
-                    counts[page] += page != NULL_PAGE
                 held = [page for page in pages if page != NULL_PAGE]
-                _check(len(set(held)) == len(held), "a page occurs twice in one table")
-                _check(tables.num_slots <= len(pages) * self._page_tokens[which], "positions without a page")
+                for page in held:
+                    counts[page] = counts.get(page, 0) + 1
+                _check(len(set(held)) == len(held) or bool(tables.images), "a page occurs twice in one table")
+                _check(tables.num_slots <= policy.capacity(len(pages), tables.images), "positions without a page")
+                _check(NULL_PAGE not in pages[tables.first_live[which] :], "a live page is missing")
+                _check(len(held) <= len(pages) - tables.first_live[which], "a dropped page is still held")
             _check(counts == pool.ref_counts, f"reference counts of {pool.layer_type.name}")
         empty = self.large_pool.empty_pages()
         _check(len(set(empty)) == len(empty), "a large page is empty twice")
@@ -333,33 +388,123 @@ class KVCache:
     def _match(self, tables: _Tables, token_ids: Sequence[int], max_tokens: int) -> tuple[int, list[list[int]]]:
         """Longest valid prefix (Jenga section 5.2) and its pages per type, NULL_PAGE where a type needs none."""
         limit = max_tokens - max_tokens % self._alignment
+        tables.branch = 0
         if not self.enable_prefix_caching or limit <= 0:
             return 0, [[] for _ in self.pools]
-        valid = [(0, limit)]
-        found: list[dict[int, int]] = []
-        for which, pool in enumerate(self.pools):
-            size, pages = self._page_tokens[which], dict[int, int]()
-            chain = tables.chains[size]
-
-            def is_cached(
-                index: int, pool: SmallPool = pool, chain: PageChain = chain, pages: dict[int, int] = pages
-            ) -> bool:
-                chain.extend(token_ids, index + 1)
-                page = pool.lookup(chain.keys[index], chain.contents[index])
-                if page is None:
-                    return False
-                pages[index] = page
-                return True
-
-            valid = _intersect(valid, self._policies[which].hit_lengths(is_cached, valid[-1][1]))
-            found.append(pages)
-        length = max(high - high % self._alignment for low, high in valid if high - high % self._alignment >= low)
+        images = tables.images
+        found: list[dict[int, int]] = [{} for _ in self.pools]
+        is_cached = [self._finder(tables, which, token_ids, found[which]) for which in range(len(self.pools))]
+        length, is_stable = limit, False
+        while not is_stable:
+            # Each type shortens the prefix to what is valid for it; what all of them accept is the longest for all.
+            before = length
+            for number, which in enumerate(self._match_order, start=1):
+                length = self._policies[which].longest_hit(is_cached[which], length, images)
+                length -= length % self._alignment
+                if number == self._num_full_types and before == limit:
+                    tables.branch = length
+            is_stable = length == before or len(self.pools) == 1
         hits = []
-        for which, size in enumerate(self._page_tokens):
-            first_live = self._policies[which].first_live_page(length)
-            pages = found[which]
-            hits.append([pages[i] if i >= first_live else NULL_PAGE for i in range(length // size)])
+        for pages, policy in zip(found, self._policies, strict=True):
+            first_live = policy.first_live_page(length, images)
+            num_entries = policy.num_entries(length, images)
+            hits.append([pages[i] if i >= first_live else NULL_PAGE for i in range(num_entries)])
         return length, hits
+
+    def _finder(
+        self, tables: _Tables, which: int, token_ids: Sequence[int], found: dict[int, int]
+    ) -> Callable[[int], bool]:
+        """Asks whether a page of the sequence is cached; remembers the pages it finds in `found`."""
+        pool = self.pools[which]
+
+        def is_cached(index: int) -> bool:
+            if index in found:
+                return True
+            page = pool.lookup(*self._content(tables, which, token_ids, index))
+            if page is None:
+                return False
+            found[index] = page
+            return True
+
+        return is_cached
+
+    def _content(self, tables: _Tables, which: int, token_ids: Sequence[int], index: int) -> tuple[PageKey, bytes]:
+        """The name of a page of the sequence, and what it must hold."""
+        size = self._page_tokens[which]
+        if which in self._image_types:
+            for image in tables.images:
+                num_pages = -(-image.num_tokens // size)
+                if index < num_pages:
+                    return image_page_key(image, index, size, tables.salt)
+                index -= num_pages
+            raise AssertionError("the prompt has no such image")
+        chain = tables.chains[size]
+        chain.extend(token_ids, index + 1)
+        return chain.keys[index], chain.contents[index]
+
+    def _publish(self, tables: _Tables, which: int, token_ids: Sequence[int], num_complete: int) -> None:
+        first = tables.num_published[which]
+        if num_complete <= first:
+            return
+        pool, pages, size = self.pools[which], tables.pages[which], self._page_tokens[which]
+        prefixes: Sequence[int] = range((first + 1) * size, (num_complete + 1) * size, size)
+        if which in self._image_types:
+            all_prefixes = [
+                image.eviction_prefix for image in tables.images for _ in range(-(-image.num_tokens // size))
+            ]
+            prefixes = all_prefixes[first:num_complete]
+        for index, prefix in zip(range(first, num_complete), prefixes, strict=True):
+            key, content = self._content(tables, which, token_ids, index)
+            pool.publish(pages[index], key, content, prefix)
+        tables.num_published[which] = num_complete
+
+    def _drop(self, tables: _Tables, which: int, first_live: int) -> None:
+        """Release pages that the sequence reads no more. They go first, unless requests have branched off there."""
+        first = tables.first_live[which]
+        if first_live <= first:
+            return
+        pool, pages, policy = self.pools[which], tables.pages[which], self._policies[which]
+        kept = range(
+            policy.first_live_page(tables.branch, tables.images), policy.num_entries(tables.branch, tables.images)
+        )
+        is_image = which in self._image_types
+        for index in range(first, first_live):
+            page = pages[index]
+            if page == NULL_PAGE:
+                continue
+            if index in kept:
+                pool.keep(page)
+            stamp = self._step if is_image or pool.is_kept(page) else self._step - _DEMOTION
+            pool.release(page, stamp)
+            pages[index] = NULL_PAGE
+            self._num_releases += 1
+        tables.first_live[which] = first_live
+
+    def _take_cached_images(self, tables: _Tables, end: int) -> list[tuple[int, int]]:
+        """Share the pages of images that the sequence reaches and someone has cached, whatever text stands before
+        them. Returns (layer type, number of entries) for what was added."""
+        taken = []
+        for which in self._image_types:
+            pool, pages, size = self.pools[which], tables.pages[which], self._page_tokens[which]
+            num_before, num_entries = len(pages), 0
+            for image in tables.images:
+                num_pages = -(-image.num_tokens // size)
+                num_entries += num_pages
+                if image.position >= end:
+                    break
+                if num_entries <= len(pages):
+                    continue
+                names = (image_page_key(image, index, size, tables.salt) for index in range(num_pages))
+                cached = [pool.lookup(*name) for name in names] if self.enable_prefix_caching else [None]
+                if num_entries - num_pages != len(pages) or None in cached:
+                    break  # entries come in order: what follows a missing image is allocated with it
+                for page in cached:
+                    assert page is not None
+                    pool.share(page)
+                    pages.append(page)
+            if len(pages) > num_before:
+                taken.append((which, len(pages) - num_before))
+        return taken
 
     def _has_room(self, needs: Needs, num_spare_pages: int = 0) -> bool:
         wanted = [need + num_spare_pages for need in needs]
@@ -405,18 +550,8 @@ class KVCache:
 
     def _set_boundary(self, tables: _Tables) -> None:
         """Next fill level at which `advance` has something to do: the end of a page of any type."""
-        tables.next_boundary = min((tables.num_filled // size + 1) * size for size in self._page_tokens)
-
-
-def _intersect(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Intersection of two sorted lists of closed intervals; both contain 0, so it is never empty."""
-    result = [
-        (max(low, other_low), min(high, other_high))
-        for low, high in left
-        for other_low, other_high in right
-        if max(low, other_low) <= min(high, other_high)
-    ]
-    return sorted(result)
+        num_filled, images = tables.num_filled, tables.images
+        tables.next_boundary = min([policy.next_event(num_filled, images) for policy in self._policies])
 
 
 def _check(holds: bool, message: str) -> None:

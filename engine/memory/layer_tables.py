@@ -137,8 +137,9 @@ def layers_from_config(
         spec = _attention(config, kind, kv_dtype, model)
         if budgets is not None and kind == "full":
             spec = replace(spec, kind="budgeted", span=int(budgets[index]))
-        if owners[index] is not None:
-            spec = replace(spec, shares_with=ids[owners[index]])
+        owner = owners[index]
+        if owner is not None:
+            spec = replace(spec, shares_with=ids[owner])
         layers.append(spec)
     image_tokens = _image_tokens(config)
     if with_vision_cache and image_tokens and not any(layer.kind == "cross" for layer in layers):
@@ -274,9 +275,7 @@ def _states(config: _Config, checkpoint_tokens: int, model: str) -> Sequence[Lay
     if num_heads:  # the second generation convolves B and C too
         num_channels += 2 * config.integer("mamba_n_groups", "n_groups", default=1) * d_state
     sizes = {"conv": num_channels * (d_conv - 1) * item, "ssm": d_inner * d_state * item}
-    return [
-        LayerSpec("recurrent", size, config.dtype, model, checkpoint_tokens, part) for part, size in sizes.items()
-    ]
+    return [LayerSpec("recurrent", size, config.dtype, model, checkpoint_tokens, part) for part, size in sizes.items()]
 
 
 def _image_tokens(config: _Config) -> int:

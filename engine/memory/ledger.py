@@ -34,6 +34,7 @@ class Ledger:
     evictable_bytes: int  #: cached prefixes that are given up when room is needed
     empty_in_large_bytes: int  #: empty small pages beside others: Jenga's internal fragmentation
     tail_waste_bytes: int  #: part of used_bytes: last pages that are not full yet
+    padding_bytes: int  #: part of used_bytes: between what a small page holds and its size
     types: tuple[PagesByState, ...]
 
 
@@ -55,7 +56,8 @@ def pages_by_state(cache: KVCache) -> tuple[PagesByState, ...]:
 def take_ledger(cache: KVCache) -> Ledger:
     """Account for every byte now. O(sequences)."""
     types = pages_by_state(cache)
-    slot_bytes = [layer_type.small_page_bytes // layer_type.page_tokens for layer_type in cache.plan.types]
+    kinds = cache.plan.types
+    slot_bytes = [kind.content_bytes // kind.page_tokens for kind in kinds]
     ledger = Ledger(
         pool_bytes=cache.plan.pool_bytes,
         null_bytes=NUM_NULL_LARGE_PAGES * cache.plan.large_page_bytes,
@@ -64,6 +66,7 @@ def take_ledger(cache: KVCache) -> Ledger:
         evictable_bytes=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
         empty_in_large_bytes=sum(entry.num_empty * entry.small_page_bytes for entry in types),
         tail_waste_bytes=sum(map(mul, cache.unfilled_slots(), slot_bytes)),
+        padding_bytes=sum(entry.num_used * kind.padding_bytes for entry, kind in zip(types, kinds, strict=True)),
         types=types,
     )
     accounted = ledger.used_bytes + ledger.evictable_bytes + ledger.empty_in_large_bytes

@@ -22,6 +22,7 @@ from engine.memory.designs import (
     max_page_design,
 )
 from engine.memory.grouping import group_layers, large_page_bytes, split_type
+from engine.memory.images import ImageSpan
 from engine.memory.policies import policy_for
 from engine.memory.spec import NUM_NULL_LARGE_PAGES, LayerSpec, LayerType, PoolPlan
 
@@ -34,6 +35,8 @@ CHAT_WEIGHTS = {100: 0.25, 500: 0.3, 2_000: 0.25, 8_000: 0.12, 32_000: 0.06, 128
 #: Page tables of one sequence. 72 serve Gemma-2-27B with its draft model in pages of one layer, the finest useful cut
 #: in the layer tables.
 MAX_PAGE_TABLES = 80
+#: Tokens of one step that capacity figures assume: a window needs room for what a step adds to it.
+STEP_TOKENS = 1024
 #: Designs whose expected waste differs by less are equal; then fewer page tables win.
 _SAME_WASTE = 0.0005
 _MAX_SPLITS = 4096
@@ -71,10 +74,10 @@ class PlanReport:
         """Bytes held beyond the live ones, as a share of the live ones."""
         return self.held(name, num_tokens) / self.live(num_tokens) - 1
 
-    def capacity(self, pool_bytes: int, max_model_len: int) -> Capacity:
+    def capacity(self, pool_bytes: int, max_model_len: int, max_step_tokens: int = STEP_TOKENS) -> Capacity:
         plan = pool_of(self.chosen, pool_bytes)
-        rule = AdmissionRule(plan)
-        images = (self.image_tokens,) if self.image_tokens else ()
+        rule = AdmissionRule(plan, max_step_tokens)
+        images = (ImageSpan(0, self.image_tokens, b"", self.image_tokens),) if self.image_tokens else ()
         return Capacity(
             pool_bytes=plan.pool_bytes,
             num_large_pages=plan.num_usable_large_pages,
@@ -207,9 +210,7 @@ class _Search:
         types = tuple(
             part
             for layer_type, cut in zip(self._types, cuts, strict=True)
-            for part in split_type(
-                layer_type, cut.num_layers, page_tokens=cut.page_tokens, page_bytes=cut.page_bytes
-            )
+            for part in split_type(layer_type, cut.num_layers, page_tokens=cut.page_tokens, page_bytes=cut.page_bytes)
         )
         return Design("chosen", types, large_page_bytes(types))
 
@@ -280,9 +281,7 @@ class _Search:
             )
 
     def _num_tables(self, cuts: tuple[_Cut, ...]) -> int:
-        return sum(
-            -(-len(kind.layer_ids) // cut.num_layers) for kind, cut in zip(self._types, cuts, strict=True)
-        )
+        return sum(-(-len(kind.layer_ids) // cut.num_layers) for kind, cut in zip(self._types, cuts, strict=True))
 
     def _held(self, cuts: tuple[_Cut, ...]) -> list[int]:
         large = math.lcm(*(cut.page_bytes for cut in cuts))

@@ -83,7 +83,9 @@ class VisionPolicy(_ByImage):
         return 0
 
     def first_live_page(self, num_computed: int, images: Images) -> int:
-        return sum(self.pages_of(image) for image in images if image.position < num_computed and image.end <= num_computed)
+        return sum(
+            self.pages_of(image) for image in images if image.position < num_computed and image.end <= num_computed
+        )
 
     def next_event(self, num_computed: int, images: Images) -> int:
         steps = (level for image in images for level in (image.position + 1, image.end))

@@ -1,0 +1,204 @@
+"""`agon plan MODEL`: how the page pool would be cut for a model, and what a request of each length would waste.
+
+Reads a config.json and nothing else: no weights, no torch.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cli.errors import CliError
+from engine.errors import CheckpointError
+from engine.memory.designs import Design
+from engine.memory.layer_tables import CONFIGS, KVDType, layers_from_config
+from engine.memory.planner import MAX_PAGE_TABLES, REPORT_LENGTHS, Capacity, PlanReport, plan_layers
+from engine.memory.spec import LayerType
+
+app = typer.Typer(add_completion=False)
+
+_GIB = 2**30
+
+
+@app.command()
+def plan(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL_OR_CONFIG",
+            help=f"A folder, a config.json, a hub id, or one of {', '.join(CONFIGS)}.",
+        ),
+    ],
+    page_tokens: Annotated[int, typer.Option(min=1, help="Tokens in a small page.")] = 16,
+    kv_dtype: Annotated[
+        str, typer.Option(help=f"Of keys and values: {', '.join(get_args(KVDType))}. States keep the model's own.")
+    ] = "auto",
+    lengths: Annotated[str, typer.Option(help="Lengths of requests in tokens, separated by commas.")] = ",".join(
+        map(str, REPORT_LENGTHS)
+    ),
+    pool_gib: Annotated[float, typer.Option(help="Size of the pool for the capacity figures, in GiB.")] = 16.0,
+    max_page_tables: Annotated[int, typer.Option(min=1, help="Most page tables of one sequence.")] = MAX_PAGE_TABLES,
+    vision_cache: Annotated[bool, typer.Option(help="Keep the embeddings of images in the same pool.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
+) -> None:
+    """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
+    name, config = _read_config(model)
+    if kv_dtype not in get_args(KVDType):
+        raise CliError(f"--kv-dtype must be one of {', '.join(get_args(KVDType))}, not {kv_dtype!r}")
+    try:
+        model_layers = layers_from_config(config, kv_dtype=cast(KVDType, kv_dtype), with_vision_cache=vision_cache)
+        report = plan_layers(
+            model_layers.layers,
+            page_tokens=page_tokens,
+            lengths=_numbers(lengths),
+            image_tokens=model_layers.image_tokens,
+            max_page_tables=max_page_tables,
+        )
+        capacity = report.capacity(int(pool_gib * _GIB), model_layers.max_model_len)
+    except (CheckpointError, ValueError) as error:
+        raise CliError(f"{name}: {error}") from None
+    if as_json:
+        print(json.dumps(_as_data(name, report, capacity, model_layers.max_model_len), indent=2))
+    else:
+        _print_tables(name, report, capacity, model_layers.max_model_len)
+
+
+def _read_config(model: str) -> tuple[str, dict[str, Any]]:
+    """A name for the model, and its config.json."""
+    if model in CONFIGS:
+        return model, CONFIGS[model]
+    path = Path(model.partition("=")[2] if "=" in model else model)
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.is_file():
+        path = _download(model)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CliError(f"{path} cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise CliError(f"{path} is not a model's config.json: it holds no object")
+    return model, config
+
+
+def _download(model: str) -> Path:
+    if model.count("/") != 1 or model.startswith((".", "/")):
+        raise CliError(f"{model!r} is no folder, no config.json, no hub id and no model that is built in")
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(model, "config.json"))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise CliError(f"cannot get the config.json of {model}: {error}") from None
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise CliError(f"--lengths must be numbers separated by commas, not {text!r}") from None
+    if not numbers or min(numbers) < 1:
+        raise CliError("--lengths needs at least one positive number")
+    return sorted(set(numbers))
+
+
+def _as_data(name: str, report: PlanReport, capacity: Capacity, max_model_len: int) -> dict[str, Any]:
+    chosen = report.chosen
+    return {
+        "model": name,
+        "types": _type_data(chosen),
+        "large_page_bytes": chosen.large_page_bytes,
+        "num_page_tables": chosen.num_page_tables,
+        "lengths": list(report.lengths),
+        "image_tokens": report.image_tokens,
+        "live_bytes": {str(length): report.live(length) for length in report.lengths},
+        "designs": {
+            design_name: {
+                "types": _type_data(design),
+                "large_page_bytes": design.large_page_bytes,
+                "num_page_tables": design.num_page_tables,
+                "bytes": {str(length): report.held(design_name, length) for length in report.lengths},
+                "waste": {str(length): report.waste(design_name, length) for length in report.lengths},
+            }
+            for design_name, design in report.designs.items()
+        },
+        "capacity": {
+            "pool_bytes": capacity.pool_bytes,
+            "large_pages": capacity.num_large_pages,
+            "pages": dict(zip((kind.name for kind in chosen.types), capacity.num_pages, strict=True)),
+            "tokens": capacity.num_tokens,
+            "max_model_len": max_model_len,
+            "requests_of_max_length": capacity.num_max_length_requests,
+        },
+        "reason": report.reason,
+    }
+
+
+def _type_data(design: Design) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": kind.name,
+            "kind": kind.spec.kind,
+            "model": kind.spec.model,
+            "dtype": kind.spec.dtype,
+            "num_layers": len(kind.layer_ids),
+            "tokens_per_page": kind.page_tokens,
+            "small_page_bytes": kind.small_page_bytes,
+            "padding_bytes": kind.padding_bytes,
+            "ratio": design.ratio(kind),
+        }
+        for kind in design.types
+    ]
+
+
+def _print_tables(name: str, report: PlanReport, capacity: Capacity, max_model_len: int) -> None:
+    console = Console()
+    chosen = report.chosen
+    console.print(f"[bold]{name}[/]: large pages of {_size(chosen.large_page_bytes)}, {chosen.num_page_tables} tables")
+    types = Table("type", "kind", "tables", "layers", "tokens", "small page", "per large page", box=None)
+    for alike in _alike(chosen.types):
+        kind = alike[0]
+        types.add_row(
+            kind.name.partition("/")[0],
+            kind.spec.kind + (f" {kind.spec.span}" if kind.spec.span else ""),
+            str(len(alike)),
+            str(len(kind.layer_ids)),
+            str(kind.page_tokens),
+            _size(kind.small_page_bytes),
+            str(chosen.ratio(kind)),
+        )
+    console.print(types)
+    waste = Table("tokens", "live", *(f"{design}" for design in report.designs), box=None)
+    for length in report.lengths:
+        cells = (
+            f"{_size(report.held(design, length))} +{report.waste(design, length):.1%}" for design in report.designs
+        )
+        waste.add_row(f"{length:,}", _size(report.live(length)), *cells)
+    console.print("\nBytes that one request holds, and waste over its live bytes:", waste)
+    if report.image_tokens:
+        console.print(f"Each request has one image of {report.image_tokens:,} tokens.")
+    console.print(f"\n{report.reason}")
+    console.print(
+        f"A pool of {_size(capacity.pool_bytes)} has {capacity.num_large_pages:,} large pages: one request of up to "
+        f"{capacity.num_tokens:,} tokens, or {capacity.num_max_length_requests:,} of {max_model_len:,} at once."
+    )
+
+
+def _alike(types: Iterable[LayerType]) -> list[list[LayerType]]:
+    """Parts of one type with the same number of layers together."""
+    groups: dict[tuple[str, int], list[LayerType]] = {}
+    for kind in types:
+        groups.setdefault((kind.name.partition("/")[0], len(kind.layer_ids)), []).append(kind)
+    return list(groups.values())
+
+
+def _size(num_bytes: int) -> str:
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{num_bytes} B"

@@ -1,0 +1,66 @@
+import json
+
+import pytest
+
+from cli.main import main
+from engine.memory.layer_tables import CONFIGS
+
+
+def plan(capsys, *arguments):
+    with pytest.raises(SystemExit) as leaving:
+        main(["plan", *arguments])
+    assert leaving.value.code == 0
+    return capsys.readouterr().out
+
+
+def plan_data(capsys, *arguments):
+    return json.loads(plan(capsys, *arguments, "--json"))
+
+
+def test_the_plan_of_a_config_file_is_printed_as_data(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["gemma-3-27b"]))
+    for argument in (path, tmp_path):
+        data = plan_data(capsys, str(argument), "--lengths", "100,2000")
+        assert data["num_page_tables"] == len(data["types"]) == 31
+        assert sum(kind["num_layers"] for kind in data["types"]) == 62
+        for kind in data["types"]:
+            assert kind["small_page_bytes"] * kind["ratio"] == data["large_page_bytes"]
+        assert list(data["designs"]) == ["chosen", "lcm", "gcd", "equal_page", "max_page"]
+        for design in data["designs"].values():
+            assert list(design["bytes"]) == list(design["waste"]) == ["100", "2000"]
+        assert data["designs"]["lcm"]["waste"]["100"] == pytest.approx(1.01, abs=0.005)
+
+
+def test_page_size_and_dtype_change_the_plan(capsys):
+    plain = plan_data(capsys, "llama-3.1-8b")
+    assert plain["types"][0]["small_page_bytes"] == 32 * 16 * 4096
+    coarse = plan_data(capsys, "llama-3.1-8b", "--page-tokens", "32", "--kv-dtype", "fp8")
+    assert coarse["types"][0]["tokens_per_page"] == 32
+    assert coarse["types"][0]["small_page_bytes"] == 32 * 32 * 2048
+
+
+def test_capacity_is_told_in_tokens_pages_and_requests(capsys):
+    capacity = plan_data(capsys, "llama-3.1-8b", "--pool-gib", "64")["capacity"]
+    assert capacity["tokens"] == capacity["max_model_len"] == 131_072
+    assert capacity["large_pages"] == capacity["pages"]["main.full"] == 64 * 2**30 // (32 * 16 * 4096) - 1
+    assert capacity["requests_of_max_length"] == capacity["large_pages"] // (131_072 // 16)
+
+
+def test_the_plan_for_people_names_types_designs_and_the_reason(capsys):
+    text = " ".join(plan(capsys, "jamba-1.5-mini").split())
+    assert all(word in text for word in ("conv", "ssm", "equal", "live bytes", "page tables"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["no-such-model"], "no folder"),
+        (["llama-3.1-8b", "--lengths", "ten"], "--lengths"),
+        (["llama-3.1-8b", "--kv-dtype", "int3"], "--kv-dtype"),
+        (["llama-3.1-8b", "--pool-gib", "0.001"], "too small"),
+    ],
+)
+def test_what_cannot_be_planned_is_explained_in_a_sentence(arguments, complaint):
+    with pytest.raises(SystemExit, match=complaint):
+        main(["plan", *arguments])
