@@ -228,8 +228,8 @@ class KVCache:
         may_take_large = self._prepare(tables.request, needs)
         if may_take_large is None:
             for which, count in num_found:
-                for page in tables.pages[which][-count:]:
-                    self.pools[which].release(page, self._step)
+                for shared_page in tables.pages[which][-count:]:
+                    self.pools[which].release(shared_page, self._step)
                 del tables.pages[which][-count:]
             return None
         changes: list[TableChange] = []

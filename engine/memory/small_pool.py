@@ -162,6 +162,10 @@ class SmallPool:
         self.num_empty -= self.ratio - num_evictable
         self._let_go(large_page)
 
+    def published_pages(self) -> list[int]:
+        """Used and evictable pages whose content others may find."""
+        return list(self._keys)
+
     def counts_in(self, large_page: int) -> tuple[int, int]:
         """(used, evictable) small pages in a large page that this type holds."""
         return self._num_used_in[large_page], self._num_evictable_in[large_page]

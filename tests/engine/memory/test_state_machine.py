@@ -1,0 +1,192 @@
+"""Random operations on random mixes of layers; every page accounted for after each, every hit as the twin says.
+
+AGON_SOAK=1 runs 5,000 x 100 instead of 200 x 50.
+"""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.memory.designs import equal_page_design, gcd_design, lcm_design
+from engine.memory.images import ImageSpan
+from engine.memory.kv_cache import KVCache
+from engine.memory.ledger import take_ledger
+from engine.memory.spec import LayerSpec, PoolPlan
+from tests.engine.memory.twin import Twin
+
+PAGE_TOKENS = 4
+MAX_TOKENS = 40
+MAX_STEP_TOKENS = 12
+
+LAYERS = st.one_of(
+    st.builds(LayerSpec, st.just("full"), st.sampled_from([4, 8, 12]), st.just("bf16"), st.sampled_from(["a", "b"])),
+    st.builds(LayerSpec, st.just("window"), st.just(4), st.just("bf16"), span=st.sampled_from([1, 3, 8, 13])),
+    st.builds(LayerSpec, st.just("chunked"), st.just(4), st.just("bf16"), span=st.sampled_from([8, 16])),
+    st.builds(LayerSpec, st.just("recurrent"), st.sampled_from([16, 48]), st.just("bf16"), span=st.just(8)),
+    st.builds(LayerSpec, st.just("cross"), st.just(4), st.just("bf16")),
+    st.builds(LayerSpec, st.just("vision"), st.just(8), st.just("bf16")),
+)
+BUDGETED = st.builds(LayerSpec, st.just("budgeted"), st.just(4), st.just("bf16"), span=st.sampled_from([6, 12]))
+MIXES = st.one_of(
+    st.lists(LAYERS, min_size=1, max_size=5),
+    st.lists(st.one_of(LAYERS, BUDGETED), min_size=1, max_size=4),
+).filter(lambda layers: any(layer.kind not in ("cross", "vision") for layer in layers))
+DESIGNS = st.sampled_from([lcm_design, lcm_design, gcd_design, equal_page_design])
+
+#: Prompts share beginnings: a stem and a few endings.
+STEMS = ([1] * 40, [2, 1] * 20, list(range(40)))
+IMAGES = (
+    (),
+    (),
+    (ImageSpan(2, 6, b"cat", 5),),
+    (ImageSpan(2, 6, b"cat", 5), ImageSpan(9, 9, b"dog", 3)),
+    (ImageSpan(5, 9, b"dog", 3),),
+)
+
+
+class PageCacheMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.tokens = {}  # sequence -> token ids, as many as are or will be computed
+        self.filled = {}
+        self.request = {}
+        self.images = {}
+        self.step = 0
+        self.next_id = 0
+
+    @initialize(layers=MIXES, make=DESIGNS, num_pages=st.integers(3, 40))
+    def make_pool(self, layers, make, num_pages):
+        if make is equal_page_design and any(layer.kind in ("recurrent", "vision", "budgeted") for layer in layers):
+            make = lcm_design  # its types are not these layers'
+        design = make(layers, page_tokens=PAGE_TOKENS)
+        plan = PoolPlan(design.types, design.large_page_bytes, num_pages + 1)
+        self.cache = KVCache(plan, max_step_tokens=MAX_STEP_TOKENS)
+        self.twin = Twin(self.cache)
+
+    def pick(self, data, chosen=None):
+        return data.draw(st.sampled_from(sorted(self.tokens if chosen is None else chosen)))
+
+    def idle(self):
+        return [sequence for sequence in self.tokens if self.filled[sequence] is None]
+
+    def active(self):
+        return [sequence for sequence in self.tokens if self.filled[sequence] is not None]
+
+    @rule(stem=st.sampled_from(STEMS), shared=st.integers(0, 36), ending=st.integers(0, 3), images=st.sampled_from(IMAGES))
+    @precondition(lambda self: len(self.tokens) < 8)
+    def open(self, stem, shared, ending, images):
+        sequence, self.next_id = self.next_id, self.next_id + 1
+        self.tokens[sequence] = (stem[:shared] + [50 + ending] * MAX_TOKENS)[:MAX_TOKENS]
+        self.filled[sequence], self.request[sequence], self.images[sequence] = None, sequence, images
+        self.cache.open(sequence, sequence, images=images)
+
+    @rule(data=st.data(), limit=st.integers(0, MAX_TOKENS - 1), wanted=st.integers(1, MAX_TOKENS))
+    @precondition(lambda self: self.idle())
+    def admit(self, data, limit, wanted):
+        sequence = self.pick(data, self.idle())
+        tokens, images = self.tokens[sequence], self.images[sequence]
+        expected = self.twin.longest_hit(tokens, images, limit)
+        assert self.cache.match(sequence, tokens, limit) == expected
+        hit = self.cache.admit(sequence, tokens, limit, [wanted])
+        assert hit in (None, expected)
+        self.filled[sequence] = hit
+
+    @rule(data=st.data(), num_tokens=st.integers(1, MAX_STEP_TOKENS))
+    @precondition(lambda self: self.active())
+    def compute(self, data, num_tokens):
+        sequence = self.pick(data, self.active())
+        tokens, start = self.tokens[sequence], self.filled[sequence]
+        end = self.cache.chunk_end(start, min(start + num_tokens, MAX_TOKENS))
+        if end <= start:
+            return
+        before = self.cache.page_table(sequence)
+        extension = self.cache.extend(sequence, start, end)
+        if extension is None:
+            assert self.cache.page_table(sequence) == before
+            return
+        after = [list(pages) for pages in before]
+        for change in extension.changes:
+            after[change.layer_type][change.start : change.start + len(change.pages)] = change.pages
+        assert [tuple(pages) for pages in after] == self.cache.page_table(sequence)
+        self.twin.copy(extension)
+        self.twin.write(sequence, tokens, self.images[sequence], start, end)
+        self.cache.advance(sequence, tokens, end)
+        self.filled[sequence] = end
+
+    @rule(data=st.data(), ending=st.integers(4, 6))
+    @precondition(lambda self: self.active() and len(self.tokens) < 8)
+    def fork(self, data, ending):
+        source = self.pick(data, self.active())
+        target, self.next_id = self.next_id, self.next_id + 1
+        filled = self.filled[source]
+        self.tokens[target] = (self.tokens[source][:filled] + [60 + ending] * MAX_TOKENS)[:MAX_TOKENS]
+        self.filled[target], self.request[target] = filled, self.request[source]
+        self.images[target] = self.images[source]
+        self.cache.open(target, self.request[target], images=self.images[target])
+        self.cache.fork(source, target)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.active())
+    def preempt(self, data):
+        sequence = self.pick(data, self.active())
+        self.cache.free(sequence)
+        self.filled[sequence] = None
+        self.cache.end_request(self.request[sequence])
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tokens)
+    def finish(self, data):
+        sequence = self.pick(data)
+        self.cache.close(sequence)
+        request = self.request.pop(sequence)
+        del self.tokens[sequence], self.filled[sequence], self.images[sequence]
+        if request not in self.request.values():
+            self.cache.end_request(request)
+
+    @rule()
+    def next_step(self):
+        self.step += 1
+        self.cache.begin_step(self.step)
+
+    @rule()
+    @precondition(lambda self: self.tokens and not self.active())
+    def what_fits_ever_fits_an_unused_pool(self):
+        assert self.cache.is_unused
+        longest = self.cache.rule.max_tokens(MAX_TOKENS)
+        assert longest == 0 or self.cache.rule.large_pages(self.cache.rule.needs([longest])) <= (
+            self.cache.large_pool.num_available
+        )
+
+    @invariant()
+    def every_page_is_accounted_for(self):
+        if not hasattr(self, "cache"):
+            return
+        self.cache.check_integrity()
+        ledger = take_ledger(self.cache)
+        assert ledger.tail_waste_bytes + ledger.padding_bytes <= ledger.used_bytes
+
+    def teardown(self):
+        if not hasattr(self, "cache"):
+            return
+        for sequence in list(self.tokens):
+            self.cache.close(sequence)
+        for request in set(self.request.values()):
+            self.cache.end_request(request)
+        assert self.cache.is_unused
+        self.cache.check_integrity()
+
+
+_IS_SOAK = os.environ.get("AGON_SOAK") == "1"
+TestPageCache = PageCacheMachine.TestCase
+TestPageCache.settings = settings(
+    max_examples=5000 if _IS_SOAK else 200,
+    stateful_step_count=100 if _IS_SOAK else 50,
+    deadline=None,
+    derandomize=not _IS_SOAK,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes minutes; to debug, add Phase.shrink
+    report_multiple_bugs=False,
+    database=None,
+)
