@@ -21,7 +21,9 @@ SequenceKey = int
 
 #: Subtracted from the time stamp of a page that its sequence needs no more although it lives on: such pages go before
 #: all that some sequence was using when it ended. Without it what falls out of the windows of running sequences looks
-#: younger than the ends of waiting conversations, and those are lost first.
+#: younger than the ends of waiting conversations, and those are lost first. Two exceptions: pages behind which requests
+#: have branched off, and, for text seen for the first time, the last ones before the live pages, because the next
+#: request may leave this text a little before its end.
 _DEMOTION = 1 << 40
 
 
@@ -70,6 +72,7 @@ class _Tables:
     last_access: int = 0
     #: Where this sequence's text left what full attention has cached of earlier ones: a likely end of later hits.
     branch: int = 0
+    is_new_text: bool = True  # nothing of it was cached when it was admitted
 
 
 @dataclass(slots=True)
@@ -99,6 +102,9 @@ class KVCache:
         kinds = [kind.spec.kind for kind in plan.types]
         self._kinds = kinds
         self._page_tokens = [kind.page_tokens for kind in plan.types]
+        self._num_edge_pages = [
+            2 if kind.spec.kind == "recurrent" else kind.spec.span // (4 * kind.page_tokens) for kind in plan.types
+        ]
         self._image_types = [which for which, kind in enumerate(kinds) if kind in IMAGE_KINDS]
         text_types = [which for which, kind in enumerate(kinds) if kind not in IMAGE_KINDS and kind != "budgeted"]
         self._text_page_tokens = {self._page_tokens[which] for which in text_types}
@@ -201,7 +207,7 @@ class KVCache:
             tables.first_live[which] = policy.first_live_page(num_tokens, tables.images)
         self._set_boundary(tables)
         tables.last_access = self._step
-        tables.branch = branch
+        tables.branch, tables.is_new_text = branch, num_tokens == 0
         return num_tokens
 
     # Growth
@@ -254,6 +260,9 @@ class KVCache:
             if len(pages) > first_new:
                 changes.append(TableChange(which, first_new, tuple(pages[first_new:])))
             num_slots.append(policy.capacity(len(pages), images))
+        if not may_take_large:
+            for pool in self.pools:
+                pool.give_back_unused(tables.request)
         tables.num_slots = min(num_slots)
         tables.may_share_tail = False
         return Extension(tuple(changes), tuple(copies))
@@ -294,6 +303,7 @@ class KVCache:
         # A chain may know pages that are not filled yet; there the target may have other tokens.
         other.chains = {size: chain.copy(tables.num_filled // size) for size, chain in tables.chains.items()}
         other.images, other.salt, other.branch = tables.images, tables.salt, tables.branch
+        other.is_new_text = tables.is_new_text
         other.num_slots, other.num_filled = tables.num_slots, tables.num_filled
         other.next_boundary, other.last_access = tables.next_boundary, self._step
         tables.may_share_tail = other.may_share_tail = True
@@ -468,13 +478,15 @@ class KVCache:
             policy.first_live_page(tables.branch, tables.images), policy.num_entries(tables.branch, tables.images)
         )
         is_image = which in self._image_types
+        edge = first_live - self._num_edge_pages[which] if tables.is_new_text else first_live
         for index in range(first, first_live):
             page = pages[index]
             if page == NULL_PAGE:
                 continue
             if index in kept:
                 pool.keep(page)
-            stamp = self._step if is_image or pool.is_kept(page) else self._step - _DEMOTION
+            is_worth_more = index >= edge or is_image or pool.is_kept(page)
+            stamp = self._step if is_worth_more else self._step - _DEMOTION
             pool.release(page, stamp)
             pages[index] = NULL_PAGE
             self._num_releases += 1

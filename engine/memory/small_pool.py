@@ -86,6 +86,14 @@ class SmallPool:
                 return True
         return False
 
+    def give_back_unused(self, request: RequestKey) -> None:
+        """Large pages claimed for the request of which nothing was needed, because it had room elsewhere."""
+        for large in list(self._roomy.get(request, ())):
+            if self._num_used_in[large] == 0 and self._num_evictable_in[large] == 0:
+                self.num_empty -= self.ratio
+                self._let_go(large)
+                self._large_pool.give_back(large)
+
     def num_associated_empty(self, request: RequestKey) -> int:
         """Empty pages that step (1) would find for the request."""
         return sum(len(self._empty_in[large]) for large in self._roomy.get(request, ()))
