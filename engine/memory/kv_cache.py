@@ -7,7 +7,7 @@ requests beyond a number, no queue and no tensors: what must be copied or told t
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.memory.admission import AdmissionRule, Needs
 from engine.memory.hashing import PageChain, PageKey, image_page_key
@@ -73,6 +73,9 @@ class _Tables:
     #: Where this sequence's text left what full attention has cached of earlier ones: a likely end of later hits.
     branch: int = 0
     is_new_text: bool = True  # nothing of it was cached when it was admitted
+    #: By recurrent type the newest checkpoint: its state has been copied and the page given up, but it is what the next
+    #: turn of a conversation will look for, so it counts as touched until there is a newer one.
+    checkpoints: dict[int, tuple[int, PageKey]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -303,7 +306,7 @@ class KVCache:
         # A chain may know pages that are not filled yet; there the target may have other tokens.
         other.chains = {size: chain.copy(tables.num_filled // size) for size, chain in tables.chains.items()}
         other.images, other.salt, other.branch = tables.images, tables.salt, tables.branch
-        other.is_new_text = tables.is_new_text
+        other.is_new_text, other.checkpoints = tables.is_new_text, dict(tables.checkpoints)
         other.num_slots, other.num_filled = tables.num_slots, tables.num_filled
         other.next_boundary, other.last_access = tables.next_boundary, self._step
         tables.may_share_tail = other.may_share_tail = True
@@ -317,11 +320,14 @@ class KVCache:
                 if page != NULL_PAGE:
                     pool.release(page, tables.last_access)
             tables.pages[which] = []
+            if which in tables.checkpoints:
+                pool.restamp(*tables.checkpoints[which], tables.last_access)
             tables.first_live[which] = tables.num_published[which] = 0
         if tables.num_slots:
             self._num_releases += 1
         tables.num_slots = tables.num_filled = tables.next_boundary = tables.branch = 0
         tables.may_share_tail = False
+        tables.checkpoints.clear()
 
     # Views
 
@@ -487,6 +493,12 @@ class KVCache:
                 pool.keep(page)
             is_worth_more = index >= edge or is_image or pool.is_kept(page)
             stamp = self._step if is_worth_more else self._step - _DEMOTION
+            if self._kinds[which] == "recurrent" and self.enable_prefix_caching:
+                last = tables.checkpoints.get(which)
+                if last is not None and not pool.is_kept(last[0]):
+                    pool.restamp(*last, stamp)
+                tables.checkpoints[which] = page, tables.chains[self._page_tokens[which]].keys[index]
+                stamp = self._step
             pool.release(page, stamp)
             pages[index] = NULL_PAGE
             self._num_releases += 1

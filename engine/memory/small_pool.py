@@ -144,6 +144,22 @@ class SmallPool:
         if page in self._keys:
             self._is_kept.add(page)
 
+    def restamp(self, page: int, key: PageKey, last_access: int) -> None:
+        """Change the time stamp of a cached page, if it still holds this content and nobody uses it."""
+        if self._keys.get(page) != key or page in self.ref_counts:
+            return
+        large = page // self.ratio
+        is_alone = self._num_evictable_in[large] < self.ratio
+        if is_alone:
+            self._evictor.remove(page)
+        self._last_access[page] = last_access
+        if is_alone:
+            self._evictor.add(page, self._eviction_key(page))
+        for large_pages in (self._large_pool.evictable, self._large_pool.idle):
+            if large in large_pages:
+                large_pages.remove(large)
+                large_pages.add(large, self._newest_key_in(large))
+
     def is_kept(self, page: int) -> bool:
         """Whether this content is worth its place although its last user needs it no more; forgotten with the
         content."""

@@ -1,0 +1,45 @@
+"""All memory experiments: python -m benchmarks.memory [--no-figures]
+
+Writes docs/memory.md, its figures, and results.json beside this file. Takes a few minutes; needs no GPU and no model.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory import experiments, figures, report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-figures", action="store_true", help="leave the PNG files as they are")
+    options = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    long_documents, runs = experiments.long_documents()
+    results: dict[str, Any] = {
+        "benchmark": "memory",
+        "commit": commit,
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "memory_use": experiments.memory_use(),
+        "waste_by_page_size": experiments.waste_by_page_size(),
+        "long_documents": long_documents,
+        "chat_waste": experiments.chat_waste(),
+        "hit_rates": experiments.hit_rates(),
+        "arena": experiments.arena(),
+        "sharing": experiments.sharing(),
+    }
+    (Path(__file__).parent / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (ROOT / "docs" / "memory.md").write_text(report.render(results))
+    if not options.no_figures:
+        figures.draw(results, runs, ROOT / "docs" / "figures")
+    print(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

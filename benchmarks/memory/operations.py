@@ -1,0 +1,101 @@
+"""Cost of page operations: python -m benchmarks.memory.operations
+
+Microseconds per page for allocate, free, publish, match and evict in pools of 1,000 to 100,000 pages (they should not
+differ), and milliseconds of memory work per decode step of 256 running requests. Prints one JSON object.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+
+from engine.memory.designs import lcm_design
+from engine.memory.kv_cache import KVCache
+from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.planner import choose_design
+from engine.memory.spec import LayerSpec, PoolPlan
+
+PAGE_TOKENS = 16
+NUM_REQUESTS = 256
+
+
+def page_costs(num_pages: int) -> dict[str, float]:
+    """One attention type; sequences of 50 pages until the pool is full."""
+    layers = [LayerSpec("full", 64, "bfloat16")]
+    design = lcm_design(layers, page_tokens=PAGE_TOKENS)
+    cache = KVCache(PoolPlan(design.types, design.large_page_bytes, num_pages + 1))
+    per_sequence, size = 50, 50 * PAGE_TOKENS
+    count = num_pages // per_sequence
+    texts = [[index] * size for index in range(2 * count)]
+    total = count * per_sequence
+
+    def per_page(action: Callable[[int], object], first: int = 0) -> float:
+        start = time.perf_counter()
+        for index in range(first, first + count):
+            action(index)
+        return round(1e6 * (time.perf_counter() - start) / total, 3)
+
+    for index in range(2 * count):
+        cache.open(index, index)
+        cache.admit(index, texts[index], 0, [1])
+    costs = {"allocate_us": per_page(lambda index: cache.extend(index, 0, size))}
+    costs["publish_us"] = per_page(lambda index: cache.advance(index, texts[index], size))
+    costs["free_us"] = per_page(cache.free)
+    costs["match_us"] = per_page(lambda index: cache.match(index, texts[index], size))
+    costs["evict_and_allocate_us"] = per_page(lambda index: cache.extend(index, 0, size), count)
+    return costs
+
+
+def step_ms(model: str) -> dict[str, float]:
+    """Decode steps of 256 requests with 500 to 1,000 tokens each: mean and worst of 64 steps."""
+    layers = layers_from_config(CONFIGS[model]).layers
+    design = choose_design(layers, page_tokens=PAGE_TOKENS)
+    num_large_pages = sum(-(-NUM_REQUESTS * 70 // design.ratio(kind)) for kind in design.types) + 1
+    cache = KVCache(PoolPlan(design.types, design.large_page_bytes, num_large_pages), max_step_tokens=2048)
+    lengths = [500 + 7 * index % 500 for index in range(NUM_REQUESTS)]
+    texts = [[index + 1] * 1100 for index in range(NUM_REQUESTS)]
+    for index, length in enumerate(lengths):
+        cache.open(index, index)
+        cache.admit(index, texts[index], 0, [1])
+        start = 0
+        while start < length:
+            end = cache.chunk_end(start, length)
+            assert cache.extend(index, start, end) is not None
+            cache.advance(index, texts[index], end)
+            start = end
+    times = []
+    for step in range(64):
+        start_s = time.perf_counter()
+        cache.begin_step(step + 1)
+        for index in range(NUM_REQUESTS):
+            position = lengths[index] + step
+            assert cache.extend(index, position, position + 1) is not None
+            cache.advance(index, texts[index], position + 1)
+        times.append(1e3 * (time.perf_counter() - start_s))
+    return {
+        "page_tables": design.num_page_tables,
+        "mean_ms": round(statistics.mean(times), 3),
+        "worst_ms": round(max(times), 3),
+    }
+
+
+def main() -> None:
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    report = {
+        "benchmark": "memory operations",
+        "commit": commit,
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]},
+        "per_page": {str(num_pages): page_costs(num_pages) for num_pages in (1_000, 10_000, 100_000)},
+        "step_of_256_requests": {
+            model: step_ms(model)
+            for model in ("llama-3.1-8b", "gemma-2-9b", "ministral-8b", "gemma-3-12b", "gemma-3-27b", "jamba-1.5-mini")
+        },
+    }
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

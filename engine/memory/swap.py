@@ -1,0 +1,132 @@
+"""A mirror pool in CPU memory for preempted requests: which pages go where, and an account of its own. Moves no bytes.
+
+All sequences of a request go out together and come back together (PagedAttention section 4.5). A page that several of
+them share is moved once and shared again on return. Whether swapping or computing again is cheaper is decided per
+request, by costs that were measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.memory.large_pool import LargePool
+from engine.memory.small_pool import SmallPool
+from engine.memory.spec import NULL_PAGE, PoolPlan
+
+RequestKey = int
+
+
+@dataclass(frozen=True, slots=True)
+class PageMove:
+    """One small page between the pool and its mirror; out: device to host, in: host to device."""
+
+    layer_type: int
+    device_page: int
+    host_page: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapCost:
+    """Measured: what moving a byte and computing a token cost, and what every move costs besides."""
+
+    seconds_per_byte: float
+    seconds_per_token: float
+    seconds_per_move: float = 0.0
+
+    def is_swap_cheaper(self, num_bytes: int, num_moves: int, num_tokens: int) -> bool:
+        """Out and in again, against computing that many tokens again."""
+        return 2 * (num_bytes * self.seconds_per_byte + num_moves * self.seconds_per_move) < (
+            num_tokens * self.seconds_per_token
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    tables: tuple[tuple[tuple[int, ...], ...], ...]  # host pages by sequence and layer type
+    pages: tuple[tuple[int, ...], ...]  # each host page once, by layer type
+
+
+class MirrorPool:
+    """Owner of the mirror's pages: the same small and large pages as the device pool's, without a cache."""
+
+    def __init__(self, plan: PoolPlan, num_large_pages: int) -> None:
+        self._plan = plan
+        self.large_pool = LargePool(num_large_pages)
+        self.pools = [SmallPool(kind, plan.ratio(kind), self.large_pool) for kind in plan.types]
+        self._stored: dict[RequestKey, _Stored] = {}
+
+    def __contains__(self, request: RequestKey) -> bool:
+        return request in self._stored
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(pool.num_used * pool.layer_type.small_page_bytes for pool in self.pools)
+
+    def swap_out(
+        self, request: RequestKey, tables: Sequence[Sequence[tuple[int, ...]]]
+    ) -> tuple[PageMove, ...] | None:
+        """Places for all pages of a request's sequences, given their page tables as KVCache.page_table returns them.
+
+        The caller frees the device pages once the moves are done. None, with nothing changed, where the mirror is full.
+        """
+        assert request not in self._stored
+        moves: list[PageMove] = []
+        host_of: list[dict[int, int]] = [{NULL_PAGE: NULL_PAGE} for _ in self.pools]
+        for which, pool in enumerate(self.pools):
+            for table in tables:
+                for device_page in table[which]:
+                    if device_page in host_of[which]:
+                        continue
+                    host_page = pool.allocate(request)
+                    if host_page is None:
+                        self._release(request, host_of)
+                        return None
+                    host_of[which][device_page] = host_page
+                    moves.append(PageMove(which, device_page, host_page))
+        self._stored[request] = _Stored(
+            tables=tuple(
+                tuple(tuple(host_of[which][page] for page in pages) for which, pages in enumerate(table))
+                for table in tables
+            ),
+            pages=tuple(tuple(page for page in pages.values() if page != NULL_PAGE) for pages in host_of),
+        )
+        return tuple(moves)
+
+    def needs(self, request: RequestKey) -> tuple[int, ...]:
+        """Small pages of each type that the request takes on its return."""
+        return tuple(map(len, self._stored[request].pages))
+
+    def swap_in(self, request: RequestKey, tables: Sequence[Sequence[tuple[int, ...]]]) -> tuple[PageMove, ...]:
+        """Moves that fill these device pages again: tables of the same shape as those that went out, in which pages
+        that were shared are shared. The mirror's pages are free again when this returns: move before anything else
+        goes out."""
+        stored = self._stored.pop(request)
+        moves = {}
+        for old, new in zip(stored.tables, tables, strict=True):
+            for which, (host_pages, device_pages) in enumerate(zip(old, new, strict=True)):
+                for host_page, device_page in zip(host_pages, device_pages, strict=True):
+                    assert (host_page == NULL_PAGE) == (device_page == NULL_PAGE)
+                    if host_page != NULL_PAGE:
+                        moves[which, device_page] = PageMove(which, device_page, host_page)
+        self._free(request, stored.pages)
+        return tuple(moves.values())
+
+    def drop(self, request: RequestKey) -> None:
+        """The request was aborted."""
+        self._free(request, self._stored.pop(request).pages)
+
+    def check_integrity(self) -> None:
+        for pool in self.pools:
+            pool.check_integrity()
+        for which, pool in enumerate(self.pools):
+            held = sum(len(stored.pages[which]) for stored in self._stored.values())
+            if held != pool.num_used:
+                raise AssertionError(f"{pool.layer_type.name}: {pool.num_used} mirror pages are used, {held} are known")
+
+    def _release(self, request: RequestKey, host_of: list[dict[int, int]]) -> None:
+        self._free(request, [[page for page in pages.values() if page != NULL_PAGE] for pages in host_of])
+
+    def _free(self, request: RequestKey, pages: Sequence[Sequence[int]]) -> None:
+        for pool, host_pages in zip(self.pools, pages, strict=True):
+            for page in host_pages:
+                pool.release(page, 0)
+            pool.end_request(request)
