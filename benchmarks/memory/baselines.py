@@ -66,9 +66,7 @@ class StaticPartitionKVCache(KVCache):
         self._own = [
             LargePool(1 + max(1, int(plan.num_usable_large_pages * weight / sum(weights)))) for weight in weights
         ]
-        self.pools = [
-            SmallPool(kind, plan.ratio(kind), own) for kind, own in zip(plan.types, self._own, strict=True)
-        ]
+        self.pools = [SmallPool(kind, plan.ratio(kind), own) for kind, own in zip(plan.types, self._own, strict=True)]
 
     def _has_room(self, needs: Needs, num_spare_pages: int = 0) -> bool:
         return all(

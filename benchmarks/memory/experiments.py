@@ -153,9 +153,7 @@ def chat_waste() -> dict[str, Any]:
     for name in ("planner", "lcm", "equal_page", "max_page"):
         result = serve(designs[name], layers, trace, 40 * GIB, cost=cost, sample_every=10)
         found[name] = summary(result)
-    naive = serve(
-        designs["lcm"], layers, trace, 40 * GIB, cost=cost, sample_every=10, cache_class=NaiveKVCache
-    )
+    naive = serve(designs["lcm"], layers, trace, 40 * GIB, cost=cost, sample_every=10, cache_class=NaiveKVCache)
     found["lcm_naive"] = summary(naive)
     for name, kind in (("lcm", KVCache), ("lcm_naive", NaiveKVCache)):
         result = serve(designs["lcm"], layers, trace, 8 * GIB, cost=cost, sample_every=5, cache_class=kind)

@@ -127,7 +127,8 @@ def _gemma() -> str:
 
 
 def _runs(
-    runs: dict[str, Any], columns: tuple[str, ...] = ("waste", "decode_batch", "steps", "output_tokens_per_s", "preemptions")
+    runs: dict[str, Any],
+    columns: tuple[str, ...] = ("waste", "decode_batch", "steps", "output_tokens_per_s", "preemptions"),
 ) -> str:
     rows = []
     for name, entry in runs.items():

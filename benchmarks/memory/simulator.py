@@ -72,7 +72,7 @@ def simulate(
     gate = Gate(cache.rule, limits, max_running=max_running, max_requests=None, max_tokens=None)
     config = EngineConfig("simulated", max_batched_tokens=max_step_tokens, max_running=max_running)
     any_cache: Any = cache
-    scheduler = Scheduler(config, limits, any_cache, gate)
+    scheduler = Scheduler(config, any_cache, gate)
     pending = sorted(range(len(trace)), key=lambda index: (trace[index].arrival_s, index))
     done: set[int] = set()
     running: dict[int, Request] = {}
@@ -116,7 +116,9 @@ def held_bytes(cache: KVCache | ContiguousCache) -> int:
     if isinstance(cache, ContiguousCache):
         kind = cache.plan.types[0]
         return cache.num_reserved * kind.small_page_bytes // kind.page_tokens
-    return sum((pool.num_used + pool.num_reusable_beside_used) * pool.layer_type.small_page_bytes for pool in cache.pools)
+    return sum(
+        (pool.num_used + pool.num_reusable_beside_used) * pool.layer_type.small_page_bytes for pool in cache.pools
+    )
 
 
 def _submit(

@@ -51,7 +51,9 @@ def chats(
     return requests
 
 
-def long_documents(num_requests: int, *, shortest: int = 55_000, longest: int = 110_000, seed: int = 0) -> list[TraceRequest]:
+def long_documents(
+    num_requests: int, *, shortest: int = 55_000, longest: int = 110_000, seed: int = 0
+) -> list[TraceRequest]:
     """Questions on documents of their own: 55,000 to 110,000 tokens in, 50 to 100 out (Jenga section 7.2)."""
     rng = random.Random(seed)
     return [

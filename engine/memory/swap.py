@@ -61,9 +61,7 @@ class MirrorPool:
     def used_bytes(self) -> int:
         return sum(pool.num_used * pool.layer_type.small_page_bytes for pool in self.pools)
 
-    def swap_out(
-        self, request: RequestKey, tables: Sequence[Sequence[tuple[int, ...]]]
-    ) -> tuple[PageMove, ...] | None:
+    def swap_out(self, request: RequestKey, tables: Sequence[Sequence[tuple[int, ...]]]) -> tuple[PageMove, ...] | None:
         """Places for all pages of a request's sequences, given their page tables as KVCache.page_table returns them.
 
         The caller frees the device pages once the moves are done. None, with nothing changed, where the mirror is full.

@@ -189,15 +189,12 @@ def test_the_picture_shows_who_holds_what():
 class LastPageOnly(FullPolicy):
     """A kind of layer that reads only the page being written, to see the facade drop pages."""
 
-    def first_live_page(self, num_computed):
+    def first_live_page(self, num_computed, images):
         return num_computed // self.page_tokens
 
-    def hit_lengths(self, is_cached, max_tokens):
-        return [(0, 0)] + [
-            (length, length)
-            for length in range(self.page_tokens, max_tokens + 1, self.page_tokens)
-            if is_cached(length // self.page_tokens - 1)
-        ]
+    def longest_hit(self, is_cached, max_tokens, images):
+        lengths = range(max_tokens - max_tokens % self.page_tokens, 0, -self.page_tokens)
+        return next((length for length in lengths if is_cached(length // self.page_tokens - 1)), 0)
 
 
 def test_pages_that_no_layer_reads_again_are_dropped_and_not_asked_for_in_a_hit():

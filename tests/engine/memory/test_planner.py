@@ -1,6 +1,6 @@
 import pytest
 
-from engine.memory.planner import group_layers, large_page_bytes, plan_pool, pool_bytes_for
+from engine.memory.planner import group_layers, large_page_bytes, plan_layers, plan_pool, pool_bytes_for
 from engine.memory.spec import LayerSpec
 
 MIB = 2**20
@@ -32,12 +32,23 @@ def test_types_are_told_apart_by_size_dtype_and_model_and_have_different_names()
 
 
 def test_the_pages_of_gemma_3_27b_have_the_published_sizes():
+    types = group_layers(GEMMA_3_27B, page_tokens=16)
+    assert [layer_type.small_page_bytes / MIB for layer_type in types] == [1.25, 6.5]
+    assert large_page_bytes(types) / MIB == 32.5
+
+
+def test_a_pool_is_laid_out_in_the_design_that_wastes_least_and_keeps_to_its_size():
     plan = plan_pool(GEMMA_3_27B, page_tokens=16, pool_bytes=1024 * MIB)
-    assert [layer_type.small_page_bytes / MIB for layer_type in plan.types] == [1.25, 6.5]
-    assert plan.large_page_bytes / MIB == 32.5
-    assert [plan.ratio(layer_type) for layer_type in plan.types] == [26, 5]
-    assert plan.num_large_pages == 31
-    assert plan.pool_bytes <= 1024 * MIB
+    assert len(plan.types) == 31
+    assert [plan.ratio(layer_type) for layer_type in plan.types] == [1] * 31
+    assert sorted(i for layer_type in plan.types for i in layer_type.layer_ids) == list(range(62))
+    assert 1024 * MIB - plan.large_page_bytes < plan.pool_bytes <= 1024 * MIB
+
+
+def test_the_tables_of_a_sequence_are_bounded():
+    report = plan_layers(GEMMA_3_27B, page_tokens=16, max_page_tables=8)
+    assert report.chosen.num_page_tables <= 8
+    assert "at most 8 page tables" in report.reason
 
 
 def test_a_pool_without_room_for_a_request_is_refused():

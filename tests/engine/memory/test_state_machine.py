@@ -74,7 +74,9 @@ class PageCacheMachine(RuleBasedStateMachine):
     def active(self):
         return [sequence for sequence in self.tokens if self.filled[sequence] is not None]
 
-    @rule(stem=st.sampled_from(STEMS), shared=st.integers(0, 36), ending=st.integers(0, 3), images=st.sampled_from(IMAGES))
+    @rule(
+        stem=st.sampled_from(STEMS), shared=st.integers(0, 36), ending=st.integers(0, 3), images=st.sampled_from(IMAGES)
+    )
     @precondition(lambda self: len(self.tokens) < 8)
     def open(self, stem, shared, ending, images):
         sequence, self.next_id = self.next_id, self.next_id + 1

@@ -76,9 +76,7 @@ class Twin:
                 return length
         return 0
 
-    def _is_valid(
-        self, which: int, cached: list[Content], tokens: Sequence[int], images: Images, length: int
-    ) -> bool:
+    def _is_valid(self, which: int, cached: list[Content], tokens: Sequence[int], images: Images, length: int) -> bool:
         kind = self.cache.plan.types[which]
         size = kind.page_tokens
         match kind.spec.kind:
@@ -119,7 +117,5 @@ class Twin:
                 return 0
 
     def _image_entries(self, kind: LayerType, images: Images) -> list[tuple[int, tuple[bytes, int]]]:
-        names = [
-            (image.key, index) for image in images for index in range(-(-image.num_tokens // kind.page_tokens))
-        ]
+        names = [(image.key, index) for image in images for index in range(-(-image.num_tokens // kind.page_tokens))]
         return list(enumerate(names))

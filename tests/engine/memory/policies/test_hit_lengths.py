@@ -21,9 +21,7 @@ def hit(policy, cached, images=(), max_tokens=None, page_tokens=2):
     return policy.longest_hit(lambda index: cached[index], limit, images)
 
 
-@pytest.mark.parametrize(
-    ("cached", "pages"), [([T, T, T], 3), ([T, F, T], 1), ([F, T, T], 0), ([], 0)]
-)
+@pytest.mark.parametrize(("cached", "pages"), [([T, T, T], 3), ([T, F, T], 1), ([F, T, T], 0), ([], 0)])
 def test_full_attention_ends_at_the_first_miss(cached, pages):
     assert hit(FullPolicy(2), cached) == 2 * pages
 
