@@ -1,4 +1,4 @@
-"""The experiments of docs/memory.md: each returns plain numbers. All use the real page cache; most the real scheduler."""
+"""The experiments of docs/memory.md. Each returns plain numbers; all use the real page cache, most the scheduler too."""
 
 import random
 from collections.abc import Callable

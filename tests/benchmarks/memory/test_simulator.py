@@ -94,4 +94,4 @@ def test_beam_search_saves_more_than_parallel_sampling_and_both_save_more_with_w
 
 
 def test_the_report_puts_the_papers_figures_beside_ours():
-    assert "79.586" in report._uniform("llama-3.2-11b-vision", 43, 6193)
+    assert "79.586" in report.uniform("llama-3.2-11b-vision", 43, 6193)

@@ -51,7 +51,7 @@ def test_what_fell_out_of_a_window_goes_before_the_end_of_an_older_conversation(
     first, second = [1] * 24, [2] * 60
     serve(cache, 0, first, step=1)
     serve(cache, 1, second, step=2)  # 15 pages of each type are written, 12 window pages fall out on the way
-    assert serve(cache, 2, first + [3], step=3) == 24
+    assert serve(cache, 2, [*first, 3], step=3) == 24
 
 
 def test_a_text_behind_which_requests_have_branched_off_is_found_again():
