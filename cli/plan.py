@@ -160,12 +160,14 @@ def _print_tables(name: str, report: PlanReport, capacity: Capacity, max_model_l
     console = Console()
     chosen = report.chosen
     console.print(f"[bold]{name}[/]: large pages of {_size(chosen.large_page_bytes)}, {chosen.num_page_tables} tables")
-    types = Table("type", "kind", "tables", "layers", "tokens", "small page", "per large page", box=None)
+    types = Table(box=None)
+    for column in ("type", "span", "tables", "layers", "tokens", "small page", "ratio"):
+        types.add_column(column, no_wrap=True)
     for alike in _alike(chosen.types):
         kind = alike[0]
         types.add_row(
             kind.name.partition("/")[0],
-            kind.spec.kind + (f" {kind.spec.span}" if kind.spec.span else ""),
+            str(kind.spec.span or ""),
             str(len(alike)),
             str(len(kind.layer_ids)),
             str(kind.page_tokens),

@@ -22,6 +22,7 @@ from engine.batch import (
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import ContextTooLong, InvalidRequest, QueueFull
 from engine.memory.admission import AdmissionRule
+from engine.memory.images import Images
 from engine.memory.kv_cache import Extension, KVCache
 from engine.request import FinishReason, Request, RequestState, Sequence, check_prompt
 
@@ -155,11 +156,11 @@ class Scheduler:
 
     # Requests come and go
 
-    def add(self, request: Request, num_reserved_tokens: int) -> None:
+    def add(self, request: Request, num_reserved_tokens: int, images: Images = ()) -> None:
         """Queue a new request. The gate has passed it and holds num_reserved_tokens for it."""
         self._unreserved[request.request_id] = num_reserved_tokens
         for sequence in request.sequences:
-            self._cache.open(sequence.sequence_id, request.arrival, request.cache_salt)
+            self._cache.open(sequence.sequence_id, request.arrival, request.cache_salt, images)
             self._by_id[sequence.sequence_id] = (request, sequence)
         insort(self._waiting, request, key=_arrival)
 

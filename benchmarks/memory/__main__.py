@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import experiments, figures, report
+from benchmarks.memory import experiments, figures, operations, report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,11 +26,13 @@ def main() -> None:
         "benchmark": "memory",
         "commit": commit,
         "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "operations": operations.measure(),
         "memory_use": experiments.memory_use(),
         "waste_by_page_size": experiments.waste_by_page_size(),
         "long_documents": long_documents,
         "chat_waste": experiments.chat_waste(),
         "hit_rates": experiments.hit_rates(),
+        "vision": experiments.vision(),
         "arena": experiments.arena(),
         "sharing": experiments.sharing(),
     }

@@ -96,7 +96,7 @@ class ContiguousCache:
     def begin_step(self, step: int) -> None:
         pass
 
-    def open(self, sequence: int, request: int, salt: bytes = b"") -> None:
+    def open(self, sequence: int, request: int, salt: bytes = b"", images: Any = ()) -> None:
         pass
 
     def admit(self, sequence: int, *_: Any, **__: Any) -> int | None:

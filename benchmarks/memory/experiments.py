@@ -1,4 +1,4 @@
-"""The experiments of docs/memory.md. Each returns plain numbers; all use the real page cache, most the scheduler too."""
+"""The experiments of docs/memory.md: plain numbers, all from the real page cache, most from the real scheduler."""
 
 import random
 from collections.abc import Callable
@@ -193,6 +193,25 @@ def _hit_rate(
 ) -> float:
     result = serve(design, layers, trace, pool, cache_class=kind, enable_prefix_caching=True, sample_every=1000)
     return round(result.hit_rate, 4)
+
+
+def vision() -> dict[str, Any]:
+    """Questions on images, Llama-3.2-11B-Vision, 16 GiB: image tokens in the 8 cross-attention layers only, or in all
+    40 as one page table keeps them; and how many images must be encoded where their pages can be found again."""
+    layers = layers_of("llama-3.2-11b-vision")
+    trace = traces.vision_chats(120)
+    found = {}
+    for name, design in designs_of(layers).items():
+        if name not in ("planner", "lcm", "uniform"):
+            continue
+        cache = KVCache(pool_of(design, 16 * GIB), max_step_tokens=2048)
+        requests = traces.images_as_text(trace) if name == "uniform" else trace
+        result = simulate(cache, layers, requests, max_step_tokens=2048, sample_every=10)
+        found[name] = {
+            **summary(result),
+            "encoded_images": "-" if name == "uniform" else cache.counters.num_encoded_images,
+        }
+    return found
 
 
 def arena() -> dict[str, Any]:

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 from engine.memory.designs import lcm_design
 from engine.memory.kv_cache import KVCache
@@ -82,17 +83,21 @@ def step_ms(model: str) -> dict[str, float]:
     }
 
 
+def measure() -> dict[str, Any]:
+    models = ("llama-3.1-8b", "gemma-2-9b", "ministral-8b", "gemma-3-12b", "gemma-3-27b", "jamba-1.5-mini")
+    return {
+        "per_page": {str(num_pages): page_costs(num_pages) for num_pages in (1_000, 10_000, 100_000)},
+        "step_of_256_requests": {model: step_ms(model) for model in models},
+    }
+
+
 def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     report = {
         "benchmark": "memory operations",
         "commit": commit,
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]},
-        "per_page": {str(num_pages): page_costs(num_pages) for num_pages in (1_000, 10_000, 100_000)},
-        "step_of_256_requests": {
-            model: step_ms(model)
-            for model in ("llama-3.1-8b", "gemma-2-9b", "ministral-8b", "gemma-3-12b", "gemma-3-27b", "jamba-1.5-mini")
-        },
+        **measure(),
     }
     print(json.dumps(report, indent=2))
 

@@ -29,6 +29,10 @@ def render(results: dict[str, Any]) -> str:
             for model, loads in results["hit_rates"].items()
             for load, curves in loads.items()
         ),
+        "page_costs": _costs(results["operations"]["per_page"]),
+        "step_costs": _costs(results["operations"]["step_of_256_requests"]),
+        "machine": "{cores} cores, Python {python}".format(**results["machine"]),
+        "vision": _runs(results["vision"], ("decode_batch", "steps", "preemptions", "encoded_images")),
         "arena": _runs(results["arena"], ("decode_batch", "output_tokens_per_s", "hit_rate", "preemptions")),
     }
     return Template((Path(__file__).parent / "template.md").read_text()).substitute(tables)
@@ -112,6 +116,12 @@ def _runs(runs: dict[str, Any], columns: tuple[str, ...] = _RUN_COLUMNS) -> str:
     for name, entry in runs.items():
         cells = [_percent(entry[key], 3) if key in ("waste", "hit_rate") else str(entry[key]) for key in columns]
         rows.append((name, *cells))
+    return _table(["", *(column.replace("_", " ") for column in columns)], rows)
+
+
+def _costs(costs: dict[str, Any]) -> str:
+    columns = list(next(iter(costs.values())))
+    rows = [(name, *(str(entry[column]) for column in columns)) for name, entry in costs.items()]
     return _table(["", *(column.replace("_", " ") for column in columns)], rows)
 
 

@@ -147,7 +147,7 @@ def _submit(
         request = Request(str(index), index, item.prompt, params, sequences)
         gate.check(item.prompt, params)
         gate.reserve(len(item.prompt))
-        scheduler.add(request, len(item.prompt))
+        scheduler.add(request, len(item.prompt), item.images)
         running[index] = request
     return now
 

@@ -4,7 +4,9 @@ follow their published means, tokens are arbitrary but equal where requests shar
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from engine.memory.images import Images, ImageSpan
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class TraceRequest:
     arrival_s: float = 0.0
     after: int | None = None  #: index of the request whose end it waits for: the turn before
     num_samples: int = 1
+    images: Images = ()
 
 
 def _tokens(rng: random.Random, count: int) -> tuple[int, ...]:
@@ -93,6 +96,33 @@ def sessions(
         requests.append(TraceRequest(histories[index], answer, after=len(requests) - 1 if requests else None))
         histories[index] = histories[index] + answer + _tokens(rng, turn_tokens)
     return requests
+
+
+def vision_chats(
+    num_requests: int, *, image_tokens: int = 6193, num_images: int = 40, seed: int = 0
+) -> list[TraceRequest]:
+    """Short questions on images, MMMU-pro-like: 43 text tokens and 6,193 image tokens, 200 out (Jenga section 3)."""
+    rng = random.Random(seed)
+    requests = []
+    for _ in range(num_requests):
+        image = ImageSpan(1, image_tokens, b"image %d" % rng.randrange(num_images))
+        requests.append(TraceRequest(_tokens(rng, 43), _tokens(rng, 200), images=(image,)))
+    return requests
+
+
+def images_as_text(trace: Sequence[TraceRequest]) -> list[TraceRequest]:
+    """The same requests for a cache that knows only tokens: each image as that many tokens before the text."""
+    return [
+        replace(
+            item,
+            prompt=tuple(
+                int.from_bytes(image.key, "big") % (1 << 30) for image in item.images for _ in range(image.num_tokens)
+            )
+            + item.prompt,
+            images=(),
+        )
+        for item in trace
+    ]
 
 
 def battles(num_battles: int, *, rate_per_s: float, seed: int = 0) -> list[TraceRequest]:

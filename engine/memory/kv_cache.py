@@ -254,6 +254,8 @@ class KVCache:
                         copy = self._copy_on_write(which, tables, index, may_take_large)
                         copies.append(copy)
                         changes.append(TableChange(which, index, (copy.dst,)))
+            if images and self._image_types[:1] == [which]:
+                self.counters.num_encoded_images += self._num_images_between(which, tables, end)
             for _ in range(policy.num_entries(end, images) - len(pages)):
                 page = pool.allocate(tables.request, may_take_large=may_take_large)
                 assert page is not None, "there was room"
@@ -503,6 +505,14 @@ class KVCache:
             pages[index] = NULL_PAGE
             self._num_releases += 1
         tables.first_live[which] = first_live
+
+    def _num_images_between(self, which: int, tables: _Tables, end: int) -> int:
+        """Images before `end` that have no entries yet."""
+        num_entries, size, count = 0, self._page_tokens[which], 0
+        for image in tables.images:
+            num_entries += -(-image.num_tokens // size)
+            count += image.position < end and num_entries > len(tables.pages[which])
+        return count
 
     def _take_cached_images(self, tables: _Tables, end: int) -> list[tuple[int, int]]:
         """Share the pages of images that the sequence reaches and someone has cached, whatever text stands before
