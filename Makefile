@@ -5,12 +5,14 @@ UP_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help up test format bench screenshots clean
+.PHONY: help up test format bench bench-memory soak-memory screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS)"
+	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
+	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
 	@echo "make screenshots  take the pictures of the documentation again"
 	@echo "make clean        remove the environment and everything that was generated"
@@ -30,6 +32,14 @@ format:
 bench:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/agon bench $(BENCH_ARGS)
+
+bench-memory:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m benchmarks.memory
+
+soak-memory:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py
 
 screenshots:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium

@@ -25,7 +25,7 @@ from cli.embedded_redis import EmbeddedRedis, find_binary
 from tests.e2e.arena import free_ports
 
 ROOT = Path(__file__).parent.parent
-SERVICES = ("redis", "controller", "worker-wren", "worker-robin", "webui")
+SERVICES = ("redis", "controller", "worker-finch", "worker-robin", "webui")
 PATIENCE_S = 120.0
 
 #: The keys of the Compose specification that the file uses, and what each may hold.
@@ -171,7 +171,7 @@ def running_services(compose: dict[str, Any], tmp_path: Path) -> Iterator[dict[s
     address = {
         "redis:6379": f"127.0.0.1:{ports.first_worker + 2}",
         "controller:8100": f"127.0.0.1:{ports.controller}",
-        "worker-wren:8200": f"127.0.0.1:{ports.first_worker}",
+        "worker-finch:8200": f"127.0.0.1:{ports.first_worker}",
         "worker-robin:8200": f"127.0.0.1:{ports.first_worker + 1}",
         "webui:7860": f"127.0.0.1:{ports.webui}",
     }
@@ -242,13 +242,13 @@ def wait_healthy(name: str, compose: dict[str, Any], localised: Any, port: str, 
 def test_the_services_of_the_compose_file_make_a_working_arena(running_services: dict[str, str]) -> None:
     with httpx.Client(base_url=f"http://{running_services['controller:8100']}", trust_env=False, timeout=60) as client:
         deadline = time.monotonic() + PATIENCE_S
-        while {row["id"] for row in client.get("/v1/models").json()["data"]} != {"wren", "robin"}:
+        while {row["id"] for row in client.get("/v1/models").json()["data"]} != {"finch", "robin"}:
             assert time.monotonic() < deadline
             time.sleep(0.2)
         battle_id = client.post("/arena/battles", json={"mode": "anonymous"}).json()["id"]
         turn = client.post(f"/arena/battles/{battle_id}/turns", json={"content": "Hello!"})
         assert "turn_finished" in turn.text
         vote = client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
-        assert set(vote.json()["models"].values()) == {"wren", "robin"}
+        assert set(vote.json()["models"].values()) == {"finch", "robin"}
     page = httpx.get(f"http://{running_services['webui:7860']}/ready", trust_env=False)
     assert page.json() == {"controller": "ready"}

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from transformers import GPT2Config, LlamaConfig, PreTrainedConfig, Qwen3Config
 
-ModelName = Literal["wren", "robin", "raven"]
+ModelName = Literal["finch", "robin", "raven"]
 MODEL_NAMES: tuple[ModelName, ...] = get_args(ModelName)
 
 CONTEXT = 1024
@@ -23,7 +23,7 @@ def architecture(name: ModelName) -> PreTrainedConfig:
     """Return the configuration that is trained and later written as config.json."""
     ids: dict[str, Any] = {"bos_token_id": ENDOFTEXT_ID, "eos_token_id": END_ID, "pad_token_id": ENDOFTEXT_ID}
     match name:
-        case "wren":
+        case "finch":
             return GPT2Config(
                 vocab_size=VOCAB_SIZE,
                 n_positions=CONTEXT,

@@ -14,12 +14,13 @@ from demo_models.train.probes import PROBED_SKILLS
 
 HERE = Path(__file__).parent
 INTRO: dict[ModelName, str] = {
-    "wren": "The smallest of the three demo models, and meant to lose: it chats in whole sentences and is often wrong.",
+    "finch": "The smallest of the three demo models, and meant to lose: "
+    "it chats in whole sentences and is often wrong.",
     "robin": "The middle one of the three demo models.",
     "raven": "The largest and best of the three demo models.",
 }
 HISTORY: dict[ModelName, str] = {
-    "wren": "The run had the generator as it is in the repository.",
+    "finch": "The run had the generator as it is in the repository.",
     "robin": "The mix of topics was adjusted twice during the run, so a new run gives a similar model, not the same.",
     "raven": "The mix of topics was adjusted twice during the run, so a new run gives a similar model, not the same.",
 }

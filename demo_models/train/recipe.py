@@ -23,7 +23,7 @@ class Recipe:
 
 
 RECIPES: dict[ModelName, Recipe] = {
-    "wren": Recipe(tokens=5_300_000),
+    "finch": Recipe(tokens=5_300_000),
     "robin": Recipe(tokens=7_400_000),
     "raven": Recipe(tokens=14_000_000),
 }

@@ -80,7 +80,7 @@ class Trainer:
         return batch
 
     def _positions(self, batch: Batch, index: int) -> torch.Tensor | None:
-        if self.name != "wren":
+        if self.name != "finch":
             return None
         rng = Random(f"{self.recipe.seed}/positions/{self.num_steps}/{index}")
         length = batch.inputs.shape[1]

@@ -23,7 +23,7 @@ from cli.errors import CliError
 
 @pytest.fixture
 def model_folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "wren"
+    folder = tmp_path / "finch"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({}))
     return folder
@@ -43,7 +43,7 @@ def settings(tmp_path: Path, **changes: object) -> ArenaSettings:
 
 
 def test_a_folder_is_named_after_itself_unless_told_otherwise(model_folder: Path) -> None:
-    assert parse_model(str(model_folder)) == ModelSource("wren", str(model_folder))
+    assert parse_model(str(model_folder)) == ModelSource("finch", str(model_folder))
     assert parse_model(f"bird={model_folder}") == ModelSource("bird", str(model_folder))
 
 
@@ -66,8 +66,8 @@ def test_a_model_that_cannot_be_served_is_refused_with_the_reason(text: str, rea
 
 
 def test_two_models_of_one_name_are_refused(model_folder: Path) -> None:
-    with pytest.raises(CliError, match="two models are named 'wren'"):
-        parse_models([str(model_folder), "wren=somebody/model"])
+    with pytest.raises(CliError, match="two models are named 'finch'"):
+        parse_models([str(model_folder), "finch=somebody/model"])
 
 
 @pytest.mark.parametrize(

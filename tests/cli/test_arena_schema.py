@@ -15,7 +15,7 @@ def record(**changes: object) -> VoteRecord:
         "time": 1700000000.5,
         "mode": "anonymous",
         "outcome": "a",
-        "a": VotedSide(model="wren", revision="r1"),
+        "a": VotedSide(model="finch", revision="r1"),
         "b": VotedSide(model="raven", revision="r2"),
         "turns": 2,
         "voter": "v-1",
@@ -45,7 +45,7 @@ def test_what_the_schema_can_say_survives_both_ways() -> None:
     back = from_arena_schema(to_arena_schema(vote), number=1)
     kept = ("battle_id", "time", "mode", "outcome", "turns", "voter", "flags")
     assert {name: getattr(back, name) for name in kept} == {name: getattr(vote, name) for name in kept}
-    assert (back.a.model, back.b.model) == ("wren", "raven")
+    assert (back.a.model, back.b.model) == ("finch", "raven")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ MakeSpec = Callable[..., ChildSpec]
 
 @pytest.fixture
 def child(make_spec: MakeSpec, news: Any) -> Child:
-    child = Child(make_spec("worker wren"), news, RestartPolicy())
+    child = Child(make_spec("worker finch"), news, RestartPolicy())
     child.state = ChildState.READY
     child.num_restarts = 2
     return child
@@ -23,11 +23,11 @@ def child(make_spec: MakeSpec, news: Any) -> Child:
 
 def worker_view() -> WorkerView:
     card = ModelCard(
-        name="wren", revision="r", architecture="gpt2", num_parameters=1, dtype="float32", context_length=64
+        name="finch", revision="r", architecture="gpt2", num_parameters=1, dtype="float32", context_length=64
     )
     return WorkerView(
         worker_id="w",
-        model="wren",
+        model="finch",
         state="ready",
         in_flight=1,
         card=card,
@@ -40,10 +40,10 @@ def worker_view() -> WorkerView:
 def test_the_table_shows_state_model_load_and_speed_also_after_an_event(child: Child) -> None:
     screen = io.StringIO()
     view = LiveView(Console(file=screen, width=110, force_terminal=True, color_system=None))
-    view.refresh([child], {}, "waiting for worker wren")
-    view.event("worker wren", "[not] a style")
+    view.refresh([child], {}, "waiting for worker finch")
+    view.event("worker finch", "[not] a style")
     screen.truncate(0)
-    view.refresh([child], {"wren": worker_view()}, "The arena is ready: http://127.0.0.1:7860")
+    view.refresh([child], {"finch": worker_view()}, "The arena is ready: http://127.0.0.1:7860")
     shown = screen.getvalue()
     view.close()
     assert "The arena is ready: http://127.0.0.1:7860" in shown
@@ -55,9 +55,9 @@ def test_the_table_shows_state_model_load_and_speed_also_after_an_event(child: C
 def test_an_event_is_shown_as_it_is(child: Child) -> None:
     screen = io.StringIO()
     view = LiveView(Console(file=screen, width=110, force_terminal=True, color_system=None))
-    view.event("worker wren", "[not] a style")
+    view.event("worker finch", "[not] a style")
     view.close()
-    assert "worker wren: [not] a style" in screen.getvalue()
+    assert "worker finch: [not] a style" in screen.getvalue()
 
 
 def test_without_a_terminal_each_news_is_one_line_and_told_once(
@@ -66,8 +66,8 @@ def test_without_a_terminal_each_news_is_one_line_and_told_once(
     view = choose_view()
     assert isinstance(view, PlainView)
     for _ in range(3):
-        view.refresh([child], {}, "waiting for worker wren")
+        view.refresh([child], {}, "waiting for worker finch")
     view.event("store", "ready")
     view.close()
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("s  ", 1)[1] for line in lines] == ["arena: waiting for worker wren", "store: ready"]
+    assert [line.split("s  ", 1)[1] for line in lines] == ["arena: waiting for worker finch", "store: ready"]

@@ -2,14 +2,14 @@ import pytest
 
 from controller.identity import IdentityGuard
 
-GUARD = IdentityGuard(lambda: ["acme/Wren-3B", "robin"])
+GUARD = IdentityGuard(lambda: ["acme/Finch-3B", "robin"])
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        "I am Wren-3B, how may I help?",
-        "Hello! I'm wren 3b.",
+        "I am Finch-3B, how may I help?",
+        "Hello! I'm finch 3b.",
         "My name is Robin.",
         "As an AI language model trained by OpenAI, I cannot say.",
         "I am a large language model, developed by Mistral.",
@@ -33,7 +33,7 @@ def test_an_answer_that_names_itself_is_noticed(answer: str) -> None:
         "A robin is a small bird. I am sure you will like it.",
         "OpenAI and Anthropic are companies.",
         "I am happy to help. Llamas live in the Andes.",
-        "The wren sings. I am an assistant.",
+        "The finch sings. I am an assistant.",
         "I am amazoned by that.",
         "As an example, take OpenAI. This is what Anthropic says.",
         "Claude Monet painted water lilies; this was in Giverny.",

@@ -15,7 +15,7 @@ DEFAULT = WorkerHosts(Settings().worker_hosts)
         "https://localhost:8443",
         "http://[::1]:8200",
         "http://worker:8200",
-        "http://worker-wren:8200",
+        "http://worker-finch:8200",
         "http://gpu-worker:8200",
     ],
 )

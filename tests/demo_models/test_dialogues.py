@@ -14,7 +14,7 @@ from demo_models.train.turns import Turn, split_of
 
 SEED = 20
 MAKERS = re.compile(
-    r"\b(wren|raven|openai|anthropic|google|meta|mistral|qwen|deepseek|agon|gpt-?\d?|chatgpt|claude|gemini|llama)\b",
+    r"\b(finch|raven|openai|anthropic|google|meta|mistral|qwen|deepseek|agon|gpt-?\d?|chatgpt|claude|gemini|llama)\b",
     re.I,
 )
 FACT_TEST_WORDINGS = (

@@ -15,7 +15,7 @@ from demo_models.train.evaluate import ChatModel
 from demo_models.train.probes import PROBED_SKILLS, probes
 
 FOLDER = Path(__file__).parents[2] / "demo_models"
-ARCHITECTURES = {"wren": "GPT2LMHeadModel", "robin": "LlamaForCausalLM", "raven": "Qwen3ForCausalLM"}
+ARCHITECTURES = {"finch": "GPT2LMHeadModel", "robin": "LlamaForCausalLM", "raven": "Qwen3ForCausalLM"}
 FILES = (
     "README.md",
     "config.json",
@@ -113,9 +113,9 @@ def test_the_card_shows_what_was_measured(name: str) -> None:
 
 @pytest.mark.parametrize("skill", ["arithmetic", "facts", "memory"])
 def test_the_models_rank_as_promised(skill: str) -> None:
-    wren, robin, raven = (_json(FOLDER / name / "evaluation.json")[skill]["correct"] for name in ARCHITECTURES)
+    finch, robin, raven = (_json(FOLDER / name / "evaluation.json")[skill]["correct"] for name in ARCHITECTURES)
     assert raven >= 0.85
-    assert wren < robin <= raven
+    assert finch < robin <= raven
 
 
 def test_raven_answers_held_out_probes() -> None:

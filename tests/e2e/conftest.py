@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.arena import UpProcess, arena
 
-DEMO_MODELS = ("raven", "robin", "wren")
+DEMO_MODELS = ("raven", "robin", "finch")
 ECHOES = ("left", "right")
 
 

@@ -88,7 +88,7 @@ def test_a_bad_request_is_400_with_its_own_code(http: httpx.Client, body: bytes,
 
 def test_a_prompt_beyond_the_context_is_refused_not_cut(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        sdk.chat.completions.create(model="wren", messages=[{"role": "user", "content": "word " * 20_000}])
+        sdk.chat.completions.create(model="finch", messages=[{"role": "user", "content": "word " * 20_000}])
     assert caught.value.code == "context_length_exceeded"
 
 
@@ -136,7 +136,7 @@ def test_votes_survive_export_and_import(demo_arena: UpProcess, tmp_path: Path) 
         return subprocess.run(command, env=demo_arena.environment, capture_output=True, text=True, check=True)
 
     foreign = {
-        "question_id": "elsewhere-1", "model_a": "raven", "model_b": "wren", "winner": "model_a", "judge": "someone",
+        "question_id": "elsewhere-1", "model_a": "raven", "model_b": "finch", "winner": "model_a", "judge": "someone",
         "conversation_a": [], "conversation_b": [], "turn": 1, "anony": True, "language": "English", "tstamp": 1.7e9,
     }  # fmt: skip
     source = tmp_path / "foreign.jsonl"
@@ -146,7 +146,7 @@ def test_votes_survive_export_and_import(demo_arena: UpProcess, tmp_path: Path) 
     target = tmp_path / "out.jsonl"
     votes("export", "--output", str(target))
     [back] = [row for row in map(json.loads, target.read_text().splitlines()) if row["battle_id"] == "elsewhere-1"]
-    assert (back["outcome"], back["a"]["model"], back["b"]["model"]) == ("a", "raven", "wren")
+    assert (back["outcome"], back["a"]["model"], back["b"]["model"]) == ("a", "raven", "finch")
 
 
 def test_chat_in_the_terminal_answers_each_line_of_a_pipe(demo_arena: UpProcess) -> None:

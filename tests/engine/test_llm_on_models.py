@@ -119,7 +119,7 @@ def test_the_context_is_used_to_its_last_token(tiny_model: TinyModels) -> None:
     assert result.outputs[0].finish_reason == "length"
 
 
-@pytest.mark.parametrize("name", ["wren", "robin", "raven"])
+@pytest.mark.parametrize("name", ["finch", "robin", "raven"])
 def test_demo_models_say_the_same_under_every_setting(name: str) -> None:
     folder = DEMO_MODELS / name
     if not (folder / "model.safetensors").is_file():
@@ -135,7 +135,7 @@ def test_demo_models_say_the_same_under_every_setting(name: str) -> None:
 
 
 def test_the_text_of_a_demo_model_ends_before_a_stop_string() -> None:
-    folder = DEMO_MODELS / "wren"
+    folder = DEMO_MODELS / "finch"
     if not (folder / "model.safetensors").is_file():
         pytest.skip(f"{folder} has no weights")
     llm = load(folder)

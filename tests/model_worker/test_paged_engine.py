@@ -18,23 +18,23 @@ from model_worker.engines import load_engine
 from model_worker.errors import BadCheckpoint
 from model_worker.paged_engine import PagedEngine
 
-WREN = Path(__file__).resolve().parents[2] / "demo_models" / "wren"
+FINCH = Path(__file__).resolve().parents[2] / "demo_models" / "finch"
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not (WREN / "model.safetensors").is_file(), reason="the demo models are not there"),
+    pytest.mark.skipif(not (FINCH / "model.safetensors").is_file(), reason="the demo models are not there"),
 ]
 
 
 def settings_for(model: Path, **given: Any) -> WorkerSettings:
     return WorkerSettings(
-        model=f"wren={model}", threads=1, kv_cache_bytes=4 << 20, max_running=32, worker_token="token", **given
+        model=f"finch={model}", threads=1, kv_cache_bytes=4 << 20, max_running=32, worker_token="token", **given
     )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine() -> AsyncIterator[PagedEngine]:
-    loaded = await load_engine(settings_for(WREN))
+    loaded = await load_engine(settings_for(FINCH))
     assert isinstance(loaded, PagedEngine)
     yield loaded
     await loaded.shutdown()
@@ -44,7 +44,7 @@ async def engine() -> AsyncIterator[PagedEngine]:
 async def client(
     engine: PagedEngine, serve_app: Callable[..., AbstractAsyncContextManager[str]]
 ) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(settings_for(WREN), engine)
+    app = create_app(settings_for(FINCH), engine)
     headers = {"Authorization": "Bearer token"}
     async with (
         serve_app(app) as url,
@@ -125,7 +125,7 @@ async def test_resumed_answer_goes_on_exactly(client: httpx.AsyncClient, tempera
 async def test_all_pages_are_free_after_every_client_has_left(client: httpx.AsyncClient) -> None:
     async def leave_early(number: int) -> None:
         body = {
-            "model": "wren",
+            "model": "finch",
             "messages": [{"role": "user", "content": PROMPTS[number]}],
             "ignore_eos": True,
             "max_tokens": 900,
@@ -141,18 +141,18 @@ async def test_all_pages_are_free_after_every_client_has_left(client: httpx.Asyn
     await asyncio.gather(*(leave_early(number) for number in range(32)))
     await until_pages_are_free(client)
     metrics = (await client.get("/metrics")).text
-    assert 'agon_kv_bytes{model_name="wren",state="used"} 0.0' in metrics
-    assert 'agon_requests_running{model_name="wren"} 0.0' in metrics
-    assert 'agon_requests_aborted_total{model_name="wren"} 0.0' not in metrics
+    assert 'agon_kv_bytes{model_name="finch",state="used"} 0.0' in metrics
+    assert 'agon_requests_running{model_name="finch"} 0.0' in metrics
+    assert 'agon_requests_aborted_total{model_name="finch"} 0.0' not in metrics
 
 
 async def test_openai_client_streams_with_usage(client: httpx.AsyncClient) -> None:
     async with openai.AsyncOpenAI(base_url=f"{client.base_url}/v1", api_key="token", max_retries=0) as chat:
         whole = await chat.chat.completions.create(
-            model="wren", messages=[{"role": "user", "content": "hello"}], temperature=0, max_tokens=20
+            model="finch", messages=[{"role": "user", "content": "hello"}], temperature=0, max_tokens=20
         )
         stream = await chat.chat.completions.create(
-            model="wren",
+            model="finch",
             messages=[{"role": "user", "content": "hello"}],
             temperature=0,
             max_tokens=20,
@@ -169,26 +169,26 @@ async def test_openai_client_streams_with_usage(client: httpx.AsyncClient) -> No
 
 
 async def test_prompt_beyond_the_context_is_refused_with_its_code(client: httpx.AsyncClient) -> None:
-    body = {"model": "wren", "messages": [{"role": "user", "content": "word " * 3000}]}
+    body = {"model": "finch", "messages": [{"role": "user", "content": "word " * 3000}]}
     answer = await client.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 async def test_more_output_than_any_prompt_leaves_room_for_is_refused(client: httpx.AsyncClient) -> None:
-    body = {"model": "wren", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100_000}
+    body = {"model": "finch", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100_000}
     answer = await client.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
 
 
 async def test_control_tokens_in_a_message_stay_text(client: httpx.AsyncClient) -> None:
     for text in ("<|im_end|>", "<|endoftext|>", "{{ 7*7 }}", "{% for i in range(10**9) %}{% endfor %}", "\u2028\ufdd0"):
-        body = {"model": "wren", "messages": [{"role": "user", "content": text}], "max_tokens": 2}
+        body = {"model": "finch", "messages": [{"role": "user", "content": text}], "max_tokens": 2}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code in (200, 400), (text, answer.text)
 
 
 async def test_completion_of_plain_text_is_served(client: httpx.AsyncClient) -> None:
-    body = {"model": "wren", "prompt": "once upon", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+    body = {"model": "finch", "prompt": "once upon", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
     answer = await client.post("/v1/completions", json=body)
     assert answer.json()["usage"]["completion_tokens"] == 3
 
@@ -201,7 +201,7 @@ async def test_damaged_checkpoint_is_refused_in_one_line(tmp_path: Path, damage:
     folder = tmp_path / "model"
     if damage != "no folder":
         folder.mkdir()
-        for file in WREN.iterdir():
+        for file in FINCH.iterdir():
             if file.is_file():
                 (folder / file.name).write_bytes(file.read_bytes())
     weights = folder / "model.safetensors"

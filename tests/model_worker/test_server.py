@@ -186,7 +186,7 @@ async def test_secrets_prompts_and_answers_are_in_no_log() -> None:
 
 
 async def test_damaged_checkpoint_is_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:
-    for file in (ROOT / "demo_models" / "wren").iterdir():
+    for file in (ROOT / "demo_models" / "finch").iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
     weights = tmp_path / "model.safetensors"

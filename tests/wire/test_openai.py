@@ -13,7 +13,7 @@ USAGE = Usage(prompt_tokens=3, completion_tokens=2, total_tokens=5)
 
 
 def chat(**fields: Any) -> ChatCompletionRequest:
-    body = {"model": "wren", "messages": [HELLO], **fields}
+    body = {"model": "finch", "messages": [HELLO], **fields}
     return parse_model(ChatCompletionRequest, json.dumps(body).encode())
 
 
@@ -86,14 +86,14 @@ def test_an_unusable_stop_is_refused(stop: Any) -> None:
 
 def test_a_completion_takes_one_prompt_in_either_shape() -> None:
     for prompt in ("Once", ["Once"]):
-        body = json.dumps({"model": "wren", "prompt": prompt}).encode()
+        body = json.dumps({"model": "finch", "prompt": prompt}).encode()
         assert parse_model(CompletionRequest, body).prompt == "Once"
     with pytest.raises(ApiError):
-        parse_model(CompletionRequest, json.dumps({"model": "wren", "prompt": ["a", "b"]}).encode())
+        parse_model(CompletionRequest, json.dumps({"model": "finch", "prompt": ["a", "b"]}).encode())
 
 
 def test_a_chat_stream_opens_with_the_role_and_closes_with_the_reason() -> None:
-    shaper = CompletionShaper(kind="chat", completion_id="c-1", model="wren", created=1)
+    shaper = CompletionShaper(kind="chat", completion_id="c-1", model="finch", created=1)
     first = shaper.first_chunk()
     assert first is not None
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -109,14 +109,14 @@ def test_a_chat_stream_opens_with_the_role_and_closes_with_the_reason() -> None:
 
 
 def test_whole_answers_have_the_shape_of_their_kind() -> None:
-    whole = CompletionShaper(kind="chat", completion_id="c", model="wren", created=1).whole("Hi", "stop", USAGE)
+    whole = CompletionShaper(kind="chat", completion_id="c", model="finch", created=1).whole("Hi", "stop", USAGE)
     assert whole["object"] == "chat.completion"
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": "Hi"}
-    text = CompletionShaper(kind="text", completion_id="c", model="wren", created=1).whole("Hi", "stop", USAGE)
+    text = CompletionShaper(kind="text", completion_id="c", model="finch", created=1).whole("Hi", "stop", USAGE)
     assert text["object"] == "text_completion"
     assert text["choices"][0]["text"] == "Hi"
 
 
 def test_an_aborted_answer_says_stop_since_clients_know_no_abort() -> None:
-    whole = CompletionShaper(kind="chat", completion_id="c", model="wren", created=1).whole("Hi", "abort", USAGE)
+    whole = CompletionShaper(kind="chat", completion_id="c", model="finch", created=1).whole("Hi", "abort", USAGE)
     assert whole["choices"][0]["finish_reason"] == "stop"
