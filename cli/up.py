@@ -24,6 +24,7 @@ app = typer.Typer(add_completion=False)
 
 _REFRESH_S = 1.0
 _REFRESH_STARTING_S = 0.2
+_STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again kills"
 
 
 @app.command()
@@ -170,11 +171,10 @@ class Arena:
         return {view.model: view for view in views}
 
     async def _stop(self, supervisor: Supervisor) -> None:
-        self._view.event("arena", "stopping: answers that have begun are finished first; Ctrl-C again kills.")
         stopping = asyncio.create_task(supervisor.stop())
         killing = asyncio.create_task(self._kill_requested.wait())
         while not (stopping.done() or killing.done()):
-            self._view.refresh(supervisor.children, {}, "stopping")
+            self._view.refresh(supervisor.children, {}, _STOPPING)
             await asyncio.wait((stopping, killing), timeout=_REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
         killing.cancel()
         if not stopping.done():
