@@ -84,7 +84,11 @@ def offline(
         progress=lambda text: print(text, file=sys.stderr, flush=True),
     )
     rows = [measured.as_row() for measured in comparison.measured]
-    ratios = {"one at a time": _ratio(rows[2], rows[0]), f"{concurrency} at once": _ratio(rows[3], rows[1])}
+    ratios = {
+        "one at a time": _ratio(rows[2], rows[0]),
+        f"{concurrency} at once": _ratio(rows[3], rows[1]),
+        f"{concurrency} at once against transformers one at a time": _ratio(rows[3], rows[0]),
+    }
     agreement = {"equal": comparison.num_equal, "compared": comparison.num_compared}
     title = f"{settings['model']}, {dtype.value}, {device.value}, {threads} threads, median of {repeats}"
     Console().print(_offline_table(title, rows))
