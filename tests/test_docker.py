@@ -1,6 +1,6 @@
 """The images and the compose file. There may be no Docker where the tests run, so: the file against the part of the
 Compose schema that it uses and our own rules, the Dockerfile against a linter, and the services' own commands as plain
-processes, wired together as the file says. The images themselves are not built here.
+processes, wired together as the file says. The images themselves are not built by the tests.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,14 @@ def test_commands_in_image_and_compose_are_the_same_programs(compose: dict[str, 
 def test_images_run_as_nobody_in_particular_and_can_be_built_on_any_base(dockerfile: str) -> None:
     assert dockerfile.index("USER 10001:10001") < dockerfile.index("AS controller")
     assert re.search(r"^ARG BASE=python:3\.11-slim$", dockerfile, re.MULTILINE)
-    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) <= {"${BASE}", "source", "runtime"}
+    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"${BASE}", "scratch", "venv", "runtime"}
     assert dockerfile.count("HEALTHCHECK") == 3
+
+
+def test_the_image_asks_for_the_torch_that_the_project_declares(dockerfile: str) -> None:
+    [asked] = re.findall(r'^ARG TORCH="(.+)"$', dockerfile, re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert asked in extras["engine"]
 
 
 def test_only_what_the_images_need_reaches_the_builder(dockerfile: str) -> None:
