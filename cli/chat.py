@@ -1,6 +1,7 @@
 """`agon chat`: talk to one model of a running controller or worker, in the terminal."""
 
 import asyncio
+import importlib
 import os
 import signal
 import sys
@@ -49,8 +50,10 @@ class _Chat:
             models = await list_models(client)
             self._choose(self._model or models[0], models)
             if self._is_talking_to_a_person:
+                importlib.import_module("readline")  # input() then edits lines and remembers them
                 print(f"Talking to {self._model} (served here: {', '.join(models)}). {_COMMANDS}")
-            while (line := await asyncio.to_thread(self._read)) is not None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's would leave _read waiting for Enter
+            while (line := self._read()) is not None:
                 if line.startswith("/"):
                     if not self._obey(line, models):
                         return
@@ -63,11 +66,11 @@ class _Chat:
         self._model = model
 
     def _read(self) -> str | None:
-        """One line without its end; None at the end of the input."""
-        if self._is_talking_to_a_person:
-            print("\n> ", end="", flush=True)
-        line = sys.stdin.readline()
-        return line.strip() if line else None
+        """One line without its end; None at the end of the input. Nothing else runs meanwhile, so it may block."""
+        try:
+            return input("\n> " if self._is_talking_to_a_person else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            return None
 
     def _obey(self, line: str, models: list[str]) -> bool:
         """False ends the conversation."""

@@ -1,0 +1,77 @@
+"""`agon chat` on a real pseudo-terminal."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+from tests.e2e.arena import UpProcess
+
+PATIENCE_S = 60.0
+
+
+class Terminal:
+    """A command on a terminal of its own; what it shows, and keys to press."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.shown = ""
+        self._descriptor, inner = pty.openpty()
+        take_terminal = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        take_terminal += "os.execv(sys.argv[1], sys.argv[1:])"
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", take_terminal, *command],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(inner)
+
+    def type(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def wait_for(self, pattern: str) -> None:
+        """Looks only at what came after the last match."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := re.search(pattern, self.shown)) is None:
+            assert time.monotonic() < deadline, f"{pattern!r} is not in {self.shown!r}"
+            ready, _, _ = select.select([self._descriptor], [], [], 0.2)
+            if ready:
+                self.shown += os.read(self._descriptor, 65536).decode(errors="replace")
+        self.shown = self.shown[found.end() :]
+
+    def exit_code(self) -> int:
+        try:
+            return self._process.wait(PATIENCE_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._descriptor)
+
+
+def test_a_conversation_with_a_stopped_answer_and_another_model(echo_arena: UpProcess) -> None:
+    command = [*echo_arena.command[:4], "chat", "--url", echo_arena.controller_url, "--model", "left"]
+    terminal = Terminal(command, {**echo_arena.environment, "TERM": "dumb"})
+    terminal.wait_for(r"Talking to left")
+    terminal.wait_for("> ")
+    terminal.type("one two three\r")
+    terminal.wait_for(r"\(\d+ tokens, \d+ tokens/s\)")
+    terminal.wait_for("> ")
+    terminal.type("word " * 100 + "\r")
+    terminal.wait_for(r"\r\n.*word word")  # the echo has begun, and has five seconds to go
+    terminal.type("\x03")
+    terminal.wait_for(r"\(stopped\)")
+    terminal.wait_for("> ")
+    terminal.type("/model nobody\r")
+    terminal.wait_for(r"Models: left, right")
+    terminal.type("/model right\r")
+    terminal.wait_for("> ")
+    terminal.type("four\r")
+    terminal.wait_for(r"\(\d+ tokens")
+    terminal.wait_for("> ")
+    terminal.type("\x03")
+    assert terminal.exit_code() == 0
