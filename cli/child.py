@@ -224,10 +224,9 @@ class Child:
 
     def _farewell(self, reason: str) -> str:
         quoted = "\n".join(f"    {line}" for line in self.last_words.splitlines())
-        times = (
-            f"after {self._policy.quick_deaths} quick deaths" if self._policy.quick_deaths > 1 else "for that reason"
-        )
-        return f"{reason} and is not started again, {times}. The end of {self.spec.log_path}:\n{quoted}"
+        deaths = self._policy.quick_deaths
+        times = f", after {deaths} quick deaths" if deaths > 1 else ""
+        return f"{reason} and is not started again{times}. The end of {self.spec.log_path}:\n{quoted}"
 
     def _tail(self) -> str:
         """The last lines that this start wrote."""

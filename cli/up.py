@@ -24,6 +24,7 @@ app = typer.Typer(add_completion=False)
 
 _REFRESH_S = 1.0
 _REFRESH_STARTING_S = 0.2
+_HINT_AFTER_S = 30.0  #: a start usually takes less
 _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again kills"
 
 
@@ -91,6 +92,8 @@ class Arena:
         self._kill_requested = asyncio.Event()
         self._is_ready = False
         self._ready_once = False
+        self._has_hinted = False
+        self._admin_headers: dict[str, str] = {}  #: the list of workers may be closed to everybody else
         self._started_at = time.monotonic()
 
     async def run(self) -> int:
@@ -101,6 +104,7 @@ class Arena:
         # Only this machine is asked, so proxies from the environment would be wrong.
         async with httpx.AsyncClient(trust_env=False) as client:
             secrets = self._folder.secrets()
+            self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
             stages = build_stages(self._settings, self._folder, secrets, self._store, client)
             supervisor = Supervisor(stages, self._view.event)
             self._view.event("arena", f"data in {self._folder.path}, logs in {self._folder.logs}")
@@ -144,6 +148,10 @@ class Arena:
         if failed:
             headline += f"  [failed: {', '.join(failed)}]"
         self._view.refresh(supervisor.children, workers, headline)
+        if not (self._ready_once or self._has_hinted) and time.monotonic() - self._started_at > _HINT_AFTER_S:
+            self._has_hinted = True
+            store = "" if self._store else " The store is the one of REDIS_URL: does it answer?"
+            self._view.event("arena", f"still {headline}; {self._folder.logs} tells more.{store}")
         if self._is_ready and not self._ready_once:
             self._ready_once = True
             self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")
@@ -163,7 +171,8 @@ class Arena:
     async def _workers(self, client: httpx.AsyncClient) -> dict[str, WorkerView]:
         """By model, as the controller sees them; empty while it does not answer."""
         try:
-            answer = await client.get(f"{self._settings.controller_url}/arena/workers", timeout=2.0)
+            url = f"{self._settings.controller_url}/arena/workers"
+            answer = await client.get(url, headers=self._admin_headers, timeout=2.0)
             answer.raise_for_status()
             views = [WorkerView.model_validate(row) for row in answer.json()]
         except (httpx.HTTPError, ValueError, TypeError):
