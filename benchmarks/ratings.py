@@ -6,15 +6,13 @@ under half a second on two cores.
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 
 import numpy as np
 
+from cli.bench_record import commit, machine
 from ratings.bootstrap import bootstrap_intervals
 from ratings.bradley_terry import fit_bradley_terry
 from ratings.outcomes import OUTCOMES, PairCounts
@@ -44,14 +42,6 @@ def seconds(action: Callable[[], object], repeats: int) -> float:
         action()
         times.append(time.perf_counter() - start)
     return round(statistics.median(times), 4)
-
-
-def processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 def main() -> None:
@@ -87,16 +77,10 @@ def main() -> None:
         "leaderboard_at_equal_style_s": lambda: rank_with_style(votes),
         "bootstrap_200_rounds_s": lambda: bootstrap_intervals(counts, np.random.default_rng(0), rounds=200),
     }
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     report = {
         "benchmark": "ratings",
-        "commit": commit,
-        "machine": {
-            "processor": processor(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
+        "commit": commit(),
+        "machine": {**machine(), "numpy": np.__version__},
         "num_votes": options.votes,
         "num_models": options.models,
         **{name: seconds(action, options.repeats) for name, action in actions.items()},

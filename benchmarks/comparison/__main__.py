@@ -5,10 +5,7 @@ the demo models for faults, votes and malformed requests.
 """
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from benchmarks.comparison.faults import controller_death, ten_votes, worker_dea
 from benchmarks.comparison.malformed import measure_malformed
 from benchmarks.comparison.streams import measure_streams
 from benchmarks.models import SMOL_135M, write_model
+from cli.bench_record import commit, machine, write
 
 
 def main() -> None:
@@ -25,16 +23,15 @@ def main() -> None:
     parser.add_argument("--only", choices=["streams", "behaviour"], help="measure one half")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     arguments = parser.parse_args()
-    result: dict[str, Any] = {"commit": _commit(), "machine": _machine()}
+    result: dict[str, Any] = {"commit": commit(), "machine": machine()}
     with tempfile.TemporaryDirectory(prefix="agon-bench-") as folder:
         if arguments.only != "behaviour":
             result["streams"] = _streams(Path(folder))
         if arguments.only != "streams":
             result["behaviour"] = _behaviour(Path(folder))
-    text = json.dumps(result, indent=1)
-    print(text)
+    write(None, result)
     if arguments.json:
-        arguments.json.write_text(text + "\n")
+        write(arguments.json, result)
 
 
 def _streams(folder: Path) -> dict[str, Any]:
@@ -55,14 +52,6 @@ def _behaviour(folder: Path) -> dict[str, Any]:
             "worker_death": worker_death(arena, "raven"),
             "controller_death": controller_death(arena, "raven"),
         }
-
-
-def _commit() -> str:
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-
-
-def _machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

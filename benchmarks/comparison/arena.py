@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 START_TIMEOUT_S = 180.0
+NUM_DEMO_MODELS = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def running_arena(
         process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
         url = f"http://127.0.0.1:{ports[0]}"
-        _wait_until_served(url, max(1, len(models)) if models else 3, process, log)
+        _wait_until_served(url, len(models) or NUM_DEMO_MODELS, process, log)
         yield Arena(url, process.pid, time.monotonic() - started)
     finally:
         process.send_signal(signal.SIGINT)

@@ -5,13 +5,11 @@ Writes docs/memory.md, its figures, and results.json beside this file. Takes a f
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import experiments, figures, operations, report
+from cli.bench_record import commit, machine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,12 +18,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-figures", action="store_true", help="leave the PNG files as they are")
     options = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     long_documents, runs = experiments.long_documents()
     results: dict[str, Any] = {
         "benchmark": "memory",
-        "commit": commit,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "commit": commit(),
+        "machine": machine(),
         "operations": operations.measure(),
         "memory_use": experiments.memory_use(),
         "waste_by_page_size": experiments.waste_by_page_size(),

@@ -5,14 +5,12 @@ differ), and milliseconds of memory work per decode step of 256 running requests
 """
 
 import json
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
 
+from cli.bench_record import commit, machine
 from engine.memory.designs import lcm_design
 from engine.memory.kv_cache import KVCache
 from engine.memory.layer_tables import CONFIGS, layers_from_config
@@ -92,11 +90,10 @@ def measure() -> dict[str, Any]:
 
 
 def main() -> None:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     report = {
         "benchmark": "memory operations",
-        "commit": commit,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]},
+        "commit": commit(),
+        "machine": machine(),
         **measure(),
     }
     print(json.dumps(report, indent=2))
