@@ -23,10 +23,13 @@ class AttentionShape:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    window: int | None = None  #: tokens that a query reads, its own included; None: all before it
+    softcap: float | None = None  #: scores become softcap * tanh(score / softcap) (Gemma 2)
+    score_scale: float | None = None  #: factor on query times key; None: head_dim ** -0.5
 
     @property
     def scale(self) -> float:
-        return float(self.head_dim**-0.5)
+        return float(self.head_dim**-0.5) if self.score_scale is None else self.score_scale
 
     @property
     def group_size(self) -> int:

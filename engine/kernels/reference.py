@@ -25,8 +25,13 @@ def paged_attention(
     context_lengths: torch.Tensor,
     query_starts: torch.Tensor,
     scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
-    """Causal attention of the last tokens of each sequence to its whole context, scores and sums in float32.
+    """Causal attention of the last tokens of each sequence to its context, scores and sums in float32.
+
+    window: tokens that a query reads, its own included; None: its whole context. softcap: scores become
+    softcap * tanh(score / softcap). Entries of page_table that lie before all windows may be the null page.
 
     query [T, H, D]; pages as above, already holding the step's own keys and values; page_table [B, P]; context_lengths
     [B] with the step's tokens; query_starts [B + 1], rows of sequence b are [query_starts[b], query_starts[b + 1]).
@@ -42,8 +47,13 @@ def paged_attention(
         key_value = pages[page_ids, :, :, positions % page_tokens].float()  # [L, 2, K, D]
         key, value = key_value.repeat_interleave(group_size, dim=2).unbind(1)  # [L, H, D]
         scores = torch.einsum("qhd,lhd->hql", query[first:last].float(), key) * scale
-        query_positions = torch.arange(context_length - (last - first), context_length, device=query.device)
-        scores = scores.masked_fill(positions > query_positions[:, None], float("-inf"))
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        query_positions = torch.arange(context_length - (last - first), context_length, device=query.device)[:, None]
+        is_hidden = positions > query_positions
+        if window is not None:
+            is_hidden |= positions <= query_positions - window
+        scores = scores.masked_fill(is_hidden, float("-inf"))
         output[first:last] = torch.einsum("hql,lhd->qhd", scores.softmax(-1), value).to(query.dtype)
     return output
 
