@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from engine.attention.backend import AttentionBackend, AttentionShape, ForwardBatch, StepLayout
-from engine.attention.layout import small_pages
+from engine.attention.layout import layer_specs, small_pages
 from engine.attention.torch_backend import TorchBackend
 from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
@@ -23,8 +23,9 @@ from engine.errors import CheckpointError
 from engine.kernels.reference import copy_pages
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.machine import free_memory_bytes
-from engine.memory.planner import group_layers, plan_pool, pool_bytes_for
-from engine.memory.spec import LayerSpec, PoolPlan
+from engine.memory.admission import AdmissionRule
+from engine.memory.planner import choose_design, pool_bytes_for, pool_of
+from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
@@ -287,23 +288,24 @@ def _plan(
     dtype: torch.dtype,
     device: torch.device,
 ) -> PoolPlan:
-    specs = [
-        LayerSpec("full", 2 * shape.num_kv_heads * shape.head_dim * dtype.itemsize, str(dtype).removeprefix("torch."))
-        for shape in shapes
-    ]
+    design = choose_design(layer_specs(shapes, dtype, limits.max_model_len), page_tokens=config.page_tokens)
     pool_bytes = config.kv_cache_bytes
     if pool_bytes is None:
-        types = group_layers(specs, page_tokens=config.page_tokens)
-        enough = pool_bytes_for(types, num_tokens=limits.max_model_len, num_sequences=config.max_running)
+        enough = pool_bytes_for(
+            design.types,
+            num_tokens=limits.max_model_len,
+            num_sequences=config.max_running,
+            max_step_tokens=config.max_batched_tokens,
+        )
         pool_bytes = min(enough, int(free_memory_bytes(device) * _POOL_SHARE[device.type]))
-    plan = plan_pool(specs, page_tokens=config.page_tokens, pool_bytes=pool_bytes)
-    token_bytes = sum(spec.bytes_per_token for spec in specs)
-    num_tokens = plan.num_usable_large_pages * plan.large_page_bytes // token_bytes
+    plan = pool_of(design, pool_bytes)
+    rule = AdmissionRule(plan, config.max_batched_tokens)
     _log.info(
-        "page pool of %.1f MiB: %d tokens, that is %.1f requests of the full context of %d tokens",
+        "page pool of %.1f MiB in pages of %s: one request of up to %d tokens, or %d of the full context of %d",
         plan.pool_bytes / 2**20,
-        num_tokens,
-        num_tokens / limits.max_model_len,
+        ", ".join(f"{len(kind.layer_ids)} {kind.name} x {kind.page_tokens} tokens" for kind in plan.types),
+        rule.max_tokens(limits.max_model_len),
+        rule.max_sequences(limits.max_model_len),
         limits.max_model_len,
     )
     return plan

@@ -41,7 +41,9 @@ class StepLayout:
     """Which tokens of which sequences a step computes; tokens of a sequence are adjacent, sequences in order.
 
     Sequence b computes tokens [starts[b], starts[b] + lengths[b]) of its context. Row b of a page table holds its small
-    pages: token t of the sequence lies in page t // page_tokens. Entries behind the context hold anything.
+    pages: token t of the sequence lies in page t // page_tokens. Entries behind the context hold anything, and so do
+    those before the page of token starts[b] - window + 1 where the layer type has a window: their pages have been
+    dropped, and may hold what another sequence or another type has written there since.
     """
 
     starts: IntArray  #: [B]
@@ -61,7 +63,7 @@ class AttentionStep(Protocol):
     """Attention during one step, with everything that all layers share computed once."""
 
     def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
-        """Store keys and values of the step's tokens in their pages, then attend causally to each whole context.
+        """Store keys and values of the step's tokens in their pages, then attend causally to each context.
 
         query [T, H, D]; key_value [T, 2, K, D] (keys, then values); returns [T, H * D]. Both may be strided views.
         """

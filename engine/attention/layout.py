@@ -1,17 +1,32 @@
-"""Where keys and values lie in the byte pool: the one place that turns a PoolPlan into tensor views.
+"""What attention layers store, and where in the byte pool: the one place that turns a PoolPlan into tensor views.
 
 Page-layer order (Jenga section 4.2): small page s of a type starts at byte s * small_page_bytes; layer i of the type
 follows i * layer_page_bytes further. Inside a layer's part: [2 (key, value), K heads, page_tokens, D], so that the
 tokens of one head in one page are adjacent. All layers of a type have equal parts, hence the whole pool is one matrix
-of rows of D elements, and one index serves all layers, each with its own first row.
+of equal rows, and one index serves all layers, each with its own first row.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from engine.attention.backend import AttentionShape
-from engine.memory.spec import LayerType, PoolPlan
+from engine.memory.spec import LayerSpec, LayerType, PoolPlan
+
+
+def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_model_len: int) -> list[LayerSpec]:
+    """What each layer stores. A window that no context outgrows is none, so that its layers need no type of their
+    own."""
+    specs = []
+    for shape in shapes:
+        token_bytes = 2 * shape.num_kv_heads * shape.head_dim * dtype.itemsize
+        name = str(dtype).removeprefix("torch.")
+        if shape.window is None or shape.window >= max_model_len:
+            specs.append(LayerSpec("full", token_bytes, name))
+        else:
+            specs.append(LayerSpec("window", token_bytes, name, span=shape.window))
+    return specs
 
 
 def num_small_pages(plan: PoolPlan, layer_type: LayerType) -> int:
@@ -38,44 +53,68 @@ class TypeLayout:
     num_pages: int
 
     @property
-    def parts_per_page(self) -> int:
-        """Runs of page_tokens rows in a small page: one for each layer, key or value, and head."""
-        return len(self.layer_type.layer_ids) * self.parts_per_layer
+    def window(self) -> int | None:
+        """Tokens that a query reads, its own included; None: its whole context. The type says it and not the shape: a
+        window as long as the context is no window."""
+        return self.layer_type.spec.span if self.layer_type.spec.kind == "window" else None
+
+    @property
+    def page_elements(self) -> int:
+        """From one small page to the next, padding included."""
+        shape = self.shape
+        item_bytes = self.layer_type.spec.bytes_per_token // (2 * shape.num_kv_heads * shape.head_dim)
+        return self.layer_type.small_page_bytes // item_bytes
+
+    @property
+    def part_elements(self) -> int:
+        """Keys, or values, of one head in one page of one layer: they are adjacent."""
+        return self.layer_type.page_tokens * self.shape.head_dim
 
     @property
     def parts_per_layer(self) -> int:
         return 2 * self.shape.num_kv_heads
 
+    @property
+    def gather_elements(self) -> int:
+        """Longest rows that pages and parts both consist of: whole parts, unless padding is an odd amount."""
+        return math.gcd(self.page_elements, self.part_elements)
+
+    @property
+    def store_elements(self) -> int:
+        """As gather_elements, for one token of one head."""
+        return math.gcd(self.page_elements, self.shape.head_dim)
+
     def layer_pages(self, pool: torch.Tensor, dtype: torch.dtype, layer_id: int) -> torch.Tensor:
         """The layer's part of every small page: a strided view [pages, 2, K, page_tokens, D] of the byte pool."""
         shape = self.shape
-        page_tokens = self.layer_type.page_tokens
-        part = page_tokens * shape.head_dim
-        offset = self.layer_type.layer_ids.index(layer_id) * self.parts_per_layer * part
+        part = self.part_elements
         return pool.view(dtype).as_strided(
-            (self.num_pages, 2, shape.num_kv_heads, page_tokens, shape.head_dim),
-            (self.parts_per_page * part, shape.num_kv_heads * part, part, shape.head_dim, 1),
-            offset,
+            (self.num_pages, 2, shape.num_kv_heads, self.layer_type.page_tokens, shape.head_dim),
+            (self.page_elements, shape.num_kv_heads * part, part, shape.head_dim, 1),
+            self._first_element(layer_id),
         )
 
-    def layer_parts(self, pool: torch.Tensor, dtype: torch.dtype, layer_id: int) -> torch.Tensor:
-        """From the layer's first part on, all parts of the pool: a contiguous view [parts, page_tokens * D].
+    def layer_rows(self, pool: torch.Tensor, dtype: torch.dtype, layer_id: int, row_elements: int) -> torch.Tensor:
+        """From the layer's first element on, all rows of the pool: a contiguous view [rows, row_elements].
 
-        Part (page, c, head) of the layer is row page * parts_per_page + c * K + head.
+        row_elements must divide page_elements and what lies before the layer.
         """
-        part = self.layer_type.page_tokens * self.shape.head_dim
-        num_parts = self.num_pages * self.parts_per_page
-        first = self.layer_type.layer_ids.index(layer_id) * self.parts_per_layer
-        return pool.view(dtype)[: num_parts * part].view(num_parts, part)[first:]
+        num_rows = self.num_pages * self.page_elements // row_elements
+        rows = pool.view(dtype)[: num_rows * row_elements].view(num_rows, row_elements)
+        return rows[self._first_element(layer_id) // row_elements :]
+
+    def _first_element(self, layer_id: int) -> int:
+        return self.layer_type.layer_ids.index(layer_id) * self.parts_per_layer * self.part_elements
 
 
 def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
-    """One layout for each layer type; shapes by layer id."""
+    """One layout for each layer type; shapes by layer id. Layers of a type may differ in scale and soft cap only."""
     layouts = []
     for layer_type in plan.types:
-        type_shapes = {(shapes[i].num_kv_heads, shapes[i].head_dim): shapes[i] for i in layer_type.layer_ids}
-        if len(type_shapes) != 1:
-            raise ValueError(f"layers of type {layer_type.name} differ in shape: {sorted(type_shapes)}")
-        (shape,) = type_shapes.values()
-        layouts.append(TypeLayout(layer_type, shape, num_small_pages(plan, layer_type)))
+        if layer_type.spec.kind not in ("full", "window"):
+            raise ValueError(f"{layer_type.name}: attention of kind {layer_type.spec.kind} cannot be computed")
+        heads = {(shapes[i].num_heads, shapes[i].num_kv_heads, shapes[i].head_dim) for i in layer_type.layer_ids}
+        if len(heads) != 1:
+            raise ValueError(f"layers of type {layer_type.name} differ in shape: {sorted(heads)}")
+        layouts.append(TypeLayout(layer_type, shapes[layer_type.layer_ids[0]], num_small_pages(plan, layer_type)))
     return tuple(layouts)

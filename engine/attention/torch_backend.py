@@ -2,10 +2,12 @@
 
 Sequences of a step are put into few groups of similar size; each group is one batched product, padded to its longest
 member. Three forms: a fresh prompt reads no pages at all; one token or a few (decode) multiply against the gathered
-keys directly; a longer chunk behind a prefix uses torch's fused attention with a mask.
+keys directly; a longer chunk behind a prefix uses torch's fused attention with a mask. A window gathers the pages from
+the first live one on and no others. A soft cap, which fused attention does not know, takes plain products.
 
-Reading stale bytes is harmless by construction: padding of a page table points at the sequence's own first page, and
-the unwritten tail of a page is zeroed when its first token is written, so that a masked score is never NaN times zero.
+Reading stale bytes is harmless by construction: padding of a page table points at the sequence's own first live page,
+and the unwritten tail of a page is zeroed when its first token is written, so that a masked score is never NaN times
+zero. That holds also for pages which another layer type has filled before.
 
 T = tokens, B = sequences of a group, Q = queries of each, L = keys of each, H, K = query and key/value heads, D = head
 dimension, G = H / K.
@@ -28,19 +30,29 @@ _MAX_SHORT_QUERIES = 8
 #: Contexts are grouped by powers of two from here on; smaller ones together, a group costs about five operator calls.
 _MIN_CONTEXT_BUCKET = 256
 _MIN_QUERY_BUCKET = 16
+#: Scores that exist at once where a soft cap keeps them from being fused: 64 MiB in float32.
+_MAX_CAPPED_SCORES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Sequences of a step that are computed together. Padding queries repeat the last one of their sequence."""
+    """Sequences of a step that are computed together. Padding queries repeat the last one of their sequence.
 
-    num_sequences: int  #: B
+    Layer types with equal heads, pages and window have equal groups; they differ in the pages that they read.
+    """
+
+    members: IntArray  #: [B] sequences of the step
     num_queries: int  #: Q
     rows: torch.Tensor | None  #: [B * Q] rows of the step's tokens; None: all of them in order
     real: torch.Tensor | None  #: which of the B * Q are no padding; None: all
     targets: torch.Tensor | None  #: rows of the step that the real ones go to; None: all of them in order
-    part_ids: torch.Tensor | None  #: [2 * B * K * pages] parts to gather; None: fresh prompts, nothing to gather
-    mask: torch.Tensor | None  #: short: [B * K, 1 or G * Q, L]; long: [B, 1, Q, L]; 0 or -inf
+    entries: IntArray | None  #: [B, pages] entries of the page tables to gather; None: fresh prompts, nothing to gather
+    #: 0 or -inf; short: [B * K, 1 or G * Q, L]; long: [B, 1, Q, L]; fresh: [1, 1, Q, Q], or None where causal is all.
+    mask: torch.Tensor | None
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.members)
 
     @property
     def is_short(self) -> bool:
@@ -59,10 +71,13 @@ class TorchBackend:
         self._dtype = dtype
         self._layouts = type_layouts(plan, shapes)
         self._pages = [small_pages(plan, layout.layer_type, pool) for layout in self._layouts]
-        self._type_of = {i: t for t, layout in enumerate(self._layouts) for i in layout.layer_type.layer_ids}
-        self._parts = [
-            self._layouts[self._type_of[layer_id]].layer_parts(pool, dtype, layer_id) for layer_id in range(len(shapes))
+        self._has_softcap = [
+            any(shapes[i].softcap is not None for i in layout.layer_type.layer_ids) for layout in self._layouts
         ]
+        self._type_of = {i: t for t, layout in enumerate(self._layouts) for i in layout.layer_type.layer_ids}
+        owners = [self._layouts[self._type_of[layer_id]] for layer_id in range(len(shapes))]
+        self._gather_rows = [o.layer_rows(pool, dtype, i, o.gather_elements) for i, o in enumerate(owners)]
+        self._store_rows = [o.layer_rows(pool, dtype, i, o.store_elements) for i, o in enumerate(owners)]
         self._workspace = torch.empty(0, dtype=dtype, device=pool.device)
 
     @property
@@ -73,31 +88,35 @@ class TorchBackend:
     def begin(self, layout: StepLayout) -> "TorchStep":
         positions = layout.positions
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
-        stores, groups = [], []
-        for type_layout, pages in zip(self._layouts, self._pages, strict=True):
+        stores, groups, reads = [], [], []
+        alike: dict[tuple[object, ...], tuple[_Group, ...]] = {}
+        for type_layout, pages, has_softcap in zip(self._layouts, self._pages, self._has_softcap, strict=True):
             table = layout.page_tables[type_layout.layer_type.name]
-            page_tokens = type_layout.layer_type.page_tokens
+            shape, page_tokens = type_layout.shape, type_layout.layer_type.page_tokens
             self._clear_new_tails(layout, table, page_tokens, pages)
             page_ids = table[sequence_of, positions // page_tokens]
             stores.append(self._tensor(_store_rows(type_layout, page_ids, positions % page_tokens)))
-            groups.append(tuple(self._groups(type_layout, layout, table)))
-        return TorchStep(self, stores, groups)
+            key = (type_layout.window, page_tokens, shape.num_heads, shape.num_kv_heads, has_softcap)
+            if key not in alike:
+                alike[key] = tuple(self._groups(type_layout, layout, has_softcap))
+            groups.append(alike[key])
+            reads.append(tuple(self._read_rows(type_layout, table, group) for group in alike[key]))
+        return TorchStep(self, stores, groups, reads)
 
     def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor, step: "TorchStep") -> torch.Tensor:
         shape = self._shapes[layer_id]
-        parts = self._parts[layer_id]
         type_id = self._type_of[layer_id]
-        rows = key_value.reshape(-1, shape.head_dim)
-        parts.view(-1, shape.head_dim).index_copy_(0, step.store_rows[type_id], rows)
+        stored = self._store_rows[layer_id]
+        stored.index_copy_(0, step.store_rows[type_id], key_value.reshape(-1, stored.shape[1]))
         output: torch.Tensor | None = None
-        for group in step.groups[type_id]:
+        for group, read_rows in zip(step.groups[type_id], step.read_rows[type_id], strict=True):
             group_query = _select(query, group)
-            if group.part_ids is None:
-                result = _attend_fresh(group_query, _select(key_value, group))
+            if read_rows is None:
+                result = _attend_fresh(group_query, _select(key_value, group), group.mask, shape)
             else:
-                keys, values = self._gather(parts, group, shape)
+                keys, values = self._gather(self._gather_rows[layer_id], group, read_rows, shape)
                 attend = _attend_short if group.is_short else _attend_long
-                result = attend(group_query, keys, values, group.mask, shape.scale)
+                result = attend(group_query, keys, values, group.mask, shape)
             if group.real is not None:
                 result = result.index_select(0, group.real)
             if group.targets is None:
@@ -108,14 +127,15 @@ class TorchBackend:
         assert output is not None
         return output
 
-    def _gather(self, parts: torch.Tensor, group: _Group, shape: AttentionShape) -> tuple[torch.Tensor, torch.Tensor]:
+    def _gather(
+        self, pool_rows: torch.Tensor, group: _Group, read_rows: torch.Tensor, shape: AttentionShape
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a group, each [B, K, L, D] contiguous, in a workspace that the next call overwrites."""
-        assert group.part_ids is not None
-        size = group.part_ids.numel() * parts.shape[1]
+        size = read_rows.numel() * pool_rows.shape[1]
         if self._workspace.numel() < size:
-            self._workspace = parts.new_empty(size)
-        gathered = self._workspace[:size].view(-1, parts.shape[1])
-        torch.index_select(parts, 0, group.part_ids, out=gathered)
+            self._workspace = pool_rows.new_empty(size)
+        gathered = self._workspace[:size].view(-1, pool_rows.shape[1])
+        torch.index_select(pool_rows, 0, read_rows, out=gathered)
         keys, values = gathered.view(2, group.num_sequences, shape.num_kv_heads, -1, shape.head_dim).unbind(0)
         return keys, values
 
@@ -128,54 +148,72 @@ class TorchBackend:
             page_ids = table[is_begun, last_pages[is_begun]]
             pages.index_fill_(0, self._tensor(page_ids), 0)
 
-    def _groups(self, type_layout: TypeLayout, layout: StepLayout, table: IntArray) -> Iterator[_Group]:
+    def _groups(self, type_layout: TypeLayout, layout: StepLayout, has_softcap: bool) -> Iterator[_Group]:
         ends = layout.starts + layout.lengths
         first_rows = np.cumsum(layout.lengths) - layout.lengths
+        first_keys = _first_keys(type_layout, layout.starts)
         is_fresh = (layout.starts == 0) & (layout.lengths > 1)
         query_bucket = np.where(layout.lengths == 1, 1, _power_of_two(layout.lengths, _MIN_QUERY_BUCKET))
-        context_bucket = np.where(is_fresh, 0, _power_of_two(ends, _MIN_CONTEXT_BUCKET))
+        context_bucket = np.where(is_fresh, 0, _power_of_two(ends - first_keys, _MIN_CONTEXT_BUCKET))
         keys = (query_bucket << 32) + context_bucket
         for key in np.unique(keys):
             members = np.flatnonzero(keys == key)
-            yield self._group(type_layout, layout, table, members, first_rows, is_alone=len(members) == len(keys))
+            is_alone = len(members) == len(keys)
+            yield self._group(type_layout, layout, members, first_rows, is_alone=is_alone, has_softcap=has_softcap)
 
     def _group(
         self,
         type_layout: TypeLayout,
         layout: StepLayout,
-        table: IntArray,
         members: IntArray,
         first_rows: IntArray,
         *,
         is_alone: bool,
+        has_softcap: bool,
     ) -> _Group:
-        shape = type_layout.shape
+        shape, window, page_tokens = type_layout.shape, type_layout.window, type_layout.layer_type.page_tokens
         starts, lengths = layout.starts[members], layout.lengths[members]
         num_queries = int(lengths.max())
         steps = np.minimum(np.arange(num_queries), lengths[:, None] - 1)  # [B, Q]
         rows = (first_rows[members, None] + steps).reshape(-1)
         is_real = (np.arange(num_queries) < lengths[:, None]).reshape(-1)
         is_padded = not bool(is_real.all())
-        part_ids = mask = None
+        entries = mask = None
         if starts.any() or num_queries == 1:
-            part_ids, num_keys = _part_ids(type_layout, table[members], starts + lengths)
-            hidden = np.arange(num_keys) > (starts[:, None] + steps)[:, :, None]  # [B, Q, L]
-            mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
-            mask.masked_fill_(self._tensor(hidden), float("-inf"))
+            first_keys = _first_keys(type_layout, starts)
+            entries = _entries(first_keys // page_tokens, -(-(starts + lengths) // page_tokens))
+            key_positions = first_keys[:, None] + np.arange(entries.shape[1] * page_tokens)  # [B, L]
+            mask = self._mask((starts[:, None] + steps)[:, :, None], key_positions[:, None], window)  # [B, Q, L]
             if num_queries > _MAX_SHORT_QUERIES:
                 mask = mask[:, None]
             else:
                 repeats = shape.group_size if num_queries > 1 else 1
                 mask = mask.repeat_interleave(shape.num_kv_heads, dim=0).repeat(1, repeats, 1)
+        elif has_softcap or (window is not None and window < num_queries):
+            positions = np.arange(num_queries)
+            mask = self._mask(positions[:, None], positions, window)[None, None]
         return _Group(
-            num_sequences=len(members),
+            members=members,
             num_queries=num_queries,
             rows=None if is_alone and not is_padded else self._tensor(rows),
             real=self._tensor(np.flatnonzero(is_real)) if is_padded else None,
             targets=None if is_alone else self._tensor(rows[is_real]),
-            part_ids=None if part_ids is None else self._tensor(part_ids),
+            entries=entries,
             mask=mask,
         )
+
+    def _mask(self, queries: IntArray, keys: IntArray, window: int | None) -> torch.Tensor:
+        """Of positions that broadcast: 0 where the query reads the key, -inf elsewhere."""
+        is_hidden = keys > queries
+        if window is not None:
+            is_hidden |= keys <= queries - window
+        mask = torch.zeros(is_hidden.shape, dtype=self._dtype, device=self._device)
+        return mask.masked_fill_(self._tensor(is_hidden), float("-inf"))
+
+    def _read_rows(self, type_layout: TypeLayout, table: IntArray, group: _Group) -> torch.Tensor | None:
+        if group.entries is None:
+            return None
+        return self._tensor(_read_rows(type_layout, table[group.members[:, None], group.entries]))
 
     def _tensor(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -185,11 +223,16 @@ class TorchStep:
     """What all layers of a step share; by layer type."""
 
     def __init__(
-        self, backend: TorchBackend, store_rows: Sequence[torch.Tensor], groups: Sequence[tuple[_Group, ...]]
+        self,
+        backend: TorchBackend,
+        store_rows: Sequence[torch.Tensor],
+        groups: Sequence[tuple[_Group, ...]],
+        read_rows: Sequence[tuple[torch.Tensor | None, ...]],
     ) -> None:
         self._backend = backend
-        self.store_rows = store_rows  #: [T * 2 * K] rows of D elements that the step's keys and values go to
+        self.store_rows = store_rows  #: rows of the pool that the step's keys and values go to
         self.groups = groups
+        self.read_rows = read_rows  #: rows of the pool that each group gathers; None: fresh prompts
 
     def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
         return self._backend.attend(layer_id, query, key_value, self)
@@ -201,27 +244,52 @@ def _select(tokens: torch.Tensor, group: _Group) -> torch.Tensor:
     return chosen.view(group.num_sequences, group.num_queries, *chosen.shape[1:])
 
 
-def _attend_fresh(query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
+def _attend_fresh(
+    query: torch.Tensor, key_value: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
+) -> torch.Tensor:
     """query [B, Q, H, D], key_value [B, Q, 2, K, D] -> [B * Q, H * D]."""
     keys, values = key_value.transpose(1, 3).unbind(2)  # [B, K, Q, D]
-    is_grouped = query.shape[2] != keys.shape[1]
-    query = query.transpose(1, 2)
-    output = F.scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=is_grouped)
-    return output.transpose(1, 2).reshape(-1, query.shape[1] * query.shape[3])
+    return _attend_long(query, keys, values, mask, shape)
 
 
 def _attend_long(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
-    """query [B, Q, H, D], keys and values [B, K, L, D], mask [B, 1, Q, L] -> [B * Q, H * D]."""
-    is_grouped = query.shape[2] != keys.shape[1]
-    query = query.transpose(1, 2)
-    output = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
-    return output.transpose(1, 2).reshape(-1, query.shape[1] * query.shape[3])
+    """query [B, Q, H, D], keys and values [B, K, L, D], mask [B or 1, 1, Q, L], None: causal -> [B * Q, H * D]."""
+    if shape.softcap is not None:
+        assert mask is not None
+        return _attend_capped(query, keys, values, mask, shape)
+    output = F.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=shape.scale,
+        enable_gqa=shape.group_size > 1,
+    )
+    return output.transpose(1, 2).reshape(-1, query.shape[2] * query.shape[3])
+
+
+def _attend_capped(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, shape: AttentionShape
+) -> torch.Tensor:
+    """As _attend_long, a few queries at a time, so that their scores take bounded memory."""
+    num_sequences, num_queries, num_heads, _ = query.shape
+    num_kv_heads, num_keys = keys.shape[1:3]
+    at_once = max(1, _MAX_CAPPED_SCORES // (num_sequences * num_heads * num_keys))
+    outputs = []
+    for first in range(0, num_queries, at_once):
+        part = query[:, first : first + at_once]
+        part_mask = mask[:, :, None, first : first + at_once]  # [B or 1, 1, 1, q, L]
+        part_mask = part_mask.expand(num_sequences, num_kv_heads, shape.group_size, -1, -1)
+        output = _attend_short(part, keys, values, part_mask.reshape(num_sequences * num_kv_heads, -1, num_keys), shape)
+        outputs.append(output.view(num_sequences, part.shape[1], -1))
+    return torch.cat(outputs, dim=1).flatten(0, 1)
 
 
 def _attend_short(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
     """As _attend_long with a mask [B * K, 1 or G * Q, L]: the G query heads of a key head are rows of one product."""
     assert mask is not None
@@ -229,27 +297,47 @@ def _attend_short(
     num_kv_heads = keys.shape[1]
     packed = query.reshape(*query.shape[:2], num_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)  # [B, K, G, Q, D]
     packed = packed.reshape(num_sequences * num_kv_heads, -1, head_dim)
-    scores = torch.baddbmm(mask, packed, keys.flatten(0, 1).transpose(1, 2), alpha=scale)
+    transposed = keys.flatten(0, 1).transpose(1, 2)
+    if shape.softcap is None:
+        scores = torch.baddbmm(mask, packed, transposed, alpha=shape.scale)
+    else:
+        scores = torch.bmm(packed, transposed).mul_(shape.scale / shape.softcap).tanh_().mul_(shape.softcap).add_(mask)
     weights = scores.softmax(dim=-1)  # sums in float32 whatever the dtype
     output = torch.bmm(weights, values.flatten(0, 1)).view(num_sequences, num_heads, num_queries, head_dim)
     return output.transpose(1, 2).reshape(-1, num_heads * head_dim)
 
 
+def _first_keys(type_layout: TypeLayout, starts: IntArray) -> IntArray:
+    """Position from which on sequences that compute from `starts` on read keys: the start of their first live page."""
+    if type_layout.window is None:
+        return np.zeros_like(starts)
+    page_tokens = type_layout.layer_type.page_tokens
+    return np.maximum(0, starts - type_layout.window + 1) // page_tokens * page_tokens
+
+
+def _entries(first_pages: IntArray, end_pages: IntArray) -> IntArray:
+    """[B, pages]: entries [first, end) of each table, padded with the first."""
+    longest = int((end_pages - first_pages).max())
+    entries = first_pages[:, None] + np.arange(longest)
+    return np.where(entries < end_pages[:, None], entries, first_pages[:, None])
+
+
 def _store_rows(type_layout: TypeLayout, page_ids: IntArray, offsets: IntArray) -> IntArray:
-    """Rows of D elements, from a layer's first on, for the keys and values of tokens: [T * 2 * K]."""
-    page_tokens = type_layout.layer_type.page_tokens
-    parts = page_ids[:, None] * type_layout.parts_per_page + np.arange(type_layout.parts_per_layer)
-    return (parts * page_tokens + offsets[:, None]).reshape(-1)
+    """Rows of store_elements, from a layer's first on, for the keys and values of tokens: [T * 2 * K * rows]."""
+    row = type_layout.store_elements
+    parts = np.arange(type_layout.parts_per_layer) * (type_layout.part_elements // row)
+    head_rows = type_layout.shape.head_dim // row
+    first_rows = page_ids[:, None] * (type_layout.page_elements // row) + parts + offsets[:, None] * head_rows
+    return (first_rows[..., None] + np.arange(head_rows)).reshape(-1)
 
 
-def _part_ids(type_layout: TypeLayout, table: IntArray, ends: IntArray) -> tuple[IntArray, int]:
-    """Parts that hold the contexts, in the order (key or value, sequence, head, page), and L."""
-    page_tokens = type_layout.layer_type.page_tokens
-    num_pages = -(-ends // page_tokens)
-    longest = int(num_pages.max())
-    table = np.where(np.arange(longest) < num_pages[:, None], table[:, :longest], table[:, :1])
-    parts = np.arange(type_layout.parts_per_layer).reshape(2, 1, type_layout.shape.num_kv_heads, 1)
-    return (table[:, None, :] * type_layout.parts_per_page + parts).reshape(-1), longest * page_tokens
+def _read_rows(type_layout: TypeLayout, page_ids: IntArray) -> IntArray:
+    """Rows of gather_elements that hold these pages [B, pages], in the order (key or value, sequence, head, page)."""
+    row = type_layout.gather_elements
+    part_rows = type_layout.part_elements // row
+    parts = np.arange(type_layout.parts_per_layer).reshape(2, 1, type_layout.shape.num_kv_heads, 1) * part_rows
+    first_rows = page_ids[:, None, :] * (type_layout.page_elements // row) + parts
+    return (first_rows[..., None] + np.arange(part_rows)).reshape(-1)
 
 
 def _power_of_two(values: IntArray, least: int) -> IntArray:

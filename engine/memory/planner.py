@@ -145,12 +145,17 @@ def plan_pool(layers: Sequence[LayerSpec], *, page_tokens: int, pool_bytes: int)
     return pool_of(choose_design(layers, page_tokens=page_tokens), pool_bytes)
 
 
-def pool_bytes_for(types: Sequence[LayerType], *, num_tokens: int, num_sequences: int = 1) -> int:
-    """Bytes of the smallest pool in which that many sequences of that length fit at once, null page included."""
+def pool_bytes_for(
+    types: Sequence[LayerType], *, num_tokens: int, num_sequences: int = 1, max_step_tokens: int | None = None
+) -> int:
+    """Bytes of the smallest pool in which that many sequences of that length fit at once, null page included.
+
+    max_step_tokens: most tokens of a sequence that one step computes; unknown, a window keeps everything.
+    """
     page_bytes = large_page_bytes(types)
     num_large_pages = NUM_NULL_LARGE_PAGES
     for layer_type in types:
-        num_small_pages = num_sequences * policy_for(layer_type).num_pages(num_tokens)
+        num_small_pages = num_sequences * policy_for(layer_type, max_step_tokens).num_pages(num_tokens)
         num_large_pages += -(-num_small_pages * layer_type.small_page_bytes // page_bytes)
     return num_large_pages * page_bytes
 

@@ -2,7 +2,7 @@
 grouped query heads, gated MLP. Tensor names are those of Hugging Face checkpoints."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -28,7 +28,8 @@ class LlamaConfig:
     hidden_size: int
     intermediate_size: int
     num_layers: int
-    shape: AttentionShape
+    shape: AttentionShape  #: of every layer, but for the window
+    windows: tuple[int | None, ...]  #: by layer
     max_positions: int
     norm_eps: float
     rope_base: float
@@ -52,12 +53,14 @@ class LlamaConfig:
             )
         has_bias = config.get("attention_bias", bool, False)
         rope_base, rope_scaling = _read_rope(config)
+        num_layers = config.require("num_hidden_layers", int)
         return cls(
             vocab_size=config.require("vocab_size", int),
             hidden_size=hidden_size,
             intermediate_size=config.require("intermediate_size", int),
-            num_layers=config.require("num_hidden_layers", int),
+            num_layers=num_layers,
             shape=AttentionShape(num_heads, num_kv_heads, head_dim),
+            windows=(None,) * num_layers,
             max_positions=config.get("max_position_embeddings", int, 2048),
             norm_eps=config.get("rms_norm_eps", float, 1e-6),
             rope_base=rope_base,
@@ -74,7 +77,7 @@ class Llama:
     def __init__(self, config: LlamaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
-        self.attention_shapes = (config.shape,) * config.num_layers
+        self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
         self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
         self._rotary = Rotary(config.shape.head_dim, config.rope_base, config.rope_scaling, dtype=dtype)
         self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]

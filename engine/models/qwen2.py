@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5: Llama, but queries, keys and values have biases."""
+"""Qwen2 and Qwen2.5: Llama, but queries, keys and values have biases, and the upper layers may read a window."""
 
 from dataclasses import replace
 
@@ -7,11 +7,17 @@ import torch
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig
-from engine.models.mistral import refuse_short_window
+from engine.models.windows import read_windows
 
 
 def qwen2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
     settings = replace(LlamaConfig.read(config), has_qkv_bias=True, has_output_bias=False)
-    if config.get("use_sliding_window", bool, False):
-        refuse_short_window(config.optional("sliding_window", int), max_model_len or settings.max_positions)
-    return Llama(settings, weights, dtype)
+    return Llama(replace(settings, windows=qwen_windows(config, settings.num_layers)), weights, dtype)
+
+
+def qwen_windows(config: ConfigReader, num_layers: int) -> tuple[int | None, ...]:
+    """Off unless use_sliding_window; then from layer max_window_layers on."""
+    is_on = config.get("use_sliding_window", bool, False)
+    window = config.get("sliding_window", int, 4096) if is_on else None
+    first = config.get("max_window_layers", int, 28) if is_on else num_layers
+    return read_windows(config, window, [index >= first for index in range(num_layers)])

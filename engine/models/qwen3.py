@@ -1,4 +1,4 @@
-"""Qwen3: Llama, but every query and key head is normalised before the rotation."""
+"""Qwen3: Llama, but every query and key head is normalised before the rotation; windows as in Qwen2."""
 
 from dataclasses import replace
 
@@ -7,11 +7,9 @@ import torch
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig
-from engine.models.mistral import refuse_short_window
+from engine.models.qwen2 import qwen_windows
 
 
 def qwen3(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
     settings = replace(LlamaConfig.read(config), has_head_norm=True)
-    if config.get("use_sliding_window", bool, False):
-        refuse_short_window(config.optional("sliding_window", int), max_model_len or settings.max_positions)
-    return Llama(settings, weights, dtype)
+    return Llama(replace(settings, windows=qwen_windows(config, settings.num_layers)), weights, dtype)

@@ -34,6 +34,9 @@ _LLAMA3_ROPE = {
 }
 _LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 
+#: Shorter than the prompts of the tests by a factor, and no multiple of their page sizes.
+WINDOW = 11
+
 #: name -> (class of transformers without its suffix, settings)
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**_SIZES}),
@@ -43,8 +46,23 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "llama-3-rope": ("Llama", {**_SIZES, "rope_parameters": _LLAMA3_ROPE}),
     "llama-linear-rope": ("Llama", {**_SIZES, "rope_parameters": _LINEAR_ROPE}),
     "mistral": ("Mistral", {**_SIZES, "sliding_window": None}),
+    "mistral-window": ("Mistral", {**_SIZES, "sliding_window": WINDOW}),
     "qwen2": ("Qwen2", {**_SIZES}),
+    "qwen2-window": (
+        "Qwen2",
+        {**_SIZES, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
+    ),
     "qwen3": ("Qwen3", {**_SIZES, "head_dim": 32}),
+    "qwen3-window": (
+        "Qwen3",
+        {
+            **_SIZES,
+            "head_dim": 32,
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "gpt2": (
         "GPT2",
         {

@@ -1,4 +1,5 @@
-"""A scheduler for tests: no queue and no reuse, but any chunk size, page size and mixture of prefill and decode."""
+"""A scheduler for tests: no queue and no prefix cache, but any chunk size, page size and mixture of prefill and decode.
+What falls out of a window is handed out again at once."""
 
 import random
 from collections.abc import Sequence
@@ -39,11 +40,14 @@ class Stepper:
         self._chunk = chunk
         self._step = 0
         self._free: dict[str, list[int]] = {}
-        for layer_type in runner.pool_plan.types:
-            pages = list(range(1, runner.pool_plan.pool_bytes // layer_type.small_page_bytes))
+        types = runner.pool_plan.types
+        for which, layer_type in enumerate(types):
+            ratio = runner.pool_plan.ratio(layer_type)
+            large_pages = range(1 + which, runner.pool_plan.num_large_pages, len(types))
+            pages = [page for large in large_pages for page in range(large * ratio, (large + 1) * ratio)]
             random.Random(seed).shuffle(pages)
             self._free[layer_type.name] = pages
-        self._num_pages: dict[tuple[int, str], int] = {}
+        self._pages: dict[tuple[int, str], list[int]] = {}
 
     def step(self, running: Sequence[Running]) -> None:
         """Compute the next chunk, or the next token, of every sequence."""
@@ -52,7 +56,7 @@ class Stepper:
         for sequence in running:
             first = sequence.num_computed
             last = min(len(sequence.tokens), first + self._chunk)
-            updates += self._grow(sequence.slot, last)
+            updates += self._grow(sequence.slot, first, last)
             is_complete = last == len(sequence.tokens)
             scheduled.append(
                 (
@@ -77,16 +81,18 @@ class Stepper:
             sequence.num_computed += len(share.token_ids)
             sequence.drawn += tokens
 
-    def _grow(self, slot: int, num_tokens: int) -> list[PageTableUpdate]:
+    def _grow(self, slot: int, num_computed: int, num_tokens: int) -> list[PageTableUpdate]:
         updates = []
         for layer_type in self._runner.pool_plan.types:
-            key = (slot, layer_type.name)
-            start = self._num_pages.get(key, 0)
-            count = -(-num_tokens // layer_type.page_tokens) - start
-            if count > 0:
-                pages = tuple(self._free[layer_type.name].pop() for _ in range(count))
-                updates.append(PageTableUpdate(slot, layer_type.name, start, pages))
-                self._num_pages[key] = start + count
+            free, pages = self._free[layer_type.name], self._pages.setdefault((slot, layer_type.name), [])
+            if layer_type.spec.kind == "window":
+                num_dead = max(0, num_computed - layer_type.spec.span + 1) // layer_type.page_tokens
+                free += [page for page in pages[:num_dead] if page]
+                pages[:num_dead] = [0] * num_dead
+            start = len(pages)
+            pages += [free.pop() for _ in range(-(-num_tokens // layer_type.page_tokens) - start)]
+            if len(pages) > start:
+                updates.append(PageTableUpdate(slot, layer_type.name, start, tuple(pages[start:])))
         return updates
 
 

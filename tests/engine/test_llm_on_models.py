@@ -10,12 +10,14 @@ from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig, SamplingParams
 from engine.llm import LLM
 from engine.request import sample_seed
-from tests.engine.checkpoints import CONTEXT, TinyModel
+from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
 from tests.engine.stepper import random_prompt
 
 TinyModels = Callable[[str], TinyModel]
-#: Of a tiny llama's small page of four tokens: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes.
+#: Of four tokens in all layers: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes; a tiny llama's page.
 PAGE_BYTES = 3 * 2 * 8 * 2 * 4 * 4
+#: Models of several layer types, with heads of 32 dimensions instead of 8.
+MIXED = ("qwen3-window",)
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=16, ignore_eos=True)
@@ -50,7 +52,31 @@ def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> lis
 def test_greedy_tokens_are_those_of_transformers_under_every_setting(
     tiny_model: TinyModels, settings: dict[str, object]
 ) -> None:
-    model = tiny_model("llama")
+    check_every_prompt(tiny_model("llama"), settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="plenty of everything"),
+        pytest.param({"kv_cache_bytes": 24 * 4 * PAGE_BYTES}, id="a pool that preempts"),
+        pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
+        pytest.param({"page_tokens": 1}, id="pages of one token"),
+        pytest.param({"page_tokens": 32}, id="pages longer than the window"),
+        pytest.param(
+            {"kv_cache_bytes": 12 * 4 * PAGE_BYTES, "max_batched_tokens": 5, "enable_prefix_caching": False},
+            id="everything scarce",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", MIXED)
+def test_so_they_are_where_layers_store_different_things(
+    tiny_model: TinyModels, name: str, settings: dict[str, object]
+) -> None:
+    check_every_prompt(tiny_model(name), settings)
+
+
+def check_every_prompt(model: TinyModel, settings: dict[str, object]) -> None:
     llm = load(model.folder, **settings)
     expected = [model.greedy(prompt, GREEDY.max_tokens) for prompt in PROMPTS]
     assert tokens_of(llm, PROMPTS, GREEDY) == expected
@@ -58,6 +84,47 @@ def test_greedy_tokens_are_those_of_transformers_under_every_setting(
     llm._core.check_integrity()
     if "kv_cache_bytes" in settings:
         assert llm.stats().preemptions_total > 0
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_pages_outside_the_window_are_free_while_a_request_runs(tiny_model: TinyModels, name: str) -> None:
+    llm = load(tiny_model(name).folder, max_batched_tokens=16, enable_prefix_caching=False)
+    core = llm._core
+    core.add("long", random_prompt(1, 150), replace(GREEDY, max_tokens=60))
+    most: dict[str, int] = {}
+    while not core.is_idle:
+        core.step()
+        for kind in core.stats().types:
+            most[kind.layer_type] = max(most.get(kind.layer_type, 0), kind.num_used)
+    kinds = {kind.name: kind for kind in core._cache.plan.types}
+    assert {kind.spec.kind for kind in kinds.values()} == {"full", "window"}
+    for kind_name, used in most.items():
+        kind = kinds[kind_name]
+        if kind.spec.kind == "full":
+            assert used == -(-(150 + 60 - 2) // kind.page_tokens), "before the last step, which frees everything"
+        else:
+            assert used <= -(-(WINDOW - 1 + 16) // kind.page_tokens) + 1 < 10
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_prefix_is_found_again_although_its_window_pages_were_dropped(tiny_model: TinyModels, name: str) -> None:
+    model = tiny_model(name)
+    llm = load(model.folder, kv_cache_bytes=50 * 4 * PAGE_BYTES)
+    first = random_prompt(1, 118)
+    answer = tokens_of(llm, [first], GREEDY)[0]
+    # Other conversations take the room of what is needed no more: pages that fell out of the first one's windows.
+    for seed in range(2, 6):
+        tokens_of(llm, [random_prompt(seed, 40)], GREEDY)
+    before = llm.stats().prefix_hit_tokens_total
+    second = first + answer + random_prompt(9, 21)
+    assert tokens_of(llm, [second], GREEDY) == [model.greedy(second, GREEDY.max_tokens)]
+    assert llm.stats().prefix_hit_tokens_total - before == 132
+    core = llm._core
+    num_cached = {pool.layer_type: len(pool.published_pages()) for pool in core._cache.pools}
+    for kind, count in num_cached.items():
+        if kind.spec.kind == "window":
+            assert count < min(other for full, other in num_cached.items() if full.spec.kind == "full")
+    core.check_integrity()
 
 
 def test_32_requests_at_once_equal_the_same_ones_one_at_a_time(tiny_model: TinyModels) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,13 +163,30 @@ def test_older_names_of_rope_settings_mean_the_same(folder: Path, tmp_path_facto
     assert load(modern) == expected
 
 
-def test_a_window_shorter_than_the_context_is_refused_and_a_longer_one_served(
+def test_a_window_that_the_context_cannot_outgrow_is_none(
     tmp_path: Path, tiny_model: Callable[[str], TinyModel]
 ) -> None:
     mistral = save("mistral", tmp_path, sliding_window=64).folder
-    with pytest.raises(CheckpointError, match="sliding window of 64 tokens is shorter than the context of 256"):
-        load(mistral)
+    config = EngineConfig(str(mistral), num_threads=1, kv_cache_bytes=1 << 20)
+    assert [kind.spec.kind for kind in load_runner(config).pool_plan.types] == ["window"]
+    short = load_runner(replace(config, max_model_len=64))
+    assert [kind.spec.kind for kind in short.pool_plan.types] == ["full"]
     assert load(mistral, max_model_len=64) == load(tiny_model("mistral").folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_sliding_window": True, "layer_types": ["sliding_attention"]},
+        {"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention", "mamba"]},
+        {"layer_types": ["sliding_attention"] * 3},
+    ],
+)
+def test_layer_types_that_say_too_little_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    folder = save("qwen2", tmp_path).folder
+    change_config(folder, **changes)
+    with pytest.raises(CheckpointError, match=r"layer_types must name 3 layers|need a sliding_window"):
+        load(folder)
 
 
 def test_a_bare_gpt2_checkpoint_without_prefix_is_served(

@@ -1,6 +1,6 @@
 """The torch backend against the plain reference, for any mixture of chunks, prefixes, page sizes and head groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape, StepLayout
-from engine.attention.layout import TypeLayout, type_layouts
-from engine.attention.torch_backend import TorchBackend
+from engine.attention.layout import TypeLayout, layer_specs, type_layouts
+from engine.attention.torch_backend import _MAX_CAPPED_SCORES, TorchBackend
 from engine.kernels.reference import paged_attention, store_key_value
-from engine.memory.planner import plan_pool
-from engine.memory.spec import LayerSpec, PoolPlan
+from engine.memory.planner import group_layers, plan_pool
+from engine.memory.spec import NULL_PAGE, LayerSpec, LayerType, PoolPlan
 
 NUM_LAYERS = 2
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+NOWHERE = 2**40  #: a page that does not exist: nothing may follow it
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,44 @@ class Case:
     lengths: list[int]
     seed: int
     dtype: torch.dtype
+    windows: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer
+    padding: int = 0  #: elements at the end of the pages of the first type; those of the others have one more each
+
+    @property
+    def shapes(self) -> tuple[AttentionShape, ...]:
+        return tuple(replace(self.shape, window=window) for window in self.windows)
 
     @property
     def plan(self) -> PoolPlan:
-        token_bytes = 2 * self.shape.num_kv_heads * self.shape.head_dim * self.dtype.itemsize
-        spec = LayerSpec("full", token_bytes, str(self.dtype))
-        num_pages = sum(-(-(s + n) // self.page_tokens) for s, n in zip(self.starts, self.lengths, strict=True)) + 2
-        pool_bytes = num_pages * NUM_LAYERS * self.page_tokens * token_bytes
-        return plan_pool([spec] * NUM_LAYERS, page_tokens=self.page_tokens, pool_bytes=pool_bytes)
+        """Room for every type by itself; see `pages_from`."""
+        types = [
+            replace(kind, padding_bytes=(self.padding + index) * self.dtype.itemsize if self.padding else 0)
+            for index, kind in enumerate(self._types)
+        ]
+        num_pages = sum(-(-(s + n) // self.page_tokens) for s, n in zip(self.starts, self.lengths, strict=True)) + 3
+        return PoolPlan(tuple(types), max(kind.small_page_bytes for kind in types), num_pages * len(types))
+
+    @property
+    def _types(self) -> tuple[LayerType, ...]:
+        specs = layer_specs(self.shapes, self.dtype, max_model_len=2**20)
+        return group_layers(specs, page_tokens=self.page_tokens)
+
+    def pages_from(self, which: int) -> int:
+        """First page of a type that shares no byte with those before: every type has its own part of the pool."""
+        plan = self.plan
+        return -(-plan.pool_bytes * which // (len(plan.types) * plan.types[which].small_page_bytes)) + 1
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     num_kv_heads = draw(st.integers(1, 3))
-    shape = AttentionShape(num_kv_heads * draw(st.integers(1, 4)), num_kv_heads, draw(st.sampled_from([4, 16])))
+    shape = AttentionShape(
+        num_kv_heads * draw(st.integers(1, 4)),
+        num_kv_heads,
+        draw(st.sampled_from([4, 16])),
+        softcap=draw(st.sampled_from([None, None, 1.5])),
+        score_scale=draw(st.sampled_from([None, 0.2])),
+    )
     sequences = draw(
         st.lists(
             st.tuples(st.sampled_from([0, 0, 1, 5, 16, 33, 300]), st.sampled_from([1, 1, 1, 2, 7, 9, 40])),
@@ -51,69 +76,85 @@ def cases(draw: st.DrawFn) -> Case:
         )
     )
     starts, lengths = map(list, zip(*sequences, strict=True))
-    page_tokens = draw(st.sampled_from([1, 4, 7, 16]))
-    dtype = draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16]))
-    return Case(shape, page_tokens, starts, lengths, draw(st.integers(0, 2**20)), dtype)
+    return Case(
+        shape,
+        page_tokens=draw(st.sampled_from([1, 4, 7, 16])),
+        starts=starts,
+        lengths=lengths,
+        seed=draw(st.integers(0, 2**20)),
+        dtype=draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])),
+        windows=draw(st.sampled_from([(None, None), (None, 20), (1, None, 1), (5, 5), (33, None, 7)])),
+        padding=draw(st.sampled_from([0, 0, 3, 64])),
+    )
 
 
 @dataclass
 class Prepared:
     pool: torch.Tensor
     layout: StepLayout
-    type_layout: TypeLayout
+    type_layouts: tuple[TypeLayout, ...]
     query: torch.Tensor
     key_value: torch.Tensor
 
 
-def prepare(case: Case, poison: float) -> Prepared:
-    """A pool full of poison, but for the tokens before the step, which are written through the reference."""
+def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
+    """A pool full of poison, but for the tokens before the step that some query reads, written through the reference.
+
+    Entries of page tables that need no page are `nowhere`.
+    """
     generator = torch.Generator().manual_seed(case.seed)
     shape, plan = case.shape, case.plan
     pool = torch.full((plan.pool_bytes // case.dtype.itemsize,), poison, dtype=case.dtype).view(torch.uint8)
-    (type_layout,) = type_layouts(plan, (shape,) * NUM_LAYERS)
+    layouts = type_layouts(plan, case.shapes)
     starts, lengths = np.array(case.starts), np.array(case.lengths)
     num_pages = -(-(starts + lengths) // case.page_tokens)
-    order = torch.randperm(int(num_pages.sum()), generator=generator).numpy() + 1
-    # Padding of the table is a page that does not exist: nothing may follow it.
-    table = np.full((len(starts), num_pages.max()), 2**40)
-    for row, pages in enumerate(np.split(order, np.cumsum(num_pages)[:-1])):
-        table[row, : len(pages)] = pages
-    for layer_id in range(NUM_LAYERS):
-        pages = type_layout.layer_pages(pool, case.dtype, layer_id)
-        for row, start in enumerate(case.starts):
-            positions = np.arange(start)
-            past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
-            page_ids = torch.from_numpy(table[row, positions // case.page_tokens])
-            if start:
-                # What an engine guarantees: the page of the last token has no poison behind it.
-                pages[page_ids[-1]] = 0
-            store_key_value(past, pages, page_ids, torch.from_numpy(positions % case.page_tokens))
+    tables = {}
+    for which, type_layout in enumerate(layouts):
+        order = torch.randperm(int(num_pages.sum()), generator=generator).numpy() + case.pages_from(which)
+        table = np.full((len(starts), num_pages.max()), nowhere)
+        for row, pages in enumerate(np.split(order, np.cumsum(num_pages)[:-1])):
+            table[row, : len(pages)] = pages
+        tables[type_layout.layer_type.name] = table
+        for layer_id in type_layout.layer_type.layer_ids:
+            pages = type_layout.layer_pages(pool, case.dtype, layer_id)
+            for row, start in enumerate(case.starts):
+                past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
+                window = case.windows[layer_id]
+                first_live = 0 if window is None else max(0, start - window + 1) // case.page_tokens
+                table[row, :first_live] = nowhere
+                positions = np.arange(first_live * case.page_tokens, start)
+                page_ids = torch.from_numpy(table[row, positions // case.page_tokens])
+                if len(positions):
+                    # What an engine guarantees: the page of the last token has no poison behind it.
+                    pages[page_ids[-1]] = 0
+                store_key_value(past[positions], pages, page_ids, torch.from_numpy(positions % case.page_tokens))
     num_tokens = int(lengths.sum())
     query = torch.randn(num_tokens, shape.num_heads, shape.head_dim, generator=generator).to(case.dtype)
     key_value = torch.randn(num_tokens, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
-    layout = StepLayout(starts, lengths, {plan.types[0].name: table})
-    return Prepared(pool, layout, type_layout, query, key_value)
+    return Prepared(pool, StepLayout(starts, lengths, tables), layouts, query, key_value)
 
 
 def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
-    layout = prepared.layout
-    pages = prepared.type_layout.layer_pages(prepared.pool, case.dtype, layer_id)
-    table = torch.from_numpy(layout.page_tables[prepared.type_layout.layer_type.name])
+    layout, shape = prepared.layout, case.shape
+    type_layout = next(kind for kind in prepared.type_layouts if layer_id in kind.layer_type.layer_ids)
+    pages = type_layout.layer_pages(prepared.pool, case.dtype, layer_id)
+    table = torch.from_numpy(layout.page_tables[type_layout.layer_type.name])
     sequence_of = np.repeat(np.arange(len(layout.starts)), layout.lengths)
     page_ids = table[sequence_of, layout.positions // case.page_tokens]
     store_key_value(prepared.key_value, pages, page_ids, torch.from_numpy(layout.positions % case.page_tokens))
     query_starts = torch.from_numpy(np.concatenate(([0], np.cumsum(layout.lengths))))
     ends = torch.from_numpy(layout.starts + layout.lengths)
-    return paged_attention(prepared.query, pages, table, ends, query_starts, case.shape.scale)
+    window, softcap = case.windows[layer_id], shape.softcap
+    return paged_attention(prepared.query, pages, table, ends, query_starts, shape.scale, window, softcap)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(cases())
 def test_it_equals_the_reference_and_never_reads_stale_bytes(case: Case) -> None:
-    ours, reference = prepare(case, float("nan")), prepare(case, 0.0)
-    backend = TorchBackend(case.plan, ours.pool, (case.shape,) * NUM_LAYERS, case.dtype)
+    ours, reference = prepare(case, float("nan"), NOWHERE), prepare(case, 0.0, NULL_PAGE)
+    backend = TorchBackend(case.plan, ours.pool, case.shapes, case.dtype)
     step = backend.begin(ours.layout)
-    for layer_id in range(NUM_LAYERS):
+    for layer_id in range(len(case.windows)):
         result = step.attend(layer_id, ours.query, ours.key_value)
         wanted = expected(case, reference, layer_id).flatten(1)
         torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
@@ -121,25 +162,48 @@ def test_it_equals_the_reference_and_never_reads_stale_bytes(case: Case) -> None
 
 def test_a_step_writes_only_the_places_of_its_own_tokens() -> None:
     case = Case(AttentionShape(4, 2, 16), 4, [6, 0], [1, 3], seed=1, dtype=torch.float32)
-    prepared = prepare(case, 7.0)
+    prepared = prepare(case, 7.0, NOWHERE)
     before = prepared.pool.clone()
-    step = TorchBackend(case.plan, prepared.pool, (case.shape,) * NUM_LAYERS, case.dtype).begin(prepared.layout)
+    step = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype).begin(prepared.layout)
     step.attend(1, prepared.query, prepared.key_value)
-    layer_0 = prepared.type_layout.layer_pages(prepared.pool, case.dtype, 0)
-    table = prepared.layout.page_tables[prepared.type_layout.layer_type.name]
+    (type_layout,) = prepared.type_layouts
+    layer_0 = type_layout.layer_pages(prepared.pool, case.dtype, 0)
+    table = prepared.layout.page_tables[type_layout.layer_type.name]
     begun = int(table[1, 0])  # the new page of the second sequence is cleared for all layers
-    untouched = [page for page in range(prepared.type_layout.num_pages) if page != begun]
-    old = prepared.type_layout.layer_pages(before, case.dtype, 0)
+    untouched = [page for page in range(type_layout.num_pages) if page != begun]
+    old = type_layout.layer_pages(before, case.dtype, 0)
     assert torch.equal(layer_0[untouched], old[untouched])
     assert torch.equal(layer_0[begun], torch.zeros_like(layer_0[begun]))
 
 
+def workspace_bytes(case: Case) -> int:
+    prepared = prepare(case, 0.0, NOWHERE)
+    backend = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype)
+    backend.begin(prepared.layout).attend(0, prepared.query, prepared.key_value)
+    return backend.workspace_bytes
+
+
 def test_a_long_context_beside_short_ones_does_not_pad_them_all() -> None:
     case = Case(AttentionShape(2, 1, 4), 4, [4000] + [10] * 15, [1] * 16, seed=2, dtype=torch.float32)
-    prepared = prepare(case, 0.0)
-    backend = TorchBackend(case.plan, prepared.pool, (case.shape,) * NUM_LAYERS, case.dtype)
-    backend.begin(prepared.layout).attend(0, prepared.query, prepared.key_value)
-    assert backend.workspace_bytes < 3 * 4001 * 2 * 4 * 4
+    assert workspace_bytes(case) < 3 * 4001 * 2 * 4 * 4
+
+
+@pytest.mark.parametrize("num_queries", [1, 5, 60])
+def test_a_window_gathers_its_own_pages_and_no_others(num_queries: int) -> None:
+    shape = AttentionShape(2, 1, 4)
+    case = Case(shape, 4, [4000] * 2, [num_queries] * 2, seed=2, dtype=torch.float32, windows=(30,))
+    straddled = 30 - 1 + num_queries + 2 * (4 - 1)
+    assert workspace_bytes(case) <= 2 * straddled * 2 * 4 * 4
+
+
+def test_scores_with_a_soft_cap_are_computed_a_few_queries_at_a_time() -> None:
+    shape = AttentionShape(8, 2, 4, softcap=2.0)
+    case = Case(shape, 16, [1000], [1400], seed=3, dtype=torch.float32, windows=(None,))
+    assert case.shape.num_heads * 1400 * 2400 > _MAX_CAPPED_SCORES
+    prepared, reference = prepare(case, float("nan"), NOWHERE), prepare(case, 0.0, NULL_PAGE)
+    step = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype).begin(prepared.layout)
+    result = step.attend(0, prepared.query, prepared.key_value)
+    torch.testing.assert_close(result, expected(case, reference, 0).flatten(1), atol=1e-5, rtol=1e-5)
 
 
 def test_offsets_beyond_two_gigabytes_of_elements_do_not_wrap() -> None:
@@ -160,3 +224,9 @@ def test_layers_of_one_type_must_have_one_shape() -> None:
     plan = plan_pool([spec, spec], page_tokens=4, pool_bytes=1 << 20)
     with pytest.raises(ValueError, match="differ in shape"):
         type_layouts(plan, (AttentionShape(4, 4, 16), AttentionShape(4, 2, 32)))
+
+
+def test_attention_of_other_kinds_is_refused() -> None:
+    plan = plan_pool([LayerSpec("chunked", 2 * 64 * 4, "float32", span=8)], page_tokens=4, pool_bytes=1 << 20)
+    with pytest.raises(ValueError, match="kind chunked cannot be computed"):
+        type_layouts(plan, (AttentionShape(4, 4, 16),))

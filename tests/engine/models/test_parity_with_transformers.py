@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from engine.attention.backend import ForwardBatch, StepLayout
+from engine.attention.layout import layer_specs
 from engine.attention.torch_backend import TorchBackend
 from engine.config import EngineConfig
 from engine.loader import Checkpoint, CheckpointWeights, read_config
 from engine.memory.planner import plan_pool
-from engine.memory.spec import LayerSpec
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
 from engine.runner import load_runner
@@ -29,15 +29,18 @@ def chunked_logits(folder: Path, token_ids: list[int], *, page_tokens: int, chun
     config = ConfigReader(read_config(folder))
     weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=torch.device("cpu"))
     model = architecture_of(config).build(config, weights, torch.float32, None)
-    specs = [LayerSpec("full", 8 * shape.num_kv_heads * shape.head_dim, "float32") for shape in model.attention_shapes]
-    plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=4 << 20)
+    specs = layer_specs(model.attention_shapes, torch.float32, model.max_positions)
+    plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
     backend = TorchBackend(plan, pool, model.attention_shapes, torch.float32)
-    table = np.arange(-(-len(token_ids) // page_tokens), 0, -1)[None]
+    tables = {}
+    for which, kind in enumerate(plan.types):  # every type has its own share of the pool
+        first = plan.num_large_pages * which // len(plan.types) * plan.ratio(kind)
+        tables[kind.name] = first + np.arange(-(-len(token_ids) // kind.page_tokens), 0, -1)[None]
     logits = []
     for start in range(0, len(token_ids), chunk):
         part = token_ids[start : start + chunk]
-        layout = StepLayout(np.array([start]), np.array([len(part)]), {plan.types[0].name: table})
+        layout = StepLayout(np.array([start]), np.array([len(part)]), tables)
         positions = torch.from_numpy(layout.positions)
         logits.append(model.logits(model.forward(ForwardBatch(torch.tensor(part), positions, backend.begin(layout)))))
     return torch.cat(logits)
