@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := $(or $(AGON_VENV),.venv)
 UP_ARGS ?=
 TEST_ARGS ?=
-BENCH_ARGS ?=
+BENCH_ARGS ?= --against transformers
 
 .PHONY: help up test format bench bench-memory soak-memory screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
-	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS)"
+	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"

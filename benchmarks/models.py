@@ -1,19 +1,31 @@
-"""Model folders for benchmarks: a real shape, random weights, and a tokenizer that covers the whole vocabulary.
+"""Model folders for benchmarks: real shapes, random weights, and a tokenizer that covers the whole vocabulary.
 
-A folder holds config.json and a tokenizer only; the engine makes the weights (`load_format="dummy"`). The tokenizer
-gives every id of the head a visible text, so that a client which counts pieces of text counts tokens.
+`python -m benchmarks.models FOLDER` writes config.json and tokenizer of smol-135m only, for the engine's own random
+weights (`load_format="dummy"`). `python -m benchmarks.models --make NAME,... [--out FOLDER]` writes whole checkpoints
+with weights drawn by transformers from a seed, which every other engine can read too. The tokenizer gives every id of
+the head a visible text, so that a client which counts pieces of text counts tokens.
 """
 
 import argparse
 import itertools
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-SMOL_135M: dict[str, Any] = {
+#: Where --make writes and the other benchmarks look.
+MODELS_VARIABLE = "AGON_BENCH_MODELS"
+SEED = 20261120
+
+_TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+#: rope_theta stands at the top level and torch_dtype beside dtype, so that older readers understand it too.
+_BFLOAT16 = {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
+
+SMOL_135M: dict[str, Any] = {  # SmolLM2-135M
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "vocab_size": 49152,
@@ -29,11 +41,61 @@ SMOL_135M: dict[str, Any] = {
     "rope_theta": 100000.0,
     "tie_word_embeddings": True,
     "initializer_range": 1 / 24,
-    "dtype": "bfloat16",
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
+    **_BFLOAT16,
+    **_TOKENS,
 }
+TINY_15M: dict[str, Any] = {
+    **SMOL_135M,
+    "vocab_size": 8192,
+    "hidden_size": 288,
+    "intermediate_size": 896,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 48,
+    "max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+    "initializer_range": 0.02,
+}
+GEMMA2_TINY: dict[str, Any] = {  # alternating sliding-window and full layers
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "vocab_size": 8192,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "query_pre_attn_scalar": 64,
+    "sliding_window": 128,
+    "max_position_embeddings": 4096,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "tie_word_embeddings": True,
+    "initializer_range": 0.02,
+    **_BFLOAT16,
+    **_TOKENS,
+}
+GPT2_124M: dict[str, Any] = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "vocab_size": 50257,
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+    "initializer_range": 0.02,
+    "tie_word_embeddings": True,
+    **_BFLOAT16,
+    **_TOKENS,
+}
+CONFIGS = {"smol-135m": SMOL_135M, "tiny-15m": TINY_15M, "gemma2-tiny": GEMMA2_TINY, "gpt2-124m": GPT2_124M}
 
 _SPECIAL = ("<|pad|>", "<|start|>", "<|end|>")
 _CHAT_TEMPLATE = (
@@ -47,9 +109,41 @@ def write_model(folder: Path, config: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     _tokenizer(config["vocab_size"]).save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"bos_token": _SPECIAL[1], "eos_token": _SPECIAL[2], "chat_template": _CHAT_TEMPLATE}, indent=1)
-    )
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": _SPECIAL[0],
+        "bos_token": _SPECIAL[1],
+        "eos_token": _SPECIAL[2],
+        "chat_template": _CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+    return folder
+
+
+def models_folder() -> Path:
+    """$AGON_BENCH_MODELS, or benchmarks/models (which git ignores)."""
+    return Path(os.environ.get(MODELS_VARIABLE) or Path(__file__).parent / "models")
+
+
+def make_checkpoint(name: str, parent: Path) -> Path:
+    """A whole checkpoint of CONFIGS[name] in `parent`/name; one that is complete already stays as it is."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder, config = parent / name, CONFIGS[name]
+    weights = folder / "model.safetensors"
+    if weights.is_file():
+        return folder
+    torch.manual_seed(SEED)
+    fields = {key: value for key, value in config.items() if key not in ("model_type", "torch_dtype")}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields), dtype=torch.float32)
+    state = {key: value.to(torch.bfloat16).contiguous() for key, value in model.state_dict().items()}
+    state.pop("lm_head.weight", None)  # tied to the embedding
+    write_model(folder, config)
+    partial = weights.with_suffix(".partial")
+    save_file(state, partial, metadata={"format": "pt"})
+    partial.replace(weights)
     return folder
 
 
@@ -65,10 +159,22 @@ def _tokenizer(vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    print(write_model(parser.parse_args().folder, SMOL_135M))
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="write config and tokenizer of smol-135m there")
+    parser.add_argument("--make", metavar="NAMES", help=f"whole checkpoints: {','.join(CONFIGS)}, or all")
+    parser.add_argument("--out", type=Path, default=models_folder(), help=f"default: ${MODELS_VARIABLE}")
+    options = parser.parse_args(arguments)
+    if options.make:
+        names = list(CONFIGS) if options.make == "all" else options.make.split(",")
+        if unknown := [name for name in names if name not in CONFIGS]:
+            parser.error(f"there is no model {unknown[0]!r}; there are {', '.join(CONFIGS)}")
+        for name in names:
+            print(make_checkpoint(name, options.out))
+    elif options.folder:
+        print(write_model(options.folder, SMOL_135M))
+    else:
+        parser.error("say a folder, or --make NAMES")
 
 
 if __name__ == "__main__":

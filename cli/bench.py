@@ -1,26 +1,52 @@
-"""`agon bench`: our engine against transformers on the same work; `agon bench serve`: load on a running server."""
+"""`agon bench`: throughput and latency of the engine in this process, and load on a running server.
+
+`agon bench --model X` is `agon bench offline --model X`. Here are options and tables only; bench_offline, bench_latency
+and bench_serving measure.
+"""
 
 import asyncio
+import math
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
-from cli import bench_record
+from cli import bench_plot, bench_record, bench_workloads
 from cli.arena import demo_models
+from cli.bench_progress import progress_bar
+from cli.bench_workloads import RECIPES, TextWork, Work
 from cli.errors import CliError
 
-app = typer.Typer(add_completion=False)
+if TYPE_CHECKING:
+    from cli.bench_offline import EngineSettings
 
-Output = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+
+class _OfflineByDefault(TyperGroup):
+    """Options without a subcommand are those of `offline`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["offline", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    add_completion=False,
+    cls=_OfflineByDefault,
+    help="Measure the engine, or a running server. Without a subcommand: offline.",
+)
 
 
 class Precision(StrEnum):
+    AUTO = "auto"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
 
@@ -30,127 +56,356 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
-@app.callback(invoke_without_command=True)
+class Weights(StrEnum):
+    AUTO = "auto"
+    DUMMY = "dummy"
+
+
+class Peer(StrEnum):
+    TRANSFORMERS = "transformers"
+
+
+Model = Annotated[str | None, typer.Option(help="A local folder. Default: the first demo model.")]
+InputLen = Annotated[int, typer.Option(min=1, help="Tokens of each prompt of fixed length.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Default: every core.")]
+MaxRunning = Annotated[
+    int, typer.Option("--max-running", "--concurrency", min=1, help="Requests that the engine serves at once.")
+]
+MaxBatchedTokens = Annotated[int, typer.Option(min=1, help="Tokens in one step, prompts and answers together.")]
+LoadFormat = Annotated[Weights, typer.Option(help="dummy: random weights for a folder that has only config.json.")]
+Output = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf (matplotlib).")]
+
+
+@app.command()
 def offline(
-    context: typer.Context,
-    model: Annotated[str | None, typer.Option(help="A local folder. Default: the first demo model.")] = None,
+    model: Model = None,
     workload: Annotated[
-        Path | None, typer.Option(help="JSON list of {ids, out}, instead of random prompts of one length.")
-    ] = None,
-    num_prompts: Annotated[int, typer.Option(min=1)] = 32,
-    input_len: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 128,
-    output_len: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 64,
-    concurrency: Annotated[int, typer.Option(min=1, help="Prompts at once.")] = 32,
-    single: Annotated[int, typer.Option(min=1, help="Prompts measured one at a time, and compared.")] = 4,
-    threads: Annotated[int | None, typer.Option(min=1, help="Default: every core.")] = None,
-    dtype: Annotated[Precision, typer.Option()] = Precision.FLOAT32,
+        str,
+        typer.Option(
+            help="fixed (one length), sharegpt or alpaca (their lengths), single, or a file: a JSON list of {ids, out} "
+            "or of {prompt, out}, JSON lines, or lines of text."
+        ),
+    ] = "fixed",
+    num_prompts: Annotated[int | None, typer.Option(min=1, help="Default: the workload's own; fixed: 32.")] = None,
+    input_len: InputLen = 128,
+    output_len: Annotated[int, typer.Option(min=1, help="Tokens of each answer, where the workload names none.")] = 64,
+    against: Annotated[Peer | None, typer.Option(help="Measure it too, in turns, and compare the answers.")] = None,
+    max_running: MaxRunning = 32,
+    max_batched_tokens: MaxBatchedTokens = 1024,
+    single: Annotated[int, typer.Option(min=1, help="With --against: prompts also measured one at a time.")] = 4,
+    threads: Threads = None,
+    dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
     device: Annotated[Device, typer.Option()] = Device.CPU,
+    load_format: LoadFormat = Weights.AUTO,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
     output: Output = None,
+    plot: Plot = None,
 ) -> None:
-    """Throughput of our engine and of transformers' generate on this machine, on the same work.
+    """Throughput of our engine in this process; with --against transformers, of both on the same work.
 
     Exit code 1 when their greedy answers in float32 differ.
     """
-    if context.invoked_subcommand is not None:
-        return
     from cli import bench_offline
 
-    model = model or demo_models()[0].source
-    work = (
-        bench_offline.read_workload(workload)
-        if workload is not None
-        else bench_offline.random_work(num_prompts, input_len, output_len, bench_offline.vocab_size(model))
+    _check_outputs(output, plot)
+    if against is not None and load_format is Weights.DUMMY:
+        raise CliError("--against needs a checkpoint: each system would draw other random weights.")
+    engine = _engine_settings(
+        model, dtype, device, threads, max_running, max_batched_tokens=max_batched_tokens, load_format=load_format
     )
-    threads = threads or os.cpu_count() or 1
+    work = _work(engine.model, workload, num_prompts, input_len, output_len)
+    with _engine_errors():
+        if against is None:
+            comparison = bench_offline.measure(engine, work, repeats=repeats, progress=_say)
+        else:
+            num_single = min(single, len(work))
+            comparison = bench_offline.compare(engine, work, num_single=num_single, repeats=repeats, progress=_say)
     settings = {
-        "model": Path(model).name,
-        "workload": workload.name if workload else {"num_prompts": num_prompts, "in": input_len, "out": output_len},
-        "concurrency": concurrency,
-        "threads": threads,
-        "dtype": dtype.value,
+        "model": Path(engine.model).name,
+        "workload": {"num_prompts": len(work), "in": input_len, "out": output_len}
+        if workload == "fixed"
+        else Path(workload).name,
+        "concurrency": max_running,
+        "max_batched_tokens": max_batched_tokens,
+        "threads": engine.threads,
+        "dtype": comparison.dtype,
         "device": device.value,
         "repeats": repeats,
     }
-    comparison = bench_offline.compare(
-        model,
-        work,
-        concurrency=concurrency,
-        num_single=min(single, len(work)),
-        dtype=dtype.value,
-        device=device.value,
-        threads=threads,
-        repeats=repeats,
-        progress=lambda text: print(text, file=sys.stderr, flush=True),
-    )
     rows = [measured.as_row() for measured in comparison.measured]
-    ratios = {
-        "one at a time": _ratio(rows[2], rows[0]),
-        f"{concurrency} at once": _ratio(rows[3], rows[1]),
-        f"{concurrency} at once against transformers one at a time": _ratio(rows[3], rows[0]),
-    }
-    agreement = {"equal": comparison.num_equal, "compared": comparison.num_compared}
-    title = f"{settings['model']}, {dtype.value}, {device.value}, {threads} threads, median of {repeats}"
+    title = f"{settings['model']}, {comparison.dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
     Console().print(_offline_table(title, rows))
-    print(*(f"{name}: agon is {ratio:.2f} times as fast" for name, ratio in ratios.items()), sep="\n")
-    print(f"equal greedy answers: {comparison.num_equal} of {comparison.num_compared}")
+    more: dict[str, Any] = {}
+    if against is not None:
+        more = {"ratios": _ratios(rows), "agreement": {"equal": comparison.num_equal, "compared": len(work[:single])}}
+        print(*(f"{name}: agon is {ratio:.2f} times as fast" for name, ratio in more["ratios"].items()), sep="\n")
+        print(f"equal greedy answers: {comparison.num_equal} of {comparison.num_compared}")
     if output is not None:
-        bench_record.write(output, bench_record.document("offline", settings, rows, ratios=ratios, agreement=agreement))
-    if dtype is Precision.FLOAT32 and comparison.num_equal < comparison.num_compared:
+        bench_record.write(output, bench_record.document("offline", settings, rows, **more))
+    if plot is not None:
+        bars = {f"{row['system']}, {row['concurrency']} at once": float(row["tokens_per_s"]) for row in rows}
+        bench_plot.draw_bars(plot, title, "output tokens per second", bars)
+    if comparison.dtype == "float32" and comparison.num_equal < comparison.num_compared:
         raise CliError("the greedy answers of the two systems differ.")
+
+
+@app.command()
+def latency(
+    model: Model = None,
+    input_len: InputLen = 128,
+    output_len: Annotated[int, typer.Option(min=1, help="Tokens of the answer.")] = 128,
+    threads: Threads = None,
+    dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
+    device: Annotated[Device, typer.Option()] = Device.CPU,
+    load_format: LoadFormat = Weights.AUTO,
+    max_running: MaxRunning = 32,
+    max_batched_tokens: MaxBatchedTokens = 1024,
+    repeats: Annotated[int, typer.Option(min=1, help="Answers; medians count.")] = 5,
+    warm_ups: Annotated[int, typer.Option(min=0, help="Answers before that do not count.")] = 1,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """One request at a time through our engine: time to first token, time per token."""
+    from cli import bench_latency
+
+    _check_outputs(output, plot)
+    engine = _engine_settings(
+        model, dtype, device, threads, max_running, max_batched_tokens=max_batched_tokens, load_format=load_format
+    )
+    (work,) = bench_workloads.random_work(1, input_len, output_len, _vocab_size(engine.model))
+    with _engine_errors(), progress_bar("answers", warm_ups + repeats) as advance:
+        measuring = bench_latency.measure(engine, work, repeats=repeats, warm_ups=warm_ups, advance=advance)
+        used_dtype, streams = asyncio.run(measuring)
+    row = bench_latency.as_row(streams, work)
+    settings = {"model": Path(engine.model).name, "threads": engine.threads, "dtype": used_dtype}
+    title = f"{settings['model']}, {used_dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
+    Console().print(_latency_table(title, row))
+    if output is not None:
+        bench_record.write(output, bench_record.document("latency", {**settings, "device": device.value}, [row]))
+    if plot is not None:
+        gaps = [[1e3 * gap for gap in (stream.ttft_s, *stream.gaps_s)] for stream in streams]
+        lines = {f"answer {number}": values for number, values in enumerate(gaps, start=1)}
+        bench_plot.draw_lines(plot, title, "token", "ms since the token before", list(range(1, output_len + 1)), lines)
 
 
 @app.command()
 def serve(
     url: Annotated[str, typer.Option(help="Any server with the OpenAI API, with or without /v1.")],
     model: Annotated[str | None, typer.Option(help="Default: the first that is served.")] = None,
-    concurrency: Annotated[str, typer.Option(help="Requests in flight; several levels with commas.")] = "1,16,32",
+    concurrency: Annotated[
+        str | None, typer.Option(help="Requests in flight; several levels with commas. Default: 1,16,32.")
+    ] = None,
+    request_rate: Annotated[
+        str | None, typer.Option(help="Instead: requests per second at random moments; levels with commas; or inf.")
+    ] = None,
+    workload: Annotated[
+        str, typer.Option(help="words (of one length), sharegpt or alpaca (their lengths, in words), or a file.")
+    ] = "words",
     num_requests: Annotated[int, typer.Option(min=1, help="At each level; never fewer than the level.")] = 64,
     prompt_words: Annotated[int, typer.Option(min=1)] = 64,
-    output_len: Annotated[int, typer.Option(min=1)] = 64,
+    output_len: Annotated[int, typer.Option(min=1, help="Tokens of each answer, where the workload names none.")] = 64,
     ignore_eos: Annotated[bool, typer.Option(help="Ask for answers of full length; not every server knows it.")] = True,
+    goodput: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:MS", help="A target: ttft, tpot, itl or total; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the moments that --request-rate draws.")] = 0,
     output: Output = None,
+    plot: Plot = None,
 ) -> None:
-    """Load a running server: time to first token, time per token, tokens per second. The key: AGON_API_KEY."""
-    try:
-        levels = [int(level) for level in concurrency.split(",")]
-        if min(levels) < 1:
-            raise ValueError
-    except ValueError:
-        raise CliError("--concurrency must be numbers above 0, separated by commas.") from None
-    rows = asyncio.run(_serve(url, model, levels, num_requests, prompt_words, output_len, ignore_eos=ignore_eos))
-    Console().print(_serving_table(url, rows))
-    errors = [row["first_error"] for row in rows if row["first_error"]]
+    """Load a running server: time to first token, time per token, tokens per second. The key: AGON_API_KEY.
+
+    A file holds prompts: JSON lines or a JSON list of texts or {prompt, out}, or lines of text.
+    """
+    _check_outputs(output, plot)
+    if concurrency is not None and request_rate is not None:
+        raise CliError("--concurrency and --request-rate exclude each other.")
+    is_open = request_rate is not None
+    levels = _levels("--request-rate" if is_open else "--concurrency", request_rate or concurrency or "1,16,32")
+    targets = _targets(goodput or [])
+    items = _texts(workload, num_requests, prompt_words, output_len)
+    plan = _ServePlan(url, model, levels, is_open, items, num_requests, ignore_eos, targets, seed)
+    rows = asyncio.run(plan.run())
+    Console().print(_serving_table(url, rows, "requests/s" if is_open else "at once"))
     if output is not None:
-        settings = {"num_requests": num_requests, "prompt_words": prompt_words, "output_len": output_len}
+        settings = {
+            "workload": workload if workload in ("words", *RECIPES) else Path(workload).name,
+            "num_requests": num_requests,
+            "prompt_words": prompt_words,
+            "output_len": output_len,
+            "targets_ms": targets,
+        }
         bench_record.write(output, bench_record.document("serving", settings, rows))
-    if errors:
+    if plot is not None:
+        _plot_serving(plot, url, rows, levels, is_open=is_open)
+    if errors := [row["first_error"] for row in rows if row["first_error"]]:
         raise CliError(f"some requests failed; the first error: {errors[0]}")
 
 
-async def _serve(
-    url: str,
-    model: str | None,
-    levels: list[int],
-    num_requests: int,
-    prompt_words: int,
-    output_len: int,
-    *,
-    ignore_eos: bool,
-) -> list[dict[str, Any]]:
-    from cli.bench_serving import Load, run_load
-    from cli.openai_client import connect, list_models
+class _ServePlan:
+    """The levels of one `agon bench serve`, run one after the other."""
 
-    rows = []
-    async with connect(url, os.environ.get("AGON_API_KEY")) as client:
-        name = model or (await list_models(client))[0]
-        warm = Load(name, 2, prompt_words, min(4, output_len), ignore_eos, seed=-1)
-        await run_load(client, warm, 2)
-        for number, level in enumerate(levels):
-            print(f"{level} at once", file=sys.stderr, flush=True)
-            load = Load(name, max(num_requests, level), prompt_words, output_len, ignore_eos, seed=number)
-            rows.append(await run_load(client, load, level))
-    return rows
+    def __init__(
+        self,
+        url: str,
+        model: str | None,
+        levels: list[float],
+        is_open: bool,
+        items: Callable[[int, int], list[TextWork]],
+        num_requests: int,
+        ignore_eos: bool,
+        targets_ms: dict[str, float],
+        seed: int,
+    ) -> None:
+        self._url, self._model, self._levels, self._is_open = url, model, levels, is_open
+        self._items, self._num_requests, self._seed = items, num_requests, seed
+        self._ignore_eos, self._targets_ms = ignore_eos, targets_ms
+
+    async def run(self) -> list[dict[str, Any]]:
+        from cli.bench_serving import Load, run_closed, run_open
+        from cli.openai_client import connect, list_models
+
+        rows = []
+        async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
+            model = self._model or (await list_models(client))[0]
+            warm = [TextWork(item.text, 4) for item in bench_workloads.random_texts(2, 8, 4, seed=-1)]
+            await run_closed(client, Load(model, warm, self._ignore_eos), 2, lambda: None)
+            for number, level in enumerate(self._levels):
+                least = 1 if self._is_open else int(level)
+                requests = self._items(max(self._num_requests, least), number)
+                load = Load(model, requests, self._ignore_eos, self._targets_ms)
+                title = f"{level:g} requests/s" if self._is_open else f"{level:g} at once"
+                with progress_bar(title, len(requests)) as advance:
+                    if self._is_open:
+                        rows.append(await run_open(client, load, level, self._seed + number, advance))
+                    else:
+                        rows.append(await run_closed(client, load, int(level), advance))
+        return rows
+
+
+def _engine_settings(
+    model: str | None,
+    dtype: Precision,
+    device: Device,
+    threads: int | None,
+    max_running: int,
+    *,
+    max_batched_tokens: int,
+    load_format: Weights,
+) -> "EngineSettings":
+    from cli.bench_offline import EngineSettings
+
+    return EngineSettings(
+        model=model or demo_models()[0].source,
+        dtype=dtype.value,
+        device=device.value,
+        threads=threads or os.cpu_count() or 1,
+        max_running=max_running,
+        max_batched_tokens=max_batched_tokens,
+        load_format=load_format.value,
+    )
+
+
+def _work(model: str, workload: str, num_prompts: int | None, input_len: int, output_len: int) -> list[Work]:
+    if workload == "fixed":
+        return bench_workloads.random_work(num_prompts or 32, input_len, output_len, _vocab_size(model))
+    if workload in bench_workloads.NAMES:
+        return bench_workloads.within_vocabulary(bench_workloads.named(workload, num_prompts), _vocab_size(model))
+    path = _existing(workload, ("fixed", *bench_workloads.NAMES))
+    if bench_workloads.holds_token_ids(path):
+        return bench_workloads.read_workload(path)[:num_prompts]
+    from engine.tokenizer import Tokenizer
+
+    texts = bench_workloads.read_texts(path, output_len)[:num_prompts]
+    with _engine_errors():
+        tokenizer = Tokenizer.from_folder(model)
+        return [
+            Work(tuple(tokenizer.encode(item.text, add_special_tokens=True)), item.out or output_len) for item in texts
+        ]
+
+
+def _texts(
+    workload: str, num_requests: int, prompt_words: int, output_len: int
+) -> Callable[[int, int], list[TextWork]]:
+    """(number of requests, level's number) -> requests. A file is repeated from its start when it is too short."""
+    if workload == "words":
+        return lambda count, number: bench_workloads.random_texts(count, prompt_words, output_len, seed=number)
+    if workload in RECIPES:
+        return lambda count, number: bench_workloads.texts_like(workload, count)
+    texts = bench_workloads.read_texts(_existing(workload, ("words", *RECIPES)), output_len)
+    return lambda count, number: [texts[index % len(texts)] for index in range(count)]
+
+
+def _existing(workload: str, names: tuple[str, ...]) -> Path:
+    path = Path(workload)
+    if not path.is_file():
+        raise CliError(f"--workload {workload} is neither a file nor one of {', '.join(names)}.")
+    return path
+
+
+def _vocab_size(model: str) -> int:
+    from cli.bench_offline import vocab_size
+
+    return vocab_size(model)
+
+
+def _levels(option: str, text: str) -> list[float]:
+    is_rate = option == "--request-rate"
+    try:
+        levels = [float(level) if is_rate else float(int(level)) for level in text.split(",")]
+    except ValueError:
+        levels = [0.0]
+    if any(math.isnan(level) or level <= 0 for level in levels):
+        raise CliError(f"{option} must be numbers above 0, separated by commas.")
+    return levels
+
+
+def _targets(texts: list[str]) -> dict[str, float]:
+    from cli.bench_serving import TARGETS
+
+    targets = {}
+    for text in texts:
+        name, _, limit = text.partition(":")
+        try:
+            targets[name] = float(limit)
+        except ValueError:
+            targets[name] = math.nan
+        if name not in TARGETS or not targets[name] > 0:
+            raise CliError(f"--goodput {text} must be NAME:MS with a NAME of {', '.join(TARGETS)}.")
+    return targets
+
+
+def _check_outputs(output: Path | None, plot: Path | None) -> None:
+    """Find out before the measurement, not after it."""
+    bench_plot.require_matplotlib(plot)
+    for path in (output, plot):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise CliError(f"there is no folder {path.resolve().parent} to write {path.name} into.")
+
+
+@contextmanager
+def _engine_errors() -> Iterator[None]:
+    """What the engine refuses on purpose is a sentence for the user."""
+    from engine.errors import EngineError
+
+    try:
+        yield
+    except EngineError as error:
+        raise CliError(str(error)) from None
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of the four rows of a comparison: theirs one at a time, theirs together, ours one at a time, ours together."""
+    size = rows[3]["concurrency"]
+    return {
+        "one at a time": _ratio(rows[2], rows[0]),
+        f"{size} at once": _ratio(rows[3], rows[1]),
+        f"{size} at once against transformers one at a time": _ratio(rows[3], rows[0]),
+    }
 
 
 def _ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
@@ -168,14 +423,41 @@ def _offline_table(title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _serving_table(url: str, rows: list[dict[str, Any]]) -> Table:
+def _latency_table(title: str, row: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left")
+    cells = {
+        "tokens in": row["prompt_tokens"],
+        "out": row["output_tokens"],
+        "first token ms": row["ttft_ms"],
+        "ms per token": row.get("tpot_ms", "-"),
+        "tokens/s": row.get("tokens_per_s", "-"),
+        "gaps ms p50/p95/p99": "/".join(str(row.get(f"itl_ms_p{percent}", "-")) for percent in (50, 95, 99)),
+    }
+    for column in cells:
+        table.add_column(column, justify="right")
+    table.add_row(*(str(cell) for cell in cells.values()))
+    return table
+
+
+def _serving_table(url: str, rows: list[dict[str, Any]], level: str) -> Table:
     table = Table(title=url, title_justify="left")
-    for column in ("at once", "requests", "failed", "tokens/s", "TTFT ms p50/p95/p99", "TPOT ms p50/p95/p99"):
+    times = ("ttft_ms", "tpot_ms", "itl_ms")
+    has_goodput = any("goodput_requests_per_s" in row for row in rows)
+    heads = [level, "requests", "failed", "tokens/s", *(f"{name[:4].upper()} ms p50/p95/p99" for name in times)]
+    heads[-1] = "ITL ms p50/p95/p99"
+    for column in (*heads, *(["within targets/s"] if has_goodput else [])):
         table.add_column(column, justify="right")
     for row in rows:
-        times = (
-            "/".join(str(row[f"{name}_p{percent}"]) for percent in (50, 95, 99)) for name in ("ttft_ms", "tpot_ms")
-        )
-        numbers = (row["concurrency"], row["requests"], row["failed"], row["output_tokens_per_s"])
-        table.add_row(*(str(number) for number in numbers), *times)
+        percentiles = ("/".join(str(row[f"{name}_p{percent}"]) for percent in (50, 95, 99)) for name in times)
+        numbers = (row.get("concurrency", row.get("request_rate")), row["requests"], row["failed"])
+        good = [str(row["goodput_requests_per_s"])] if has_goodput else []
+        table.add_row(*(str(number) for number in (*numbers, row["output_tokens_per_s"])), *percentiles, *good)
     return table
+
+
+def _plot_serving(plot: Path, url: str, rows: list[dict[str, Any]], levels: list[float], *, is_open: bool) -> None:
+    shown = [(level, row) for level, row in zip(levels, rows, strict=True) if math.isfinite(level) and row["requests"]]
+    names = ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99")
+    lines = {name.replace("_ms_", " "): [row[name] or math.nan for _, row in shown] for name in names}
+    x_label = "requests per second" if is_open else "requests at once"
+    bench_plot.draw_lines(plot, url, x_label, "ms", [level for level, _ in shown], lines)

@@ -1,34 +1,36 @@
-"""Our engine against `transformers`' generate: the same weights, prompts, threads and number of tokens, in one process.
+"""Throughput of our engine on a workload, alone or against `transformers` on the same token ids, in one process.
 
-Greedy, and past the end-of-sequence token, so that both do exactly the same amount of work. The systems take turns in
-every round, so that a machine that gets slower or faster meanwhile does so for all of them. Prefix caching is off: it
-would answer the second round from memory.
+Greedy, and past the end-of-sequence token, so that every system does exactly the same amount of work. The systems take
+turns in every round, so that a machine that gets slower or faster meanwhile does so for all of them. Prefix caching is
+off: it would answer the second round from memory.
 """
 
 import json
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from cli.bench_workloads import Tokens, Work
 from cli.errors import CliError
 
-if TYPE_CHECKING:
-    pass
-
-DType = Literal["float32", "bfloat16"]
-Tokens = list[int]
+DType = Literal["auto", "float32", "bfloat16"]
+LoadFormat = Literal["auto", "dummy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One prompt as token ids, and how many tokens must follow it."""
+class EngineSettings:
+    """How to load our engine for a measurement."""
 
-    ids: tuple[int, ...]
-    out: int
+    model: str
+    dtype: DType
+    device: str
+    threads: int
+    max_running: int
+    max_batched_tokens: int
+    load_format: LoadFormat = "auto"
 
 
 @dataclass(slots=True)
@@ -37,23 +39,31 @@ class Measured:
 
     system: str
     concurrency: int
-    num_prompts: int
-    output_tokens: int
+    work: Sequence[Work]
     seconds: list[float] = field(default_factory=list)
     outputs: list[Tokens] = field(default_factory=list)
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(item.out for item in self.work)
 
     @property
     def tokens_per_s(self) -> float:
         return self.output_tokens / statistics.median(self.seconds)
 
     def as_row(self) -> dict[str, Any]:
+        median = statistics.median(self.seconds)
+        prompt_tokens = sum(len(item.ids) for item in self.work)
         return {
             "system": self.system,
             "concurrency": self.concurrency,
-            "num_prompts": self.num_prompts,
+            "num_prompts": len(self.work),
+            "prompt_tokens": prompt_tokens,
             "output_tokens": self.output_tokens,
             "seconds": [round(second, 4) for second in self.seconds],
             "tokens_per_s": round(self.tokens_per_s, 2),
+            "total_tokens_per_s": round((prompt_tokens + self.output_tokens) / median, 2),
+            "requests_per_s": round(len(self.work) / median, 3),
         }
 
 
@@ -61,99 +71,97 @@ class Measured:
 class Comparison:
     """`num_equal` of `num_compared` prompts got token for token the same answer from both systems."""
 
+    dtype: str  #: what "auto" became
     measured: list[Measured]
-    num_equal: int
-    num_compared: int
-
-
-def read_workload(path: Path) -> list[Work]:
-    """A JSON list of {"ids": [token ids], "out": number of tokens}."""
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        work = [Work(tuple(int(token) for token in row["ids"]), int(row["out"])) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CliError(f"{path} is no workload ({error!r}); it must be a list of {{ids, out}}.") from None
-    if not work or any(not item.ids or item.out < 1 for item in work):
-        raise CliError(f"{path} has no work, an empty prompt, or an out below 1.")
-    return work
-
-
-def random_work(num_prompts: int, input_len: int, output_len: int, vocab_size: int, seed: int = 0) -> list[Work]:
-    """Uniform token ids: no prompt shares a prefix with another."""
-    generator = random.Random(seed)
-    return [Work(tuple(generator.choices(range(vocab_size), k=input_len)), output_len) for _ in range(num_prompts)]
+    num_equal: int = 0
+    num_compared: int = 0
 
 
 def vocab_size(model: str) -> int:
     config = Path(model) / "config.json"
     if not config.is_file():
         raise CliError(f"--model {model} must be a local folder in Hugging Face layout.")
-    fields = json.loads(config.read_text(encoding="utf-8"))
+    try:
+        fields = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CliError(f"{config} is no JSON: {error}") from None
     size = fields.get("vocab_size") or fields.get("text_config", {}).get("vocab_size")
     if not isinstance(size, int):
         raise CliError(f"{config} names no vocab_size.")
     return size
 
 
+def measure(
+    settings: EngineSettings, work: Sequence[Work], *, repeats: int, progress: Callable[[str], None]
+) -> Comparison:
+    """All requests at once through our engine, one round that does not count and `repeats` that do."""
+    progress("loading")
+    with _Agon(settings) as ours:
+        measured = Measured("agon", settings.max_running, work)
+        progress("warming up")
+        ours.together([Work(item.ids, 2) for item in work[: settings.max_running]])
+        _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
+        return Comparison(ours.dtype, [measured])
+
+
 def compare(
-    model: str,
+    settings: EngineSettings,
     work: Sequence[Work],
     *,
-    concurrency: int,
     num_single: int,
-    dtype: DType,
-    device: str,
-    threads: int,
     repeats: int,
     progress: Callable[[str], None],
 ) -> Comparison:
-    """One at a time on the first `num_single` prompts, and all prompts `concurrency` at once, by both systems."""
-    import torch
-
-    torch.set_num_threads(threads)
+    """One at a time on the first `num_single` prompts, and all prompts together, by transformers and by us."""
+    size = settings.max_running
     progress("loading both")
-    peer = _Transformers(model, dtype, device)
-    ours = _Agon(model, dtype, device, threads, concurrency)
-    single = list(work[:num_single])
-    plan: list[tuple[Measured, Callable[[], list[Tokens]]]] = [
-        (_blank("transformers", 1, single), lambda: peer.one_at_a_time(single)),
-        (_blank("transformers", concurrency, work), lambda: peer.batched(work, concurrency)),
-        (_blank("agon", 1, single), lambda: ours.one_at_a_time(single)),
-        (_blank("agon", concurrency, work), lambda: ours.together(work)),
-    ]
-    progress("warming up")
-    warm = [Work(item.ids, 2) for item in work[:concurrency]]
-    peer.batched(warm, concurrency)
-    ours.together(warm)
+    with _Agon(settings) as ours:
+        peer = _Transformers(settings.model, ours.dtype, settings.device, settings.threads)
+        single = list(work[:num_single])
+        plan: list[tuple[Measured, Callable[[], list[Tokens]]]] = [
+            (Measured("transformers", 1, single), lambda: peer.one_at_a_time(single)),
+            (Measured("transformers", size, work), lambda: peer.batched(work, size)),
+            (Measured("agon", 1, single), lambda: ours.one_at_a_time(single)),
+            (Measured("agon", size, work), lambda: ours.together(work)),
+        ]
+        progress("warming up")
+        warm = [Work(item.ids, 2) for item in work[:size]]
+        peer.batched(warm, size)
+        ours.together(warm)
+        _take_turns(plan, repeats, progress)
+        rows = [measured for measured, _ in plan]
+        reference, ours_single, ours_together = rows[0].outputs, rows[2].outputs, rows[3].outputs
+        equal = [a == b == c for a, b, c in zip(reference, ours_single, ours_together[:num_single], strict=True)]
+        return Comparison(ours.dtype, rows, sum(equal), len(equal))
+
+
+def _take_turns(
+    plan: Sequence[tuple[Measured, Callable[[], list[Tokens]]]], repeats: int, progress: Callable[[str], None]
+) -> None:
     for number in range(1, repeats + 1):
         for measured, run in plan:
             progress(f"round {number} of {repeats}: {measured.system}, {measured.concurrency} at once")
             started = time.perf_counter()
             measured.outputs = run()
             measured.seconds.append(time.perf_counter() - started)
-    ours.close()
-    rows = [measured for measured, _ in plan]
-    reference, ours_single, ours_together = rows[0].outputs, rows[2].outputs, rows[3].outputs
-    equal = [a == b == c for a, b, c in zip(reference, ours_single, ours_together[:num_single], strict=True)]
-    return Comparison(rows, sum(equal), len(equal))
-
-
-def _blank(system: str, concurrency: int, work: Sequence[Work]) -> Measured:
-    return Measured(system, concurrency, len(work), sum(item.out for item in work))
 
 
 class _Transformers:
     """`generate`, one prompt at a time or in padded batches."""
 
-    def __init__(self, model: str, dtype: DType, device: str) -> None:
+    def __init__(self, model: str, dtype: str, device: str, threads: int) -> None:
         import torch
         import transformers
 
+        torch.set_num_threads(threads)
         library: Any = transformers  # typed in parts only
         library.logging.set_verbosity_error()
         library.utils.logging.disable_progress_bar()
         self._torch = torch
-        self._model = library.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+        try:
+            self._model = library.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+        except (OSError, ValueError) as error:
+            raise CliError(f"transformers cannot load {model}: {error}") from None
         self._model = self._model.to(device).eval()
         self._device = device
         # Without an end-of-sequence token it goes on to the limit, as ignore_eos does.
@@ -190,17 +198,20 @@ class _Transformers:
 class _Agon:
     """Our engine through its library interface."""
 
-    def __init__(self, model: str, dtype: DType, device: str, threads: int, concurrency: int) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         from engine import LLM
 
-        self._llm: LLM = LLM(
-            model,
-            dtype=dtype,
-            device=device,
+        self._llm = LLM(
+            settings.model,
+            dtype=settings.dtype,
+            device=settings.device,
             enable_prefix_caching=False,
-            max_running=concurrency,
-            num_threads=threads,
+            max_running=settings.max_running,
+            max_batched_tokens=settings.max_batched_tokens,
+            num_threads=settings.threads,
+            load_format=settings.load_format,
         )
+        self.dtype = self._llm.info.dtype
 
     def one_at_a_time(self, work: Sequence[Work]) -> list[Tokens]:
         return [self.together([item])[0] for item in work]
@@ -212,5 +223,8 @@ class _Agon:
         outputs = self._llm.generate([list(item.ids) for item in work], params)
         return [list(output.outputs[0].token_ids) for output in outputs]
 
-    def close(self) -> None:
+    def __enter__(self) -> "_Agon":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._llm.close()

@@ -26,7 +26,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("cli.plan", "Print the page plan of a model and what requests of each length waste."),
     "leaderboard": Command("cli.leaderboard", "Print the leaderboard, live or recomputed from the vote log."),
     "votes": Command("cli.votes", "Export or import the vote log."),
-    "bench": Command("cli.bench", "Measure the engine against transformers, or load a running server."),
+    "bench": Command("cli.bench", "Measure the engine (offline, latency), or load a running server (serve)."),
     "doctor": Command("cli.doctor", "Check this machine and explain what is missing."),
     "controller": Command("controller", "Run one controller (its own flags; see --help).", is_service=True),
     "worker": Command("model_worker", "Run one model worker (its own flags; see --help).", is_service=True),

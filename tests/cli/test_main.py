@@ -42,7 +42,10 @@ def test_each_command_explains_itself(name: str) -> None:
     assert "usage" in answer.stdout.lower()
 
 
-@pytest.mark.parametrize("arguments", [("votes", "export"), ("votes", "import"), ("bench", "serve")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("votes", "export"), ("votes", "import"), ("bench", "offline"), ("bench", "latency"), ("bench", "serve")],
+)
 def test_each_subcommand_explains_itself(arguments: tuple[str, ...]) -> None:
     answer = run(*arguments, "--help")
     assert answer.returncode == 0, answer.stderr

