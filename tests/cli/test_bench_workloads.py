@@ -21,7 +21,7 @@ from cli.errors import CliError
     ("name", "requests", "prompt_tokens", "output_tokens", "digest"),
     [
         ("sharegpt", 32, 3116, 3899, "262ed4a3d2dffec2"),
-        ("alpaca", 64, 1156, 3057, "b4891eeb190e4d14"),
+        ("alpaca", 64, 1127, 3217, "b4891eeb190e4d14"),
         ("single", 1, 128, 128, "4f843fff166d402e"),
     ],
 )
