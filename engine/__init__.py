@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine, RequestStream
     from engine.config import EngineConfig, SamplingParams
-    from engine.core import EngineStats
     from engine.llm import LLM, CompletionOutput, RequestOutput
     from engine.request import RequestDelta, TokenLogprob
+    from engine.stats import EngineStats
 
 __all__ = [
     "LLM",
@@ -28,7 +28,7 @@ _HOME = {
     "AsyncEngine": "engine.async_engine",
     "CompletionOutput": "engine.llm",
     "EngineConfig": "engine.config",
-    "EngineStats": "engine.core",
+    "EngineStats": "engine.stats",
     "RequestDelta": "engine.request",
     "RequestOutput": "engine.llm",
     "RequestStream": "engine.async_engine",

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from engine.config import EngineConfig, ModelLimits, SamplingParams
-from engine.core import RATE_WINDOW_S, EngineCore, EngineStats, LoadedEngine, load_engine
+from engine.core import EngineCore, LoadedEngine, load_engine
 from engine.errors import EngineDead, InvalidRequest
 from engine.request import RequestDelta, merge_deltas
+from engine.stats import RATE_WINDOW_S, EngineStats
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo

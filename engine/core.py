@@ -7,7 +7,6 @@ its protocol.
 
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from engine.batch import SampledToken, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
-from engine.memory.ledger import Ledger, PagesByState, PoolCell, pages_by_state, picture, take_ledger
+from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
 from engine.request import (
     FinishReason,
@@ -30,12 +29,11 @@ from engine.request import (
     sample_seed,
 )
 from engine.scheduler import Gate, Scheduler
+from engine.stats import EngineStats, Tally
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo
     from engine.tokenizer import Tokenizer
-
-RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
 
 
 class Runner(Protocol):
@@ -62,39 +60,6 @@ class Detokenizer(Protocol):
 
 #: Makes the detokenizer of one sequence: (skip_special_tokens, prompt token ids).
 DetokenizerFactory = Callable[[bool, tuple[int, ...]], Detokenizer]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """What an engine is doing and has done; names ending in _total only grow, but for the sizes pages_ and
-    kv_bytes_total.
-
-    pages_ count small pages. With several layer types an empty large page counts as small pages of each, so only
-    bytes add up then.
-    """
-
-    running: int = 0  #: requests
-    running_sequences: int = 0
-    waiting: int = 0  #: requests, preempted ones included
-    queued_tokens: int = 0  #: prompt tokens of requests before their first step
-    pages_used: int = 0
-    pages_evictable: int = 0
-    pages_empty: int = 0
-    pages_total: int = 0  #: without the null page
-    kv_bytes_used: int = 0
-    kv_bytes_evictable: int = 0
-    kv_bytes_total: int = 0  #: the whole pool
-    types: tuple[PagesByState, ...] = ()
-    prompt_tokens_total: int = 0
-    generation_tokens_total: int = 0
-    prefix_query_tokens_total: int = 0
-    prefix_hit_tokens_total: int = 0
-    preemptions_total: int = 0
-    page_copies_total: int = 0
-    steps_total: int = 0
-    finished_total: int = 0  #: requests that ended by themselves
-    aborted_total: int = 0
-    tokens_per_s: float = 0.0  #: output tokens over the last few seconds
 
 
 @dataclass(slots=True)
@@ -157,13 +122,7 @@ class EngineCore:
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
-        self._recent: deque[tuple[float, int]] = deque()  # (time, output tokens) per step, for tokens_per_s
-        self._num_recent = 0  # tokens in it
-        self._num_steps = 0
-        self._num_prompt_tokens = 0
-        self._num_generated = 0
-        self._num_finished = 0
-        self._num_aborted = 0
+        self._tally = Tally(clock)
 
     # Requests
 
@@ -224,7 +183,7 @@ class EngineCore:
                 self._make_detokenizer(params.skip_special_tokens, prompt),
                 StopStrings(params.stop) if params.stop else None,
             )
-        self._num_prompt_tokens += len(prompt)
+        self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.add(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
             self._replay(request, request.sequences[0], resume_token_ids)
@@ -265,9 +224,7 @@ class EngineCore:
         new_tokens = self._scheduler.commit(plan, output)
         for new in new_tokens:
             deltas.append(self._emit(new.request, new.sequence, new.sampled))
-        self._num_steps += 1
-        self._num_generated += len(new_tokens)
-        self._note_rate(len(new_tokens))
+        self._tally.note_step(len(new_tokens))
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -312,9 +269,9 @@ class EngineCore:
         if not request.unfinished:
             del self._requests[request.request_id]
             if reason == "abort":
-                self._num_aborted += 1
+                self._tally.num_aborted += 1
             else:
-                self._num_finished += 1
+                self._tally.num_finished += 1
 
     def _note_starts(self) -> None:
         for request in self._scheduler.started:
@@ -323,35 +280,7 @@ class EngineCore:
     # Views
 
     def stats(self) -> EngineStats:
-        scheduler, counters, cache = self._scheduler, self._scheduler.counters, self._cache
-        types = pages_by_state(cache)
-        num_used = sum(entry.num_used for entry in types)
-        num_evictable = sum(entry.num_evictable for entry in types)
-        num_empty = sum(entry.num_empty + entry.num_in_empty_large for entry in types)
-        return EngineStats(
-            running=scheduler.num_running_requests,
-            running_sequences=scheduler.num_running,
-            waiting=scheduler.num_waiting,
-            queued_tokens=self.gate.num_tokens,
-            pages_used=num_used,
-            pages_evictable=num_evictable,
-            pages_empty=num_empty,
-            pages_total=num_used + num_evictable + num_empty,
-            kv_bytes_used=sum(entry.num_used * entry.small_page_bytes for entry in types),
-            kv_bytes_evictable=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
-            kv_bytes_total=cache.plan.pool_bytes,
-            types=types,
-            prompt_tokens_total=self._num_prompt_tokens,
-            generation_tokens_total=self._num_generated,
-            prefix_query_tokens_total=counters.prefix_query_tokens,
-            prefix_hit_tokens_total=counters.prefix_hit_tokens,
-            preemptions_total=counters.num_preemptions,
-            page_copies_total=cache.counters.num_copies,
-            steps_total=self._num_steps,
-            finished_total=self._num_finished,
-            aborted_total=self._num_aborted,
-            tokens_per_s=self._tokens_per_s(),
-        )
+        return self._tally.snapshot(self._scheduler, self._cache, self.gate.num_tokens)
 
     def ledger(self) -> Ledger:
         """Every byte of the page pool, accounted for."""
@@ -374,19 +303,6 @@ class EngineCore:
 
     def close(self) -> None:
         self._runner.close()
-
-    def _tokens_per_s(self) -> float:
-        self._note_rate(0)
-        return self._num_recent / RATE_WINDOW_S
-
-    def _note_rate(self, num_tokens: int) -> None:
-        """Count tokens of now, forget those before the window."""
-        now = self._clock()
-        if num_tokens:
-            self._recent.append((now, num_tokens))
-            self._num_recent += num_tokens
-        while self._recent and self._recent[0][0] < now - RATE_WINDOW_S:
-            self._num_recent -= self._recent.popleft()[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from engine.config import DType, EngineConfig, ModelLimits, SamplingParams
-from engine.core import EngineStats, LoadedEngine, load_engine
+from engine.core import LoadedEngine, load_engine
 from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
+from engine.stats import EngineStats
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo

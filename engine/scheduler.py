@@ -57,8 +57,10 @@ class Gate:
         self._num_requests = 0
         self._num_tokens = 0
 
-    def check(self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = ()) -> None:
-        """Raise InvalidRequest or ContextTooLong for what can never be served."""
+    def check(
+        self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = (), images: Images = ()
+    ) -> None:
+        """Raise InvalidRequest or ContextTooLong for what can never be served. Images take pages of their own."""
         check_prompt(prompt, self._limits)
         if resume:
             check_prompt(resume, self._limits, param="resume_token_ids")
@@ -76,7 +78,7 @@ class Gate:
                 max_tokens=params.max_tokens,
             )
         longest = min(len(prompt) + params.max_tokens, self._limits.max_model_len)
-        if not self._rule.fits_ever([longest] * params.n, len(prompt)):
+        if not self._rule.fits_ever([longest] * params.n, len(prompt), images):
             raise ContextTooLong(
                 f"{params.n} samples of up to {longest} tokens do not fit into the page pool",
                 num_prompt_tokens=len(prompt),

@@ -7,10 +7,10 @@ from itertools import count
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
-from engine.core import EngineStats
 from engine.errors import CheckpointError, EngineError
 from engine.loader import find_model_folder
 from engine.request import RequestDelta
+from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint

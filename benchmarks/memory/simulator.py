@@ -145,7 +145,7 @@ def _submit(
             for sample in range(item.num_samples)
         ]
         request = Request(str(index), index, item.prompt, params, sequences)
-        gate.check(item.prompt, params)
+        gate.check(item.prompt, params, images=item.images)
         gate.reserve(len(item.prompt))
         scheduler.add(request, len(item.prompt), item.images)
         running[index] = request

@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config import SamplingParams
-from engine.scheduler import MAX_OVERTAKEN
-from tests.engine.fakes import GREEDY, TWO_TYPES, continuation, make_core, run_all
+from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.errors import ContextTooLong
+from engine.memory.images import ImageSpan
+from engine.memory.kv_cache import KVCache
+from engine.memory.spec import LayerSpec
+from engine.request import Request, Sequence
+from engine.scheduler import MAX_OVERTAKEN, Gate, Scheduler
+from tests.engine.fakes import GREEDY, TWO_TYPES, continuation, make_core, pool_plan, run_all
 
 LONG = list(range(2, 42))  # ten pages of four tokens
 
@@ -176,3 +181,34 @@ def test_crowded_pools_of_two_types_serve_everyone(num_pages):
     outputs = run_all(core)
     for index in range(14):
         assert outputs[str(index)][0].token_ids == continuation(prompts[index], params[index])
+
+
+SEEING = (LayerSpec("full", 32, "float32"), LayerSpec("cross", 32, "float32"))
+IMAGE = ImageSpan(position=0, num_tokens=24, key=b"cat", num_text_tokens=1)
+
+
+@pytest.fixture
+def seeing():
+    """A scheduler without an engine around it: no served model takes images yet. Ten pages of four tokens."""
+    cache = KVCache(pool_plan(10, layers=SEEING), max_step_tokens=16)
+    limits = ModelLimits(64, 128)
+    gate = Gate(cache.rule, limits, max_running=4, max_requests=None, max_tokens=None)
+    return gate, Scheduler(EngineConfig("fake", page_tokens=4, max_batched_tokens=16), cache, gate)
+
+
+def test_the_gate_counts_the_pages_of_images(seeing):
+    gate, _ = seeing
+    prompt = tuple(LONG[:16])
+    gate.check(prompt, GREEDY)
+    with pytest.raises(ContextTooLong, match="page pool"):
+        gate.check(prompt, GREEDY, images=(IMAGE,))  # 7 pages of text, 6 of the image
+    gate.check(prompt, replace(GREEDY, max_tokens=1), images=(replace(IMAGE, num_tokens=16),))
+
+
+def test_admission_counts_the_pages_of_images(seeing):
+    _, scheduler = seeing
+    for index, images in enumerate([(IMAGE,), (replace(IMAGE, key=b"dog"),), ()]):
+        request = Request(str(index), index, (5, 6), GREEDY, [Sequence(index, 0, 0, [5, 6], 2)])
+        scheduler.add(request, 0, images)
+    plan = scheduler.schedule()
+    assert [sequence.sequence_id for sequence in plan.sequences] == [0, 2], "two images of six pages do not fit"
