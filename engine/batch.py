@@ -28,6 +28,19 @@ class PageCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class PageMove:
+    """Move one small page between the pool and its mirror in host memory: out of the pool, or back into it.
+
+    Within one plan nothing goes out to a host page, or comes into a device page, twice; all moves of a direction may
+    run at once.
+    """
+
+    layer_type: LayerTypeName
+    device_page: int
+    host_page: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageTableUpdate:
     """Entries [start, start + len(page_ids)) of one slot's page table are now these small page ids."""
 
@@ -57,12 +70,18 @@ class ScheduledSequence:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything the runner must do in one step, in this order: page tables, copies, forward, sample."""
+    """Everything the runner must do in one step, in this order: page tables, swap-outs, swap-ins, copies, forward,
+    sample.
+
+    So a page that goes out may be used again by anything that follows, and a page that comes in may be copied.
+    """
 
     step: int
     page_table_updates: tuple[PageTableUpdate, ...]
     copies: tuple[PageCopy, ...]
     sequences: tuple[ScheduledSequence, ...]  #: decodes (one token) first
+    swap_outs: tuple[PageMove, ...] = ()
+    swap_ins: tuple[PageMove, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -84,3 +103,5 @@ class StepOutput:
 
     step: int
     samples: tuple[tuple[SampledToken, ...], ...]
+    compute_s: float = 0.0  #: how long the step took without its page moves
+    move_s: float = 0.0  #: how long its page moves took

@@ -24,6 +24,7 @@ class EngineConfig:
     load_format: Literal["auto", "dummy"] = "auto"  #: "dummy": random weights from config.json alone, for benchmarks
     page_tokens: int = 16  #: tokens in a small page
     kv_cache_bytes: int | None = None  #: size of the page pool; None: chosen from free memory and the model's context
+    swap_bytes: int = 0  #: host memory for the pages of preempted requests; 0: they are always recomputed
     max_model_len: int | None = None  #: context limit in tokens; None: the checkpoint's own
     max_batched_tokens: int = 1024  #: token budget of one step (prefill chunks and decodes together)
     max_running: int = 64  #: sequences in one step
@@ -37,6 +38,8 @@ class EngineConfig:
         for name in ("page_tokens", "max_batched_tokens", "max_running", "max_queued_requests", "max_queued_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.swap_bytes < 0:
+            raise ValueError(f"swap_bytes must not be negative, got {self.swap_bytes}")
         if self.dtype not in ("auto", "bfloat16", "float32"):
             raise ValueError(f"dtype must be auto, bfloat16 or float32, got {self.dtype!r}")
 

@@ -20,12 +20,14 @@ from engine.attention.torch_backend import TorchBackend
 from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import CheckpointError
+from engine.host_mirror import HostMirror
 from engine.kernels.reference import copy_pages
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.machine import free_memory_bytes
 from engine.memory.admission import AdmissionRule
 from engine.memory.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.spec import PoolPlan
+from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
@@ -79,8 +81,10 @@ class Runner:
         max_running: int,
         dtype: torch.dtype,
         device: torch.device,
+        mirror: PoolPlan | None = None,
     ) -> None:
-        """max_running: slots; a plan names slots below it."""
+        """max_running: slots; a plan names slots below it. mirror: layout of the host memory for pages that are swapped
+        out."""
         self.limits = limits
         self.pool_plan = plan
         self._model = model
@@ -88,6 +92,10 @@ class Runner:
         pool = _zeroed_pool(plan.pool_bytes, device)
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._backend: AttentionBackend = TorchBackend(plan, pool, model.attention_shapes, dtype)
+        self.mirror_plan = mirror
+        self._mirror: HostMirror | None = None
+        if mirror is not None:
+            self._mirror = HostMirror(mirror, _zeroed_pool(mirror.pool_bytes, torch.device("cpu")), self._pages)
         self._page_tokens = {t.name: t.page_tokens for t in plan.types}
         self._page_tables = {
             t.name: np.zeros((max_running, -(-limits.max_model_len // t.page_tokens)), dtype=np.int64)
@@ -97,16 +105,19 @@ class Runner:
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepOutput:
         """Do what the plan says, in its order. Page tables keep their entries for the following steps."""
+        started = time.perf_counter()
         self._update_page_tables(plan.page_table_updates)
+        move_s = 0.0
+        if plan.swap_outs or plan.swap_ins:
+            assert self._mirror is not None, "pages are swapped only where there is a mirror"
+            move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         self._copy_pages(plan.copies)
-        if not plan.sequences:
-            return StepOutput(plan.step, ())
-        hidden = self._forward(plan.sequences)
-        return StepOutput(plan.step, self._sample(plan.sequences, hidden))
+        samples = self._sample(plan.sequences, self._forward(plan.sequences)) if plan.sequences else ()
+        return StepOutput(plan.step, samples, time.perf_counter() - started - move_s, move_s)
 
     def close(self) -> None:
         """Give the memory back. The runner cannot be used afterwards."""
-        del self._model, self._backend, self._pages, self._page_tables
+        del self._model, self._backend, self._mirror, self._pages, self._page_tables
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -198,7 +209,15 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
     plan = _plan(config, model.attention_shapes, limits, dtype, device)
-    runner = Runner(model, plan=plan, limits=limits, max_running=config.max_running, dtype=dtype, device=device)
+    runner = Runner(
+        model,
+        plan=plan,
+        limits=limits,
+        max_running=config.max_running,
+        dtype=dtype,
+        device=device,
+        mirror=mirror_plan(plan, config.swap_bytes),
+    )
     runner.warm_up(min(16, limits.max_model_len))
     info = ModelInfo(
         name=Path(config.model).name,

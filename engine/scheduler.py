@@ -8,10 +8,12 @@ clocks.
 
 import threading
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.batch import (
     PageCopy,
+    PageMove,
     PageTableUpdate,
     SampledToken,
     ScheduledSequence,
@@ -24,12 +26,16 @@ from engine.errors import ContextTooLong, InvalidRequest, QueueFull
 from engine.memory.admission import AdmissionRule
 from engine.memory.images import Images
 from engine.memory.kv_cache import Extension, KVCache
+from engine.memory.spec import NUM_NULL_LARGE_PAGES
+from engine.memory.swap import MirrorPool, Move
+from engine.memory.swap_cost import CostMeter
 from engine.request import FinishReason, Request, RequestState, Sequence, check_prompt
 
 #: How often younger requests may pass one that does not fit yet, before everyone waits for it: no starvation.
 MAX_OVERTAKEN = 64
 #: How many waiting requests are looked at in one step: bounds the cost of a step when the pool is full.
 MAX_LOOKED_AT = 64
+_NUM_TRIAL_PAGES = 64
 
 
 class Gate:
@@ -112,6 +118,8 @@ class SchedulerCounters:
     """Since the scheduler was made."""
 
     num_preemptions: int = 0
+    num_swap_outs: int = 0  #: of these, requests whose pages were put away; the others compute theirs again
+    swapped_bytes: int = 0  #: moved out and in
     prefix_query_tokens: int = 0  #: prompt tokens of admitted requests
     prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
 
@@ -122,6 +130,8 @@ class _Draft:
 
     budget: int
     updates: list[PageTableUpdate] = field(default_factory=list)
+    swap_outs: list[PageMove] = field(default_factory=list)
+    swap_ins: list[PageMove] = field(default_factory=list)
     copies: list[PageCopy] = field(default_factory=list)
     single: list[ScheduledSequence] = field(default_factory=list)  # one token each: decodes
     chunks: list[ScheduledSequence] = field(default_factory=list)
@@ -138,13 +148,19 @@ class NewToken:
 
 
 class Scheduler:
-    """Owner of the waiting queue, of the running requests and of the runner's slots."""
+    """Owner of the waiting queue, of the running requests and of the runner's slots.
 
-    def __init__(self, config: EngineConfig, cache: KVCache, gate: Gate) -> None:
+    Without a mirror preempted requests are always recomputed; with one, where swapping costs more or finds no room.
+    """
+
+    def __init__(self, config: EngineConfig, cache: KVCache, gate: Gate, mirror: MirrorPool | None = None) -> None:
         self._cache = cache
+        self._mirror = mirror
+        self._costs = CostMeter()
         self._gate = gate
         self._max_batched_tokens = config.max_batched_tokens
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
+        self._page_bytes = {layer_type.name: layer_type.small_page_bytes for layer_type in cache.plan.types}
         self._waiting: list[Request] = []  # by arrival
         self._running: list[Request] = []  # by arrival
         self._num_slots = config.max_running
@@ -207,7 +223,7 @@ class Scheduler:
         if self._running and not draft.scheduled:
             # The only one left has no room, though it would fit: its pages lie scattered over many large pages.
             assert len(self._running) == 1
-            self._preempt(self._running[0])
+            self._preempt(draft, self._running[0])
         self._admit_waiting(draft)
         assert draft.scheduled, "there is work, and the oldest request fits alone"
         return StepPlan(
@@ -215,7 +231,22 @@ class Scheduler:
             page_table_updates=tuple(draft.updates),
             copies=tuple(draft.copies),
             sequences=tuple(draft.single + draft.chunks),
+            swap_outs=tuple(draft.swap_outs),
+            swap_ins=tuple(draft.swap_ins),
         )
+
+    def plan_trial_moves(self) -> StepPlan:
+        """A step that only moves a few pages out and in again, so that `commit` learns what that costs. Before the
+        first request: no page holds anything yet."""
+        assert self._mirror is not None
+        assert not self.has_work
+        kind = self._cache.plan.types[0]
+        ratio = self._cache.plan.ratio(kind)
+        num_large = min(self._cache.plan.num_usable_large_pages, self._mirror.plan.num_usable_large_pages)
+        first = NUM_NULL_LARGE_PAGES * ratio
+        pages = range(first, first + min(_NUM_TRIAL_PAGES, num_large * ratio))
+        moves = tuple(PageMove(kind.name, page, page) for page in pages)
+        return StepPlan(self._step, (), (), (), swap_outs=moves, swap_ins=moves)
 
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
         """Take what the step has computed: advance, publish full pages, fork completed prompts, append new tokens.
@@ -223,6 +254,7 @@ class Scheduler:
         Whether a token ends its sequence is the caller's decision (stop strings need text); it calls `finish`.
         """
         assert output.step == plan.step
+        self._note_costs(plan, output)
         new_tokens: list[NewToken] = []
         for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
             assert len(samples) == scheduled.num_samples
@@ -261,7 +293,7 @@ class Scheduler:
             victim = next(other for other in youngest_first if other is request or other not in draft.scheduled)
             if victim is request:
                 return
-            self._preempt(victim)
+            self._preempt(draft, victim)
         draft.scheduled.add(request)
 
     def _plan_chunk(self, draft: _Draft, request: Request, sequence: Sequence) -> bool:
@@ -316,7 +348,7 @@ class Scheduler:
         for request in self._waiting[:MAX_LOOKED_AT]:
             if draft.budget == 0 or not self._free_slots:
                 break
-            if self._admit(request):
+            if self._admit(draft, request):
                 self._waiting.remove(request)
                 insort(self._running, request, key=_arrival)
                 request.state = RequestState.RUNNING
@@ -325,13 +357,17 @@ class Scheduler:
                 has_pages = self._plan_chunk(draft, request, request.unfinished[0])
                 assert has_pages, "it was admitted with room for more"
                 draft.scheduled.add(request)
+                for sequence in _active(request)[1:]:  # samples that come back from the mirror
+                    if draft.budget:
+                        self._plan_chunk(draft, request, sequence)
             else:
                 if request.num_overtaken >= MAX_OVERTAKEN:
                     break
                 passed.append(request)
 
-    def _admit(self, request: Request) -> bool:
-        """Give a waiting request its slots and its cached prefix, if all its tokens so far fit."""
+    def _admit(self, draft: _Draft, request: Request) -> bool:
+        """Give a waiting request its slots, and its pages from the mirror or its cached prefix, if all its tokens so
+        far fit."""
         sequences = request.unfinished
         if len(sequences) > len(self._free_slots) or self._refused_at.get(request) == self._cache.release_count:
             return False
@@ -340,6 +376,13 @@ class Scheduler:
         lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
         # One page per running sequence is left free: an admission that would soon have to be undone is no gain.
         num_spare = self.num_running
+        if self._is_swapped_out(request):
+            if not self._swap_in(draft, request, lengths, num_spare):
+                self._refused_at[request] = self._cache.release_count
+                return False
+            self._refused_at.pop(request, None)
+            self._take_slots(sequences)
+            return True
         num_hit = None
         for max_hit in (target - 1, 0):
             num_hit = self._cache.admit(
@@ -358,11 +401,14 @@ class Scheduler:
             return False
         self._refused_at.pop(request, None)
         leader.num_computed = num_hit
+        self._take_slots(sequences)
+        self._first_step(request, num_hit)
+        return True
+
+    def _take_slots(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
             sequence.slot = self._free_slots.pop()
             sequence.is_table_sent = False
-        self._first_step(request, num_hit)
-        return True
 
     def _first_step(self, request: Request, num_hit: int) -> None:
         num_reserved = self._unreserved.pop(request.request_id, None)
@@ -382,14 +428,17 @@ class Scheduler:
                 sequence.num_computed = leader.num_computed
         request.is_forked = True
 
-    def _preempt(self, request: Request) -> None:
-        """Take all pages and slots of a request away; it waits again and will recompute. Its tokens are kept."""
+    def _preempt(self, draft: _Draft, request: Request) -> None:
+        """Take all pages and slots of a request away; it waits again, to get its pages back or to recompute them. Its
+        tokens are kept."""
+        if not self._swap_out(draft, request):
+            for sequence in request.unfinished:
+                self._cache.free(sequence.sequence_id)
+                sequence.num_computed = 0
+            request.is_forked = False
         for sequence in request.unfinished:
-            self._cache.free(sequence.sequence_id)
             self._free_slot(sequence)
-            sequence.num_computed = 0
         self._cache.end_request(request.arrival)
-        request.is_forked = False
         request.state = RequestState.WAITING
         request.num_overtaken = 0
         request.num_preemptions += 1
@@ -397,11 +446,72 @@ class Scheduler:
         self._running.remove(request)
         insort(self._waiting, request, key=_arrival)
 
+    # Swap
+
+    def _is_swapped_out(self, request: Request) -> bool:
+        return self._mirror is not None and request.arrival in self._mirror
+
+    def _swap_out(self, draft: _Draft, request: Request) -> bool:
+        """Put all pages of a running request away, if that costs less than computing them again and there is room.
+
+        What of them the prefix cache will still have when the request returns is not known, and not counted.
+        """
+        cost = self._costs.cost()
+        if self._mirror is None or cost is None:
+            return False
+        sequences = request.unfinished
+        tables = [self._cache.page_table(sequence.sequence_id) for sequence in sequences]
+        if not cost.is_swap_cheaper(*self._mirror.bytes_of(tables), _num_to_recompute(request)):
+            return False
+        moves = self._mirror.swap_out(request.arrival, tables)
+        if moves is None:
+            return False
+        draft.swap_outs += self._moves_for_runner(moves)
+        for sequence in sequences:
+            self._cache.suspend(sequence.sequence_id)
+        self.counters.num_swap_outs += 1
+        return True
+
+    def _swap_in(self, draft: _Draft, request: Request, lengths: list[int], num_spare_pages: int) -> bool:
+        """Pages for all that a request had, if there is room."""
+        assert self._mirror is not None
+        # In a step everything goes out before anything comes in: host pages that become free here are not written
+        # before they have been read.
+        tables = self._cache.resume(
+            [sequence.sequence_id for sequence in request.unfinished],
+            self._mirror.tables(request.arrival),
+            lengths,
+            request.num_prompt_tokens,
+            num_spare_pages=num_spare_pages,
+        )
+        if tables is None:
+            return False
+        draft.swap_ins += self._moves_for_runner(self._mirror.swap_in(request.arrival, tables))
+        return True
+
+    def _moves_for_runner(self, moves: tuple[Move, ...]) -> list[PageMove]:
+        named = [PageMove(self._type_names[move.layer_type], move.device_page, move.host_page) for move in moves]
+        self.counters.swapped_bytes += self._num_bytes(named)
+        return named
+
+    def _num_bytes(self, moves: Iterable[PageMove]) -> int:
+        return sum(self._page_bytes[move.layer_type] for move in moves)
+
+    def _note_costs(self, plan: StepPlan, output: StepOutput) -> None:
+        if plan.num_tokens:
+            self._costs.note_step(plan.num_tokens, output.compute_s)
+        if plan.swap_outs or plan.swap_ins:
+            self._costs.note_moves(self._num_bytes(plan.swap_outs + plan.swap_ins), output.move_s)
+
+    # Ends
+
     def _end(self, request: Request) -> None:
         (self._waiting if request.state is RequestState.WAITING else self._running).remove(request)
         request.state = RequestState.FINISHED
         self._cache.end_request(request.arrival)
         self._refused_at.pop(request, None)
+        if self._mirror is not None and request.arrival in self._mirror:
+            self._mirror.drop(request.arrival)
         num_reserved = self._unreserved.pop(request.request_id, None)
         if num_reserved is not None:
             self._gate.release(num_reserved)
@@ -428,3 +538,10 @@ def _target(request: Request, sequence: Sequence) -> int:
     if request.is_forked or len(request.sequences) == 1:
         return len(sequence.token_ids)
     return request.num_prompt_tokens
+
+
+def _num_to_recompute(request: Request) -> int:
+    """Tokens that the request would compute again: of what its samples share, each token once."""
+    sequences = request.unfinished
+    num_computed = sum(sequence.num_computed for sequence in sequences)
+    return num_computed - (len(sequences) - 1) * request.num_prompt_tokens if request.is_forked else num_computed

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import PagesByState, pages_by_state
+from engine.memory.swap import MirrorPool
 from engine.scheduler import Scheduler
 
 RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
@@ -17,7 +18,7 @@ RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Names ending in _total only grow, but for the sizes pages_ and kv_bytes_total.
+    """Names ending in _total only grow, but for the sizes pages_, kv_bytes_ and mirror_bytes_total.
 
     pages_ count small pages. With several layer types an empty large page counts as small pages of each, so only
     bytes add up then.
@@ -26,6 +27,7 @@ class EngineStats:
     running: int = 0  #: requests
     running_sequences: int = 0
     waiting: int = 0  #: requests, preempted ones included
+    swapped: int = 0  #: of these, requests whose pages lie in the mirror
     queued_tokens: int = 0  #: prompt tokens of requests before their first step
     pages_used: int = 0
     pages_evictable: int = 0
@@ -35,11 +37,15 @@ class EngineStats:
     kv_bytes_evictable: int = 0
     kv_bytes_total: int = 0  #: the whole pool
     types: tuple[PagesByState, ...] = ()
+    mirror_bytes_used: int = 0
+    mirror_bytes_total: int = 0  #: the whole mirror; 0: preempted requests are always recomputed
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
     prefix_query_tokens_total: int = 0
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
+    swap_preemptions_total: int = 0  #: of these, by putting pages away; the others were recomputed
+    swapped_bytes_total: int = 0  #: moved out and in
     page_copies_total: int = 0
     steps_total: int = 0
     finished_total: int = 0  #: requests that ended by themselves
@@ -68,7 +74,9 @@ class Tally:
             self._num_recent += num_new_tokens
         self._forget_old()
 
-    def snapshot(self, scheduler: Scheduler, cache: KVCache, num_queued_tokens: int) -> EngineStats:
+    def snapshot(
+        self, scheduler: Scheduler, cache: KVCache, mirror: MirrorPool | None, num_queued_tokens: int
+    ) -> EngineStats:
         self._forget_old()
         types = pages_by_state(cache)
         num_used = sum(entry.num_used for entry in types)
@@ -78,6 +86,7 @@ class Tally:
             running=scheduler.num_running_requests,
             running_sequences=scheduler.num_running,
             waiting=scheduler.num_waiting,
+            swapped=mirror.num_requests if mirror is not None else 0,
             queued_tokens=num_queued_tokens,
             pages_used=num_used,
             pages_evictable=num_evictable,
@@ -87,11 +96,15 @@ class Tally:
             kv_bytes_evictable=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
             kv_bytes_total=cache.plan.pool_bytes,
             types=types,
+            mirror_bytes_used=mirror.used_bytes if mirror is not None else 0,
+            mirror_bytes_total=mirror.plan.pool_bytes if mirror is not None else 0,
             prompt_tokens_total=self.num_prompt_tokens,
             generation_tokens_total=self._num_generated,
             prefix_query_tokens_total=scheduler.counters.prefix_query_tokens,
             prefix_hit_tokens_total=scheduler.counters.prefix_hit_tokens,
             preemptions_total=scheduler.counters.num_preemptions,
+            swap_preemptions_total=scheduler.counters.num_swap_outs,
+            swapped_bytes_total=scheduler.counters.swapped_bytes,
             page_copies_total=cache.counters.num_copies,
             steps_total=self._num_steps,
             finished_total=self.num_finished,

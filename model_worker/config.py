@@ -48,6 +48,7 @@ class WorkerSettings(BaseSettings):
     load_format: Literal["auto", "dummy"] = "auto"
     page_tokens: int = Field(default=16, ge=1)
     kv_cache_bytes: int | None = Field(default=None, ge=1)
+    swap_bytes: int = Field(default=0, ge=0)  #: main memory for the pages of preempted requests; 0: recompute them
     max_model_len: int | None = Field(default=None, ge=1)
     max_batched_tokens: int = Field(default=1024, ge=1)
     max_running: int = Field(default=64, ge=1)

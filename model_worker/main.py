@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     flag("--load-format", "dummy: random weights, for benchmarks", choices=("auto", "dummy"))
     flag("--page-tokens", "tokens in a small page (16)", type=int)
     flag("--kv-cache-bytes", "size of the page pool; default: what memory allows", type=int)
+    flag("--swap-bytes", "main memory for pages of preempted requests; 0, the default: recompute them", type=int)
     flag("--max-model-len", "context limit in tokens; default: the checkpoint's", type=int)
     flag("--max-batched-tokens", "token budget of one engine step (1024)", type=int)
     flag("--max-running", "sequences in one engine step (64)", type=int)

@@ -22,6 +22,7 @@ TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15,
 _VLLM_NAMES = {
     "agon_requests_running": "vllm:num_requests_running",
     "agon_requests_waiting": "vllm:num_requests_waiting",
+    "agon_requests_swapped": "vllm:num_requests_swapped",
     "agon_kv_usage_ratio": "vllm:kv_cache_usage_perc",
     "agon_prefix_cache_queries": "vllm:prefix_cache_queries",
     "agon_prefix_cache_hits": "vllm:prefix_cache_hits",
@@ -110,6 +111,7 @@ class _LoadCollector(Collector):
             return
         yield self._gauge("agon_requests_running", "Requests in the running batch", load.running)
         yield self._gauge("agon_requests_waiting", "Requests in the queue", load.waiting)
+        yield self._gauge("agon_requests_swapped", "Of those, requests whose pages lie in main memory", load.swapped)
         yield self._gauge("agon_queued_tokens", "Prompt tokens in the queue", load.queued_tokens)
         yield self._gauge("agon_tokens_per_second", "Recent generation speed", load.tokens_per_s)
         total = load.kv_bytes_total
@@ -121,6 +123,7 @@ class _LoadCollector(Collector):
         yield self._counter("agon_prefix_cache_queries", "Prompt tokens looked up", load.prefix_query_tokens_total)
         yield self._counter("agon_prefix_cache_hits", "Prompt tokens found", load.prefix_hit_tokens_total)
         yield self._counter("agon_preemptions", "Requests put back into the queue", load.preemptions_total)
+        yield from self._swap(load)
         yield self._counter("agon_prompt_tokens", "Prompt tokens taken in", load.prompt_tokens_total)
         yield self._counter("agon_generation_tokens", "Tokens generated", load.generation_tokens_total)
         yield self._counter("agon_engine_steps", "Engine steps", load.steps_total)
@@ -136,6 +139,21 @@ class _LoadCollector(Collector):
         for state, size in (("used", load.kv_bytes_used), ("evictable", load.kv_bytes_evictable), ("empty", empty)):
             kv_bytes.add_metric((self._model, state), size)
         yield kv_bytes
+
+    def _swap(self, load: Load) -> Iterator[Metric]:
+        by_kind = CounterMetricFamily(
+            "agon_preemptions_by_kind", "Preemptions by what became of the pages", labels=("model_name", "kind")
+        )
+        by_kind.add_metric((self._model, "swap"), load.swap_preemptions_total)
+        by_kind.add_metric((self._model, "recompute"), load.preemptions_total - load.swap_preemptions_total)
+        yield by_kind
+        mirror = GaugeMetricFamily(
+            "agon_mirror_bytes", "Main memory for pages of swapped requests", labels=("model_name", "state")
+        )
+        mirror.add_metric((self._model, "used"), load.mirror_bytes_used)
+        mirror.add_metric((self._model, "empty"), load.mirror_bytes_total - load.mirror_bytes_used)
+        yield mirror
+        yield self._counter("agon_swapped_bytes", "Bytes of pages moved out and in", load.swapped_bytes_total)
 
     def _gauge(self, name: str, documentation: str, value: float) -> Metric:
         family = GaugeMetricFamily(name, documentation, labels=("model_name",))

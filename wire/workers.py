@@ -49,21 +49,27 @@ class PageCounts(_Frozen):
 
 
 class Load(_Frozen):
-    """What a worker is doing now. Counters ending in _total only grow while the process lives."""
+    """What a worker is doing now. Counters ending in _total only grow while the process lives; those of bytes held are
+    sizes."""
 
     running: int = 0
     waiting: int = 0
+    swapped: int = 0  #: of these, requests whose pages were moved to main memory
     queued_tokens: int = 0
     tokens_per_s: float = 0.0
     kv_bytes_used: int = 0
     kv_bytes_evictable: int = 0
     kv_bytes_total: int = 0
+    mirror_bytes_used: int = 0  #: main memory that holds pages of swapped requests
+    mirror_bytes_total: int = 0
     steps_total: int = 0
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
     prefix_query_tokens_total: int = 0  #: prompt tokens looked up in the prefix cache
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
+    swap_preemptions_total: int = 0  #: of these, by moving pages to main memory; the others were recomputed
+    swapped_bytes_total: int = 0  #: moved out and in
     pages: tuple[PageCounts, ...] = ()
 
 

@@ -72,6 +72,7 @@ class _Tables:
     last_access: int = 0
     #: Where this sequence's text left what full attention has cached of earlier ones: a likely end of later hits.
     branch: int = 0
+    is_suspended: bool = False  # its pages lie elsewhere; what follows from its length is kept
     is_new_text: bool = True  # nothing of it was cached when it was admitted
     #: By recurrent type the newest checkpoint: its state has been copied and the page given up, but it is what the next
     #: turn of a conversation will look for, so it counts as touched until there is a newer one.
@@ -328,8 +329,76 @@ class KVCache:
         if tables.num_slots:
             self._num_releases += 1
         tables.num_slots = tables.num_filled = tables.next_boundary = tables.branch = 0
-        tables.may_share_tail = False
+        tables.may_share_tail = tables.is_suspended = False
         tables.checkpoints.clear()
+
+    # Swap: the pages of a preempted sequence lie elsewhere meanwhile
+
+    def suspend(self, sequence: SequenceKey) -> None:
+        """Give up all pages of a sequence whose content was put away, and remember how it stood. `resume` follows, or
+        `close`."""
+        tables = self._tables[sequence]
+        for which, pool in enumerate(self.pools):
+            for page in tables.pages[which]:
+                if page != NULL_PAGE:
+                    pool.release(page, tables.last_access)
+            tables.pages[which] = []
+            if which in tables.checkpoints:
+                pool.restamp(*tables.checkpoints[which], tables.last_access)
+            # What it has published stays cached or is gone; the pages it comes back with are published anew.
+            tables.num_published[which] = min(tables.num_published[which], tables.first_live[which])
+        tables.next_boundary = 0
+        tables.is_suspended = True
+        self._num_releases += 1
+
+    def resume(
+        self,
+        sequences: Sequence[SequenceKey],
+        layout: Sequence[Sequence[Sequence[int]]],
+        lengths: Sequence[int],
+        num_shared_tokens: int = 0,
+        *,
+        num_spare_pages: int = 0,
+    ) -> list[list[tuple[int, ...]]] | None:
+        """New pages for all suspended sequences of a request, in tables of this layout: where it names the same page
+        twice they share one, where it names NULL_PAGE they have none.
+
+        Returns the tables; their content must be there before the step reads or copies it. None, with nothing changed,
+        where `can_admit` says no to these lengths.
+        """
+        first = self._tables[sequences[0]]
+        request = first.request
+        needs = self.rule.needs(lengths, num_shared_tokens, first.images)
+        if not self._has_room(needs, num_spare_pages):
+            return None
+        types = range(len(self.pools))
+        wanted = [sorted({page for table in layout for page in table[which]} - {NULL_PAGE}) for which in types]
+        assert all(len(pages) <= need for pages, need in zip(wanted, needs, strict=True)), "admission counts them all"
+        may_take_large = self._prepare(request, needs)  # growth included, so that the rest is left in whole pages
+        assert may_take_large is not None, "there is room"
+        new: list[dict[int, int]] = [{NULL_PAGE: NULL_PAGE} for _ in types]
+        for which, pool in enumerate(self.pools):
+            for page in wanted[which]:
+                allocated = pool.allocate(request, may_take_large=may_take_large)
+                assert allocated is not None, "there was room"
+                new[which][page] = allocated
+        if not may_take_large:
+            for pool in self.pools:
+                pool.give_back_unused(request)
+        for sequence, table in zip(sequences, layout, strict=True):
+            tables = self._tables[sequence]
+            assert tables.is_suspended
+            tables.is_suspended, tables.last_access = False, self._step
+            for which, pool in enumerate(self.pools):
+                tables.pages[which] = [new[which][page] for page in table[which]]
+                for page in tables.pages[which]:
+                    if page != NULL_PAGE:
+                        pool.share(page)
+        for which, pool in enumerate(self.pools):
+            for page in new[which].values():
+                if page != NULL_PAGE:
+                    pool.release(page, self._step)  # the reference of its allocation: its sequences have their own
+        return [self.page_table(sequence) for sequence in sequences]
 
     # Views
 
@@ -381,6 +450,9 @@ class KVCache:
             policy = self._policies[which]
             for tables in self._tables.values():
                 pages = tables.pages[which]
+                if tables.is_suspended:
+                    _check(not pages, "a suspended sequence holds pages")
+                    continue
                 held = [page for page in pages if page != NULL_PAGE]
                 for page in held:
                     counts[page] = counts.get(page, 0) + 1

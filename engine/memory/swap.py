@@ -1,22 +1,23 @@
 """A mirror pool in CPU memory for preempted requests: which pages go where, and an account of its own. Moves no bytes.
 
 All sequences of a request go out together and come back together (PagedAttention section 4.5). A page that several of
-them share is moved once and shared again on return. Whether swapping or computing again is cheaper is decided per
-request, by costs that were measured.
+them share is moved once and shared again on return. Used by the scheduler, which decides who goes out; the runner owns
+the memory and carries out the moves.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.memory.large_pool import LargePool
 from engine.memory.small_pool import SmallPool
-from engine.memory.spec import NULL_PAGE, PoolPlan
+from engine.memory.spec import NULL_PAGE, NUM_NULL_LARGE_PAGES, PoolPlan
 
 RequestKey = int
+PageTables = Sequence[Sequence[tuple[int, ...]]]  #: by sequence and layer type
 
 
 @dataclass(frozen=True, slots=True)
-class PageMove:
+class Move:
     """One small page between the pool and its mirror; out: device to host, in: host to device."""
 
     layer_type: int
@@ -25,33 +26,31 @@ class PageMove:
 
 
 @dataclass(frozen=True, slots=True)
-class SwapCost:
-    """Measured: what moving a byte and computing a token cost, and what every move costs besides."""
-
-    seconds_per_byte: float
-    seconds_per_token: float
-    seconds_per_move: float = 0.0
-
-    def is_swap_cheaper(self, num_bytes: int, num_moves: int, num_tokens: int) -> bool:
-        """Out and in again, against computing that many tokens again."""
-        return 2 * (num_bytes * self.seconds_per_byte + num_moves * self.seconds_per_move) < (
-            num_tokens * self.seconds_per_token
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class _Stored:
-    tables: tuple[tuple[tuple[int, ...], ...], ...]  # host pages by sequence and layer type
+    tables: tuple[tuple[tuple[int, ...], ...], ...]  # host pages
     pages: tuple[tuple[int, ...], ...]  # each host page once, by layer type
+
+
+def mirror_plan(plan: PoolPlan, swap_bytes: int) -> PoolPlan | None:
+    """Layout of a mirror of at most swap_bytes, its null page included; None for 0 bytes. ValueError where not even one
+    large page would be left for requests."""
+    if swap_bytes == 0:
+        return None
+    num_large_pages = swap_bytes // plan.large_page_bytes
+    if num_large_pages <= NUM_NULL_LARGE_PAGES:
+        needed = (NUM_NULL_LARGE_PAGES + 1) * plan.large_page_bytes
+        raise ValueError(f"a swap space of {swap_bytes} bytes is too small: this model needs at least {needed} bytes")
+    return replace(plan, num_large_pages=num_large_pages)
 
 
 class MirrorPool:
     """Owner of the mirror's pages: the same small and large pages as the device pool's, without a cache."""
 
-    def __init__(self, plan: PoolPlan, num_large_pages: int) -> None:
-        self._plan = plan
-        self.large_pool = LargePool(num_large_pages)
+    def __init__(self, plan: PoolPlan) -> None:
+        self.plan = plan
+        self.large_pool = LargePool(plan.num_large_pages)
         self.pools = [SmallPool(kind, plan.ratio(kind), self.large_pool) for kind in plan.types]
+        self._types = range(len(self.pools))
         self._stored: dict[RequestKey, _Stored] = {}
 
     def __contains__(self, request: RequestKey) -> bool:
@@ -61,13 +60,25 @@ class MirrorPool:
     def used_bytes(self) -> int:
         return sum(pool.num_used * pool.layer_type.small_page_bytes for pool in self.pools)
 
-    def swap_out(self, request: RequestKey, tables: Sequence[Sequence[tuple[int, ...]]]) -> tuple[PageMove, ...] | None:
+    @property
+    def num_requests(self) -> int:
+        return len(self._stored)
+
+    def bytes_of(self, tables: PageTables) -> tuple[int, int]:
+        """What swapping sequences with these page tables out moves: (bytes, pages)."""
+        num_pages = [len({page for table in tables for page in table[which]} - {NULL_PAGE}) for which in self._types]
+        num_bytes = sum(
+            count * pool.layer_type.small_page_bytes for count, pool in zip(num_pages, self.pools, strict=True)
+        )
+        return num_bytes, sum(num_pages)
+
+    def swap_out(self, request: RequestKey, tables: PageTables) -> tuple[Move, ...] | None:
         """Places for all pages of a request's sequences, given their page tables as KVCache.page_table returns them.
 
         The caller frees the device pages once the moves are done. None, with nothing changed, where the mirror is full.
         """
         assert request not in self._stored
-        moves: list[PageMove] = []
+        moves: list[Move] = []
         host_of: list[dict[int, int]] = [{NULL_PAGE: NULL_PAGE} for _ in self.pools]
         for which, pool in enumerate(self.pools):
             for table in tables:
@@ -79,7 +90,7 @@ class MirrorPool:
                         self._release(request, host_of)
                         return None
                     host_of[which][device_page] = host_page
-                    moves.append(PageMove(which, device_page, host_page))
+                    moves.append(Move(which, device_page, host_page))
         self._stored[request] = _Stored(
             tables=tuple(
                 tuple(tuple(host_of[which][page] for page in pages) for which, pages in enumerate(table))
@@ -89,11 +100,11 @@ class MirrorPool:
         )
         return tuple(moves)
 
-    def needs(self, request: RequestKey) -> tuple[int, ...]:
-        """Small pages of each type that the request takes on its return."""
-        return tuple(map(len, self._stored[request].pages))
+    def tables(self, request: RequestKey) -> PageTables:
+        """The tables that went out, in pages of the mirror: what is shared and what is the null page is as it was."""
+        return self._stored[request].tables
 
-    def swap_in(self, request: RequestKey, tables: Sequence[Sequence[tuple[int, ...]]]) -> tuple[PageMove, ...]:
+    def swap_in(self, request: RequestKey, tables: PageTables) -> tuple[Move, ...]:
         """Moves that fill these device pages again: tables of the same shape as those that went out, in which pages
         that were shared are shared. The mirror's pages are free again when this returns: move before anything else
         goes out."""
@@ -104,7 +115,7 @@ class MirrorPool:
                 for host_page, device_page in zip(host_pages, device_pages, strict=True):
                     assert (host_page == NULL_PAGE) == (device_page == NULL_PAGE)
                     if host_page != NULL_PAGE:
-                        moves[which, device_page] = PageMove(which, device_page, host_page)
+                        moves[which, device_page] = Move(which, device_page, host_page)
         self._free(request, stored.pages)
         return tuple(moves.values())
 

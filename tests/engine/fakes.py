@@ -84,6 +84,9 @@ class PagedFakeRunner:
     pool_plan: PoolPlan
     max_running: int
     limits: ModelLimits = field(default_factory=lambda: ModelLimits(1024, VOCAB_SIZE, frozenset({EOS})))
+    mirror_plan: PoolPlan | None = None
+    seconds_per_token: float = 1.0  #: what it says to have measured
+    seconds_per_byte: float = 0.0
     plans: list[StepPlan] = field(default_factory=list)
     is_closed: bool = False
 
@@ -91,16 +94,24 @@ class PagedFakeRunner:
         self._page_tokens = {kind.name: kind.page_tokens for kind in self.pool_plan.types}
         self._ratios = {kind.name: self.pool_plan.ratio(kind) for kind in self.pool_plan.types}
         self._memory: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in self._page_tokens}
+        self._mirror: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}  # (type, host page) -> entries by offset
         self._tables: dict[tuple[int, str], list[int]] = {}
         self._owner_of_slot: dict[int, int] = {}
 
     def run(self, plan: StepPlan) -> StepOutput:
         self.plans.append(plan)
         self._update_tables(plan)
+        self._swap(plan)
         self._copy(plan)
         for sequence in plan.sequences:
             self._write(sequence)
-        return StepOutput(plan.step, tuple(self._sample(sequence) for sequence in plan.sequences))
+        page_bytes = {kind.name: kind.small_page_bytes for kind in self.pool_plan.types}
+        return StepOutput(
+            plan.step,
+            tuple(self._sample(sequence) for sequence in plan.sequences),
+            compute_s=plan.num_tokens * self.seconds_per_token,
+            move_s=sum(page_bytes[move.layer_type] for move in plan.swap_outs + plan.swap_ins) * self.seconds_per_byte,
+        )
 
     def close(self) -> None:
         self.is_closed = True
@@ -125,6 +136,29 @@ class PagedFakeRunner:
                 table.clear()
             assert update.start <= len(table)
             table[update.start : update.start + len(update.page_ids)] = update.page_ids
+
+    def _swap(self, plan: StepPlan) -> None:
+        """A page that comes in holds what went out and nothing else, and it leaves the mirror."""
+        for moves, pages in (
+            (plan.swap_outs, [(move.layer_type, move.host_page) for move in plan.swap_outs]),
+            (plan.swap_ins, [(move.layer_type, move.device_page) for move in plan.swap_ins]),
+        ):
+            assert len(set(pages)) == len(moves), "two moves have one destination"
+        for move in plan.swap_outs:
+            assert self.mirror_plan is not None
+            ratio, size = self._ratios[move.layer_type], self._page_tokens[move.layer_type]
+            assert ratio <= move.host_page < self.mirror_plan.num_large_pages * ratio
+            memory, start = self._memory[move.layer_type], move.device_page * size
+            self._mirror[move.layer_type, move.host_page] = {
+                offset: memory[start + offset] for offset in range(size) if start + offset in memory
+            }
+        for move in plan.swap_ins:
+            memory, size = self._memory[move.layer_type], self._page_tokens[move.layer_type]
+            entries = self._mirror.pop((move.layer_type, move.host_page))
+            for offset in range(size):
+                memory.pop(move.device_page * size + offset, None)
+                if offset in entries:
+                    memory[move.device_page * size + offset] = entries[offset]
 
     def _copy(self, plan: StepPlan) -> None:
         sources = {(copy.layer_type, copy.src) for copy in plan.copies}
@@ -173,14 +207,18 @@ def make_core(
     max_model_len: int = 1024,
     has_queue_bound: bool = True,
     clock: "Clock | None" = None,
+    num_mirror_pages: int = 0,
+    seconds_per_byte: float = 0.0,
     **settings: object,
 ) -> tuple[EngineCore, PagedFakeRunner]:
-    """A core over the fake runner; num_pages large pages for requests."""
+    """A core over the fake runner; num_pages large pages for requests, num_mirror_pages for swapped-out ones."""
     config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
     runner = PagedFakeRunner(
         pool_plan(num_pages, layers=layers, page_tokens=page_tokens),
         config.max_running,
         ModelLimits(max_model_len, VOCAB_SIZE, frozenset({EOS})),
+        pool_plan(num_mirror_pages, layers=layers, page_tokens=page_tokens) if num_mirror_pages else None,
+        seconds_per_byte=seconds_per_byte,
     )
     clock = clock or Clock()
     core = EngineCore(

@@ -16,15 +16,19 @@ NUM_STEPS_WITH_ARRIVALS = 40
 class RandomLoad:
     """One engine, and for each accepted sample what it must bring and what it has brought."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, *, is_crowded=False):
+        """is_crowded: answers grow long in a pool that holds two or three of them."""
         self.random = random.Random(seed)
+        self.longest = 40 if is_crowded else 20
         self.core, _ = make_core(
-            self.random.choice([2, 3, 5, 8, 12, 20, 40]),
+            self.random.choice([30, 40, 60] if is_crowded else [2, 3, 5, 8, 12, 20, 40]),
             layers=self.random.choice(MIXES),
-            page_tokens=self.random.choice([1, 2, 4, 8]),
-            max_batched_tokens=self.random.choice([1, 2, 5, 16, 64]),
-            max_running=self.random.choice([1, 2, 4, 8]),
+            page_tokens=self.random.choice([1, 2] if is_crowded else [1, 2, 4, 8]),
+            max_batched_tokens=self.random.choice([5, 16, 64] if is_crowded else [1, 2, 5, 16, 64]),
+            max_running=self.random.choice([6, 12] if is_crowded else [1, 2, 4, 8]),
             enable_prefix_caching=self.random.random() < 0.7,
+            num_mirror_pages=self.random.choice([20, 80] if is_crowded else [0, 1, 3, 10, 40]),
+            seconds_per_byte=self.random.choice([0.0, 0.001, 1.0]),
         )
         self.expected, self.brought, self.reasons = {}, {}, {}
 
@@ -36,7 +40,7 @@ class RandomLoad:
             n=choose.choice([1, 1, 2, 4]),
             seed=choose.randrange(5),
             temperature=choose.choice([0.0, 1.0]),
-            max_tokens=choose.randint(1, 20),
+            max_tokens=choose.randint(1, self.longest),
             ignore_eos=True,
         )
         room = self.core.limits.max_model_len - len(prompt)
@@ -72,9 +76,10 @@ class RandomLoad:
         raise AssertionError("the engine does not finish")
 
 
+@pytest.mark.parametrize("is_crowded", [False, True], ids=["any pool", "crowded"])
 @pytest.mark.parametrize("seed", range(24))
-def test_every_sample_brings_its_tokens_or_is_aborted(seed):
-    load = RandomLoad(seed)
+def test_every_sample_brings_its_tokens_or_is_aborted(seed, is_crowded):
+    load = RandomLoad(seed, is_crowded=is_crowded)
     load.run()
     assert load.reasons.keys() == load.expected.keys()
     for key, reason in load.reasons.items():
@@ -83,3 +88,14 @@ def test_every_sample_brings_its_tokens_or_is_aborted(seed):
         else:
             assert load.brought[key] == load.expected[key]
     assert load.core.stats().queued_tokens == 0
+
+
+def test_crowded_loads_swap_and_recompute():
+    counts = {"swap": 0, "recompute": 0}
+    for seed in range(24):
+        load = RandomLoad(seed, is_crowded=True)
+        load.run()
+        stats = load.core.stats()
+        counts["swap"] += stats.swap_preemptions_total
+        counts["recompute"] += stats.preemptions_total - stats.swap_preemptions_total
+    assert min(counts.values()) > 10

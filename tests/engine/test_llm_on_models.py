@@ -38,6 +38,7 @@ def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> lis
     [
         pytest.param({}, id="plenty of everything"),
         pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES}, id="a pool that preempts"),
+        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES, "swap_bytes": 1 << 20}, id="a pool that swaps"),
         pytest.param({"max_batched_tokens": 1}, id="one token a step"),
         pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
         pytest.param({"page_tokens": 1}, id="pages of one token"),
@@ -46,6 +47,15 @@ def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> lis
         pytest.param(
             {"kv_cache_bytes": 24 * PAGE_BYTES, "max_batched_tokens": 5, "enable_prefix_caching": False},
             id="everything scarce",
+        ),
+        pytest.param(
+            {
+                "kv_cache_bytes": 24 * PAGE_BYTES,
+                "max_batched_tokens": 5,
+                "enable_prefix_caching": False,
+                "swap_bytes": 1 << 20,
+            },
+            id="everything scarce but swap",
         ),
     ],
 )
@@ -84,6 +94,7 @@ def check_every_prompt(model: TinyModel, settings: dict[str, object]) -> None:
     llm._core.check_integrity()
     if "kv_cache_bytes" in settings:
         assert llm.stats().preemptions_total > 0
+    assert (llm.stats().swap_preemptions_total > 0) == ("swap_bytes" in settings)
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -146,6 +157,20 @@ def test_four_samples_by_fork_equal_four_requests_with_their_seeds(tiny_model: T
     ]
     assert [output.token_ids for output in forked.outputs] == single
     assert len(set(map(tuple, single))) == 4
+
+
+@pytest.mark.parametrize("swap_bytes", [0, 1 << 20], ids=["recomputed", "swapped"])
+def test_four_samples_that_were_preempted_equal_four_that_were_not(tiny_model: TinyModels, swap_bytes: int) -> None:
+    params = [replace(SAMPLED, n=4, seed=seed, max_tokens=24) for seed in range(3)]
+    prompts = [PROMPTS[3], PROMPTS[7], PROMPTS[5]]
+    plenty = load(tiny_model("llama").folder, max_running=12).generate(prompts, params)
+    scarce = load(tiny_model("llama").folder, max_running=12, kv_cache_bytes=56 * PAGE_BYTES, swap_bytes=swap_bytes)
+    tokens = [[output.token_ids for output in result.outputs] for result in scarce.generate(prompts, params)]
+    assert tokens == [[output.token_ids for output in result.outputs] for result in plenty]
+    stats = scarce.stats()
+    assert stats.preemptions_total > 0
+    assert (stats.swap_preemptions_total > 0) == bool(swap_bytes)
+    scarce._core.check_integrity()
 
 
 @pytest.mark.parametrize("num_done", [1, 7, 15])

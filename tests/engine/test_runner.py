@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
+from engine.batch import PageCopy, PageMove, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import CheckpointError
 from engine.runner import LoadedModel, Runner, load_runner
@@ -31,7 +31,8 @@ def loaded(tiny_model: TinyModels) -> LoadedModel:
 
 
 def run(runner: Runner, *sequences: ScheduledSequence, **parts: object) -> tuple[tuple[SampledToken, ...], ...]:
-    plan = StepPlan(0, parts.get("updates", ()), parts.get("copies", ()), sequences)  # type: ignore[arg-type]
+    updates, copies = parts.pop("updates", ()), parts.pop("copies", ())
+    plan = StepPlan(0, updates, copies, sequences, **parts)  # type: ignore[arg-type]
     return runner.run(plan).samples
 
 
@@ -100,6 +101,56 @@ def test_a_copied_page_serves_like_the_original(loaded: LoadedModel, tiny_model:
     run(runner, share(0, [0], 6))
     ((third,),) = run(runner, share(1, [second.token_id], 7))
     assert [first.token_id, second.token_id, third.token_id] == tiny_model("llama").greedy(prompt, 3)
+
+
+def test_pages_that_were_away_serve_as_before(tiny_model: TinyModels) -> None:
+    runner = load(tiny_model("llama").folder, swap_bytes=1 << 16).runner
+    name = runner.pool_plan.types[0].name
+    prompt, other = random_prompt(4, 6), random_prompt(9, 8)
+    ((first,),) = run(runner, share(0, prompt), updates=(pages(runner, 0, [1, 2]),))
+    # In the step in which pages 1 and 2 go out they are written by somebody else.
+    outs = (PageMove(name, 1, 7), PageMove(name, 2, 3))
+    run(runner, share(1, other), updates=(pages(runner, 1, [2, 1]),), swap_outs=outs)
+    # In the step in which they come back one of them is copied at once, as a fork does.
+    ins = (PageMove(name, 5, 7), PageMove(name, 4, 3))
+    ((second,),) = run(
+        runner,
+        share(2, [first.token_id], 6),
+        updates=(pages(runner, 2, [5, 6]),),
+        copies=(PageCopy(name, 4, 6),),
+        swap_ins=ins,
+    )
+    assert [first.token_id, second.token_id] == tiny_model("llama").greedy(prompt, 2)
+
+
+def test_a_step_tells_how_long_its_moves_and_the_rest_took(tiny_model: TinyModels) -> None:
+    runner = load(tiny_model("llama").folder, swap_bytes=1 << 16).runner
+    moves = (PageMove(runner.pool_plan.types[0].name, 1, 1),)
+    output = runner.run(StepPlan(0, (), (), (), swap_outs=moves))
+    assert output.move_s > 0
+    output = runner.run(StepPlan(1, (pages(runner, 0, [1, 2]),), (), (share(0, random_prompt(4, 6)),)))
+    assert output.move_s == 0
+    assert output.compute_s > 0
+
+
+def test_more_pages_than_the_staging_memory_holds_move_in_parts(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = load(tiny_model("llama").folder, swap_bytes=1 << 18).runner
+    kind = runner.pool_plan.types[0]
+    monkeypatch.setattr("engine.host_mirror._STAGING_BYTES", 3 * kind.small_page_bytes)
+    prompt = random_prompt(4, 60)
+    ((first,),) = run(runner, share(0, prompt), updates=(pages(runner, 0, list(range(1, 16))),))
+    run(runner, swap_outs=tuple(PageMove(kind.name, page, 40 - page) for page in range(1, 16)))
+    moved = pages(runner, 0, list(range(21, 36)))
+    ins = tuple(PageMove(kind.name, page + 20, 40 - page) for page in range(1, 16))
+    ((again,),) = run(runner, share(0, prompt[-1:], 59), updates=(moved,), swap_ins=ins)
+    assert again.token_id == first.token_id
+
+
+def test_a_mirror_too_small_for_one_page_is_refused(tiny_model: TinyModels) -> None:
+    with pytest.raises(ValueError, match="swap space"):
+        load(tiny_model("llama").folder, swap_bytes=100)
 
 
 def test_a_shared_prefix_is_read_by_both(loaded: LoadedModel, tiny_model: TinyModels) -> None:

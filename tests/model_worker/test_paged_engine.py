@@ -27,9 +27,8 @@ pytestmark = [
 
 
 def settings_for(model: Path, **given: Any) -> WorkerSettings:
-    return WorkerSettings(
-        model=f"finch={model}", threads=1, kv_cache_bytes=4 << 20, max_running=32, worker_token="token", **given
-    )
+    defaults = {"threads": 1, "kv_cache_bytes": 4 << 20, "max_running": 32, "worker_token": "token"}
+    return WorkerSettings(model=f"finch={model}", **{**defaults, **given})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -99,6 +98,30 @@ async def test_many_at_once_say_the_same_as_one_at_a_time(client: httpx.AsyncCli
     assert [answer[:2] for answer in together] == [answer[:2] for answer in alone]
     assert all(len(token_ids) == 12 for token_ids, _, _ in alone)
     await until_pages_are_free(client)
+
+
+async def test_a_worker_short_of_pages_swaps_and_says_so(
+    client: httpx.AsyncClient, serve_app: Callable[..., AbstractAsyncContextManager[str]]
+) -> None:
+    sampling = {"temperature": 0, "max_tokens": 90, "ignore_eos": True}
+    alone = [await generate(client, prompt, sampling=sampling) for prompt in PROMPTS[:6]]
+    settings = settings_for(FINCH, kv_cache_bytes=1 << 20, swap_bytes=4 << 20)
+    scarce = await load_engine(settings)
+    headers = {"Authorization": "Bearer token"}
+    async with (
+        serve_app(create_app(settings, scarce)) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as other,
+    ):
+        crowded = await asyncio.gather(*(generate(other, prompt, sampling=sampling) for prompt in PROMPTS[:6]))
+        lines = (await other.get("/metrics")).text.splitlines()
+    await scarce.shutdown()
+    assert [answer[:2] for answer in crowded] == [answer[:2] for answer in alone]
+    values = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+    assert values['agon_preemptions_by_kind_total{kind="swap",model_name="finch"}'] > 0
+    assert values['agon_swapped_bytes_total{model_name="finch"}'] > 0
+    assert values['agon_mirror_bytes{model_name="finch",state="used"}'] == 0
+    assert values['agon_mirror_bytes{model_name="finch",state="empty"}'] > 3 << 20
+    assert values['agon_requests_swapped{model_name="finch"}'] == 0
 
 
 async def test_second_turn_finds_the_first_in_the_prefix_cache(client: httpx.AsyncClient) -> None:

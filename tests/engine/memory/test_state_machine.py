@@ -14,6 +14,7 @@ from engine.memory.images import ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
 from engine.memory.spec import LayerSpec, PoolPlan
+from engine.memory.swap import MirrorPool
 from tests.engine.memory.twin import Twin
 
 PAGE_TOKENS = 4
@@ -53,17 +54,20 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.filled = {}
         self.request = {}
         self.images = {}
+        self.away = {}  # request -> its sequences whose pages are in the mirror
+        self.host = {}  # (type, page of the mirror) -> content
         self.step = 0
         self.next_id = 0
 
-    @initialize(layers=MIXES, make=DESIGNS, num_pages=st.integers(3, 40))
-    def make_pool(self, layers, make, num_pages):
+    @initialize(layers=MIXES, make=DESIGNS, num_pages=st.integers(3, 40), num_mirror_pages=st.integers(1, 20))
+    def make_pool(self, layers, make, num_pages, num_mirror_pages):
         if make is equal_page_design and any(layer.kind in ("recurrent", "vision", "budgeted") for layer in layers):
             make = lcm_design  # its types are not these layers'
         design = make(layers, page_tokens=PAGE_TOKENS)
         plan = PoolPlan(design.types, design.large_page_bytes, num_pages + 1)
         self.cache = KVCache(plan, max_step_tokens=MAX_STEP_TOKENS)
         self.twin = Twin(self.cache)
+        self.mirror = MirrorPool(PoolPlan(design.types, design.large_page_bytes, num_mirror_pages + 1))
 
     def pick(self, data, chosen=None):
         return data.draw(st.sampled_from(sorted(self.tokens if chosen is None else chosen)))
@@ -72,7 +76,11 @@ class PageCacheMachine(RuleBasedStateMachine):
         return [sequence for sequence in self.tokens if self.filled[sequence] is None]
 
     def active(self):
-        return [sequence for sequence in self.tokens if self.filled[sequence] is not None]
+        is_away = {sequence for group in self.away.values() for sequence in group}
+        return [sequence for sequence in self.tokens if self.filled[sequence] is not None and sequence not in is_away]
+
+    def here(self):
+        return self.idle() + self.active()
 
     @rule(
         stem=st.sampled_from(STEMS), shared=st.integers(0, 36), ending=st.integers(0, 3), images=st.sampled_from(IMAGES)
@@ -138,9 +146,60 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.cache.end_request(self.request[sequence])
 
     @rule(data=st.data())
-    @precondition(lambda self: self.tokens)
+    @precondition(lambda self: any(self.request[sequence] not in self.away for sequence in self.active()))
+    def swap_out(self, data):
+        free = [sequence for sequence in self.active() if self.request[sequence] not in self.away]
+        request = self.request[self.pick(data, free)]
+        group = [sequence for sequence in free if self.request[sequence] == request]
+        moves = self.mirror.swap_out(request, [self.cache.page_table(sequence) for sequence in group])
+        if moves is None:
+            return
+        for move in moves:
+            content = self.twin.memory[move.layer_type].get(move.device_page, {})
+            assert (move.layer_type, move.host_page) not in self.host
+            self.host[move.layer_type, move.host_page] = dict(content)
+        for sequence in group:
+            self.cache.suspend(sequence)
+        self.cache.end_request(request)
+        self.away[request] = group
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.away)
+    def swap_in(self, data):
+        request = self.pick(data, self.away)
+        group = self.away[request]
+        before = take_ledger(self.cache)
+        lengths = [min(MAX_TOKENS, self.filled[sequence] + 1) for sequence in group]
+        tables = self.cache.resume(group, self.mirror.tables(request), lengths)
+        if tables is None:
+            assert take_ledger(self.cache) == before
+            return
+        for move in self.mirror.swap_in(request, tables):
+            content = self.host.pop((move.layer_type, move.host_page))
+            self.twin.memory[move.layer_type][move.device_page] = content
+        del self.away[request]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.away)
+    def abort_swapped_out(self, data):
+        request = self.pick(data, self.away)
+        self.drop(request)
+        for sequence in self.away.pop(request):
+            self.finish_one(sequence)
+
+    def drop(self, request):
+        for table in self.mirror.tables(request):
+            for which, pages in enumerate(table):
+                for page in pages:
+                    self.host.pop((which, page), None)
+        self.mirror.drop(request)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.here())
     def finish(self, data):
-        sequence = self.pick(data)
+        self.finish_one(self.pick(data, self.here()))
+
+    def finish_one(self, sequence):
         self.cache.close(sequence)
         request = self.request.pop(sequence)
         del self.tokens[sequence], self.filled[sequence], self.images[sequence]
@@ -153,7 +212,7 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.cache.begin_step(self.step)
 
     @rule()
-    @precondition(lambda self: self.tokens and not self.active())
+    @precondition(lambda self: self.tokens and not self.active() and not self.away)
     def what_fits_ever_fits_an_unused_pool(self):
         assert self.cache.is_unused
         longest = self.cache.rule.max_tokens(MAX_TOKENS)
@@ -166,12 +225,17 @@ class PageCacheMachine(RuleBasedStateMachine):
         if not hasattr(self, "cache"):
             return
         self.cache.check_integrity()
+        self.mirror.check_integrity()
         ledger = take_ledger(self.cache)
         assert ledger.tail_waste_bytes + ledger.padding_bytes <= ledger.used_bytes
 
     def teardown(self):
         if not hasattr(self, "cache"):
             return
+        for request in self.away:
+            self.drop(request)
+        assert self.mirror.used_bytes == 0
+        assert not self.host
         for sequence in list(self.tokens):
             self.cache.close(sequence)
         for request in set(self.request.values()):
