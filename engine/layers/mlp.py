@@ -1,6 +1,7 @@
 """The two feed-forward forms: gated (Llama) and plain (GPT-2)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -8,18 +9,20 @@ import torch.nn.functional as F
 from engine.layers.linear import Linear
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
+gelu_tanh: Activation = partial(F.gelu, approximate="tanh")
 
 
 class GatedMLP:
-    """down(silu(gate(x)) * up(x)); gate and up are one product, side by side."""
+    """down(activation(gate(x)) * up(x)); gate and up are one product, side by side."""
 
-    def __init__(self, gate_up: Linear, down: Linear) -> None:
+    def __init__(self, gate_up: Linear, down: Linear, activation: Activation = F.silu) -> None:
         self._gate_up = gate_up
         self._down = down
+        self._activation = activation
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(F.silu(gate).mul_(up))
+        return self._down(self._activation(gate).mul_(up))
 
 
 class MLP:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
-from engine.layers.mlp import MLP
+from engine.layers.mlp import MLP, gelu_tanh
 from engine.layers.norm import LayerNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -21,8 +20,8 @@ from engine.models.config_reader import ConfigReader
 IGNORED = re.compile(r".*\.attn\.(masked_)?bias")
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
     "gelu": F.gelu,
     "relu": F.relu,
 }

@@ -14,9 +14,10 @@ from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import HeadNorm, RMSNorm
-from engine.layers.rotary import LinearScaling, Llama3Scaling, Rotary, RotaryScaling, Rotation
+from engine.layers.rotary import Rotary, Rotation
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
+from engine.models.rope import Rope, read_rope
 
 #: Tensors that some checkpoints carry and that nothing needs.
 IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")
@@ -32,8 +33,7 @@ class LlamaConfig:
     windows: tuple[int | None, ...]  #: by layer
     max_positions: int
     norm_eps: float
-    rope_base: float
-    rope_scaling: RotaryScaling
+    rope: Rope
     has_qkv_bias: bool
     has_output_bias: bool
     has_mlp_bias: bool
@@ -52,7 +52,6 @@ class LlamaConfig:
                 f"config.json: {num_heads} heads over {num_kv_heads} of {head_dim} channels do not fit"
             )
         has_bias = config.get("attention_bias", bool, False)
-        rope_base, rope_scaling = _read_rope(config)
         num_layers = config.require("num_hidden_layers", int)
         return cls(
             vocab_size=config.require("vocab_size", int),
@@ -63,8 +62,7 @@ class LlamaConfig:
             windows=(None,) * num_layers,
             max_positions=config.get("max_position_embeddings", int, 2048),
             norm_eps=config.get("rms_norm_eps", float, 1e-6),
-            rope_base=rope_base,
-            rope_scaling=rope_scaling,
+            rope=read_rope(config),
             has_qkv_bias=has_bias,
             has_output_bias=has_bias,
             has_mlp_bias=config.get("mlp_bias", bool, False),
@@ -79,7 +77,7 @@ class Llama:
         self.max_positions = config.max_positions
         self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
         self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
-        self._rotary = Rotary(config.shape.head_dim, config.rope_base, config.rope_scaling, dtype=dtype)
+        self._rotary = Rotary(config.shape.head_dim, config.rope.base, config.rope.scaling, dtype=dtype)
         self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
         head = (
@@ -135,28 +133,3 @@ def _head_norm(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNor
         num_kv_heads=shape.num_kv_heads,
         eps=config.norm_eps,
     )
-
-
-def _read_rope(config: ConfigReader) -> tuple[float, RotaryScaling]:
-    """Base and scaling; newer configs keep both in rope_parameters, older ones in rope_theta and rope_scaling."""
-    config.expect("partial_rotary_factor", 1.0)
-    section = config.section("rope_parameters") or config.section("rope_scaling")
-    base = config.get("rope_theta", float, 10000.0)
-    if section is None:
-        return base, None
-    base = section.get("rope_theta", float, base)
-    kind = section.get("rope_type", str, section.get("type", str, "default"))
-    match kind:
-        case "default":
-            return base, None
-        case "linear":
-            return base, LinearScaling(section.require("factor", float))
-        case "llama3":
-            return base, Llama3Scaling(
-                factor=section.require("factor", float),
-                low_freq_factor=section.require("low_freq_factor", float),
-                high_freq_factor=section.require("high_freq_factor", float),
-                original_context=section.require("original_max_position_embeddings", int),
-            )
-        case _:
-            raise CheckpointError(f"config.json: rope_type {kind!r} is not supported (default, linear and llama3 are)")

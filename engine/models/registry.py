@@ -12,6 +12,8 @@ from engine.models import gpt2 as gpt2_module
 from engine.models import llama as llama_module
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
+from engine.models.gemma2 import gemma2
+from engine.models.gemma3 import gemma3
 from engine.models.gpt2 import gpt2
 from engine.models.llama import Llama, LlamaConfig
 from engine.models.mistral import mistral
@@ -40,6 +42,8 @@ _ARCHITECTURES = {
         Architecture("MistralForCausalLM", mistral, llama_module.IGNORED),
         Architecture("Qwen2ForCausalLM", qwen2, llama_module.IGNORED),
         Architecture("Qwen3ForCausalLM", qwen3, llama_module.IGNORED),
+        Architecture("Gemma2ForCausalLM", gemma2, llama_module.IGNORED),
+        Architecture("Gemma3ForCausalLM", gemma3, llama_module.IGNORED),
         Architecture("GPT2LMHeadModel", gpt2, gpt2_module.IGNORED),
     )
 }

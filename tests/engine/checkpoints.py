@@ -12,6 +12,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 VOCAB_SIZE = 311
 CONTEXT = 256
 
+#: Shorter than the prompts of the tests by a factor, and no multiple of their page sizes.
+WINDOW = 11
+
 _SIZES = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 48,
@@ -34,8 +37,12 @@ _LLAMA3_ROPE = {
 }
 _LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 
-#: Shorter than the prompts of the tests by a factor, and no multiple of their page sizes.
-WINDOW = 11
+_GEMMA = {
+    **_SIZES,
+    "head_dim": 16,
+    "sliding_window": WINDOW,
+    "query_pre_attn_scalar": 24,
+}
 
 #: name -> (class of transformers without its suffix, settings)
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -63,6 +70,15 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     ),
+    "gemma2": ("Gemma2", {**_GEMMA, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0}),
+    "gemma3": (
+        "Gemma3",
+        {
+            **_GEMMA,
+            "num_hidden_layers": 7,
+            "rope_parameters": {"full_attention": _LINEAR_ROPE, "sliding_attention": {"rope_type": "default"}},
+        },
+    ),
     "gpt2": (
         "GPT2",
         {
@@ -76,6 +92,8 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
+_CONFIG_CLASSES = {"Gemma3": "Gemma3TextConfig"}
+
 
 @dataclass(frozen=True)
 class TinyModel:
@@ -83,10 +101,12 @@ class TinyModel:
 
     @cached_property
     def reference(self) -> Any:
-        """The same checkpoint in transformers, float32."""
+        """The same checkpoint in transformers, float32. Its faster forms of attention leave soft caps out."""
         from transformers import AutoModelForCausalLM
 
-        return AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_pretrained(
+            self.folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """What transformers' generate continues the prompt with."""
@@ -110,14 +130,19 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
 
     kind, settings = VARIANTS[name]
     suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
-    config = getattr(transformers, f"{kind}Config")(**{**settings, **changes})
+    config = getattr(transformers, _CONFIG_CLASSES.get(kind, f"{kind}Config"))(**{**settings, **changes})
     torch.manual_seed(20)
     model = getattr(transformers, f"{kind}{suffix}")(config)
-    for parameter in model.parameters():
+    for tensor_name, parameter in model.named_parameters():
         if parameter.ndim == 1:
             parameter.data += 0.2 * torch.randn_like(parameter)
         elif kind == "GPT2":
             parameter.data *= 8.0
+        # Scaled and tied embeddings as large as the rest only repeat their own token; logits get their size back.
+        if kind.startswith("Gemma") and "embed_tokens" in tensor_name:
+            parameter.data *= 0.05
+        elif kind.startswith("Gemma") and tensor_name == "model.norm.weight":
+            parameter.data += 15.0
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return TinyModel(folder)

@@ -10,14 +10,15 @@ from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig, SamplingParams
 from engine.llm import LLM
 from engine.request import sample_seed
+from engine.stats import EngineStats
 from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
 from tests.engine.stepper import random_prompt
 
 TinyModels = Callable[[str], TinyModel]
 #: Of four tokens in all layers: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes; a tiny llama's page.
 PAGE_BYTES = 3 * 2 * 8 * 2 * 4 * 4
-#: Models of several layer types, with heads of 32 dimensions instead of 8.
-MIXED = ("qwen3-window",)
+#: Models of several layer types.
+MIXED = ("gemma2", "gemma3")
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=16, ignore_eos=True)
@@ -37,15 +38,15 @@ def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> lis
     "settings",
     [
         pytest.param({}, id="plenty of everything"),
-        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES}, id="a pool that preempts"),
-        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES, "swap_bytes": 1 << 20}, id="a pool that swaps"),
+        pytest.param({"kv_cache_tokens": 96}, id="a pool that preempts"),
+        pytest.param({"kv_cache_tokens": 96, "swap_bytes": 1 << 20}, id="a pool that swaps"),
         pytest.param({"max_batched_tokens": 1}, id="one token a step"),
         pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
         pytest.param({"page_tokens": 1}, id="pages of one token"),
         pytest.param({"page_tokens": 32}, id="large pages"),
         pytest.param({"enable_prefix_caching": False}, id="no prefix cache"),
         pytest.param(
-            {"kv_cache_bytes": 24 * PAGE_BYTES, "max_batched_tokens": 5, "enable_prefix_caching": False},
+            {"kv_cache_tokens": 96, "max_batched_tokens": 5, "enable_prefix_caching": False},
             id="everything scarce",
         ),
         pytest.param(
@@ -62,19 +63,21 @@ def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> lis
 def test_greedy_tokens_are_those_of_transformers_under_every_setting(
     tiny_model: TinyModels, settings: dict[str, object]
 ) -> None:
-    check_every_prompt(tiny_model("llama"), settings)
+    stats = check_every_prompt(tiny_model("llama"), settings)
+    if "kv_cache_tokens" in settings:
+        assert stats.preemptions_total > 0
+    assert (stats.swap_preemptions_total > 0) == ("swap_bytes" in settings)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         pytest.param({}, id="plenty of everything"),
-        pytest.param({"kv_cache_bytes": 24 * 4 * PAGE_BYTES}, id="a pool that preempts"),
         pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
         pytest.param({"page_tokens": 1}, id="pages of one token"),
         pytest.param({"page_tokens": 32}, id="pages longer than the window"),
         pytest.param(
-            {"kv_cache_bytes": 12 * 4 * PAGE_BYTES, "max_batched_tokens": 5, "enable_prefix_caching": False},
+            {"kv_cache_tokens": 48, "max_batched_tokens": 5, "enable_prefix_caching": False},
             id="everything scarce",
         ),
     ],
@@ -86,15 +89,38 @@ def test_so_they_are_where_layers_store_different_things(
     check_every_prompt(tiny_model(name), settings)
 
 
-def check_every_prompt(model: TinyModel, settings: dict[str, object]) -> None:
+@pytest.mark.parametrize("swap_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("name", MIXED)
+def test_so_they_are_where_layers_store_different_things_and_requests_are_preempted(
+    tiny_model: TinyModels, name: str, swap_bytes: int
+) -> None:
+    stats = check_every_prompt(tiny_model(name), {"kv_cache_tokens": 96, "swap_bytes": swap_bytes})
+    assert stats.preemptions_total > 0
+    assert (stats.swap_preemptions_total > 0) == (swap_bytes > 0)
+
+
+def test_so_they_are_where_all_layers_read_a_window(tiny_model: TinyModels) -> None:
+    check_every_prompt(tiny_model("mistral-window"), {"kv_cache_tokens": 64, "max_batched_tokens": 20})
+
+
+def pool_bytes(model: TinyModel, num_tokens: int) -> int:
+    """Of that many tokens in all layers."""
+    config = model.reference.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return num_tokens * int(config.num_hidden_layers * 2 * config.num_key_value_heads * head_dim * 4)
+
+
+def check_every_prompt(model: TinyModel, settings: dict[str, object]) -> EngineStats:
+    settings = dict(settings)
+    num_tokens = settings.pop("kv_cache_tokens", None)
+    if isinstance(num_tokens, int):
+        settings["kv_cache_bytes"] = pool_bytes(model, num_tokens)
     llm = load(model.folder, **settings)
     expected = [model.greedy(prompt, GREEDY.max_tokens) for prompt in PROMPTS]
     assert tokens_of(llm, PROMPTS, GREEDY) == expected
     assert tokens_of(llm, PROMPTS, GREEDY) == expected, "the second time from a warm prefix cache"
     llm._core.check_integrity()
-    if "kv_cache_bytes" in settings:
-        assert llm.stats().preemptions_total > 0
-    assert (llm.stats().swap_preemptions_total > 0) == ("swap_bytes" in settings)
+    return llm.stats()
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -120,7 +146,7 @@ def test_pages_outside_the_window_are_free_while_a_request_runs(tiny_model: Tiny
 @pytest.mark.parametrize("name", MIXED)
 def test_a_prefix_is_found_again_although_its_window_pages_were_dropped(tiny_model: TinyModels, name: str) -> None:
     model = tiny_model(name)
-    llm = load(model.folder, kv_cache_bytes=50 * 4 * PAGE_BYTES)
+    llm = load(model.folder, kv_cache_bytes=pool_bytes(model, 200))
     first = random_prompt(1, 118)
     answer = tokens_of(llm, [first], GREEDY)[0]
     # Other conversations take the room of what is needed no more: pages that fell out of the first one's windows.

@@ -1,0 +1,183 @@
+"""Gemma 2: RMS norms with scales around one, before and after each part; scaled embeddings; soft caps on attention
+scores and on logits; every other layer reads a sliding window. Gemma 3 is the same code with other settings."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.errors import CheckpointError
+from engine.layers.attention import SelfAttention
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.mlp import GatedMLP, gelu_tanh
+from engine.layers.norm import HeadNorm, RMSNorm
+from engine.layers.rotary import Rotary, Rotation
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+from engine.models.rope import Rope, read_rope
+from engine.models.windows import read_windows
+
+
+@dataclass(frozen=True)
+class GemmaConfig:
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    shape: AttentionShape  #: of every layer, but for the window
+    windows: tuple[int | None, ...]  #: by layer
+    max_positions: int
+    norm_eps: float
+    rope: Rope  #: of layers that read their whole context
+    window_rope: Rope  #: of layers that read a window
+    has_bias: bool  #: in the projections of attention
+    has_head_norm: bool  #: RMS norm on each query and key head (Gemma 3)
+    logit_softcap: float | None
+    is_tied: bool
+
+
+def gemma2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "Gemma":
+    num_layers = config.require("num_hidden_layers", int)
+    rope = read_rope(config)
+    settings = read_gemma(
+        config,
+        window_rule=[index % 2 == 0 for index in range(num_layers)],
+        rope=rope,
+        window_rope=rope,
+        default_context=8192,
+        has_head_norm=False,
+    )
+    return Gemma(settings, weights, dtype)
+
+
+def read_gemma(
+    config: ConfigReader,
+    *,
+    window_rule: list[bool],
+    rope: Rope,
+    window_rope: Rope,
+    default_context: int,
+    has_head_norm: bool,
+) -> GemmaConfig:
+    """What both versions say alike. window_rule: which layers read a window where the config does not list them."""
+    config.expect("hidden_activation", "gelu_pytorch_tanh")
+    config.expect("use_bidirectional_attention", False)
+    num_heads = config.get("num_attention_heads", int, 8)
+    num_kv_heads = config.get("num_key_value_heads", int, 4)
+    head_dim = config.get("head_dim", int, 256)
+    if num_heads % num_kv_heads or head_dim % 2:
+        raise CheckpointError(f"config.json: {num_heads} heads over {num_kv_heads} of {head_dim} channels do not fit")
+    has_softcaps = not has_head_norm  # Gemma 3 caps nothing unless it says so
+    shape = AttentionShape(
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        softcap=_softcap(config, "attn_logit_softcapping", 50.0 if has_softcaps else None),
+        score_scale=config.get("query_pre_attn_scalar", float, 256.0) ** -0.5,
+    )
+    return GemmaConfig(
+        vocab_size=config.require("vocab_size", int),
+        hidden_size=config.require("hidden_size", int),
+        intermediate_size=config.require("intermediate_size", int),
+        shape=shape,
+        windows=read_windows(config, config.get("sliding_window", int, 4096), window_rule),
+        max_positions=config.get("max_position_embeddings", int, default_context),
+        norm_eps=config.get("rms_norm_eps", float, 1e-6),
+        rope=rope,
+        window_rope=window_rope,
+        has_bias=config.get("attention_bias", bool, False),
+        has_head_norm=has_head_norm,
+        logit_softcap=_softcap(config, "final_logit_softcapping", 30.0 if has_softcaps else None),
+        is_tied=config.get("tie_word_embeddings", bool, True),
+    )
+
+
+def _softcap(config: ConfigReader, key: str, default: float | None) -> float | None:
+    """Null means none, a missing key the architecture's default."""
+    return config.optional(key, float) if key in config else default
+
+
+class Gemma:
+    def __init__(self, config: GemmaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
+        self.vocab_size = config.vocab_size
+        self.max_positions = config.max_positions
+        self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
+        self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
+        # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
+        self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
+        ropes = [config.rope if window is None else config.window_rope for window in config.windows]
+        self._rotaries = {rope: Rotary(config.shape.head_dim, rope.base, rope.scaling, dtype=dtype) for rope in ropes}
+        self._layers = [(rope, _Layer(config, i, weights, dtype)) for i, rope in enumerate(ropes)]
+        self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
+        head = (
+            self._embedding
+            if config.is_tied
+            else Embedding.load(weights, "lm_head", config.vocab_size, config.hidden_size)
+        )
+        self._head = Linear(head.weight)
+        self._logit_softcap = config.logit_softcap
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        hidden = self._embedding(batch.token_ids) * self._embedding_scale
+        rotations = {rope: rotary.at(batch.positions) for rope, rotary in self._rotaries.items()}
+        for rope, layer in self._layers:
+            hidden = layer(hidden, rotations[rope], batch.attention)
+        return self._norm(hidden)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = self._head(hidden)
+        if self._logit_softcap is None:
+            return logits
+        return logits.div_(self._logit_softcap).tanh_().mul_(self._logit_softcap)
+
+
+class _Layer:
+    def __init__(self, config: GemmaConfig, layer_id: int, weights: WeightSource, dtype: torch.dtype) -> None:
+        name = f"model.layers.{layer_id}"
+        hidden, ffn, shape, eps = config.hidden_size, config.intermediate_size, config.shape, config.norm_eps
+        query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        self._attention_norm = _norm(weights, f"{name}.input_layernorm", hidden, eps)
+        qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+        self._attention = SelfAttention(
+            layer_id,
+            shape,
+            Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_bias),
+            Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_bias),
+            _head_norm(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
+        )
+        self._attention_output_norm = _norm(weights, f"{name}.post_attention_layernorm", hidden, eps)
+        self._mlp_norm = _norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps)
+        gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
+        self._mlp = GatedMLP(
+            Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),
+            Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=False),
+            gelu_tanh,
+        )
+        self._mlp_output_norm = _norm(weights, f"{name}.post_feedforward_layernorm", hidden, eps)
+
+    def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
+        attended = self._attention(self._attention_norm(hidden), rotation, attention)
+        hidden = hidden + self._attention_output_norm(attended)
+        return hidden + self._mlp_output_norm(self._mlp(self._mlp_norm(hidden)))
+
+
+def _norm(weights: WeightSource, name: str, size: int, eps: float) -> RMSNorm:
+    return RMSNorm(_around_one(weights, name, size), eps)
+
+
+def _head_norm(config: GemmaConfig, name: str, weights: WeightSource) -> HeadNorm:
+    shape = config.shape
+    return HeadNorm(
+        _around_one(weights, f"{name}.q_norm", shape.head_dim),
+        _around_one(weights, f"{name}.k_norm", shape.head_dim),
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        eps=config.norm_eps,
+    )
+
+
+def _around_one(weights: WeightSource, name: str, size: int) -> torch.Tensor:
+    """Checkpoints store how far a scale is from one. The sum is made once, in float32, and rounded to the model's
+    dtype, as all weights are."""
+    weight = weights.take(f"{name}.weight", size)
+    return weight.float().add_(1.0).to(weight.dtype)

@@ -1,0 +1,40 @@
+"""Gemma 3 for text: Gemma 2, but query and key heads are normalised, nothing is capped, five layers of six read a
+window, and these rotate by a base of their own."""
+
+import torch
+
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+from engine.models.gemma2 import Gemma, read_gemma
+from engine.models.rope import Rope, rope_in
+
+_BASE = 1_000_000.0
+_WINDOW_BASE = 10_000.0
+
+
+def gemma3(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Gemma:
+    num_layers = config.require("num_hidden_layers", int)
+    period = config.get("sliding_window_pattern", int, config.get("_sliding_window_pattern", int, 6))
+    rope, window_rope = _read_ropes(config)
+    settings = read_gemma(
+        config,
+        window_rule=[(index + 1) % period != 0 for index in range(num_layers)],
+        rope=rope,
+        window_rope=window_rope,
+        default_context=131_072,
+        has_head_norm=True,
+    )
+    return Gemma(settings, weights, dtype)
+
+
+def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:
+    """Of layers with the whole context, and of layers with a window. Older configs scale the former only."""
+    base = config.get("rope_theta", float, _BASE)
+    window_base = config.get("rope_local_base_freq", float, _WINDOW_BASE)
+    sections = config.section("rope_parameters")
+    if sections is None:
+        return rope_in(config.section("rope_scaling"), base), Rope(window_base)
+    return (
+        rope_in(sections.section("full_attention"), base),
+        rope_in(sections.section("sliding_attention"), window_base),
+    )
