@@ -35,7 +35,7 @@ class Architecture:
     ignored: re.Pattern[str]  #: tensors of its checkpoints that the model does not read
 
 
-_ARCHITECTURES = {
+ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
         Architecture("LlamaForCausalLM", llama, llama_module.IGNORED),
@@ -52,6 +52,6 @@ _ARCHITECTURES = {
 def architecture_of(config: ConfigReader) -> Architecture:
     names = config.require("architectures", list)
     for name in names:
-        if name in _ARCHITECTURES:
-            return _ARCHITECTURES[name]
-    raise CheckpointError(f"no code for architecture {names}; supported: {', '.join(sorted(_ARCHITECTURES))}")
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    raise CheckpointError(f"no code for architecture {names}; supported: {', '.join(sorted(ARCHITECTURES))}")
