@@ -1,0 +1,73 @@
+"""Each CPU operator: time, bytes or arithmetic, and its share of what this machine can do, measured in the same run.
+
+python -m benchmarks.operators [--operator TEXT] [--threads N] [--seconds S] [--quick] [--json FILE]
+"""
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.operators.cases import Case, all_cases
+from benchmarks.operators.limits import Limits, measure_limits, sample_seconds
+from benchmarks.peers.noise import NoiseMeter
+from cli import bench_record
+
+RESULT = Path(__file__).parent.parent / "results" / "operators.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operator", help="only those whose name holds this text")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each case")
+    parser.add_argument("--quick", action="store_true", help="few shapes: to see that everything runs")
+    parser.add_argument("--json", type=Path, default=RESULT)
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(chosen.threads)
+    with torch.inference_mode(), NoiseMeter(os.getpid()) as meter:
+        limits = measure_limits(chosen.seconds)
+        print(limits, file=sys.stderr, flush=True)
+        rows = []
+        for case in all_cases(is_quick=chosen.quick):
+            if chosen.operator is None or chosen.operator in case.operator:
+                rows.append(_measure(case, limits, chosen.seconds))
+                print(_line(rows[-1]), flush=True)
+    settings = {"threads": chosen.threads, "seconds": chosen.seconds, "page_tokens": 16}
+    noise = asdict(meter.noise())
+    bench_record.write(
+        chosen.json, bench_record.document("operators", settings, rows, limits=asdict(limits), noise=noise)
+    )
+
+
+def _measure(case: Case, limits: Limits, seconds: float) -> dict[str, Any]:
+    times = sample_seconds(case.make(), seconds)
+    limit = limits.seconds(case.num_bytes, case.operations, case.dtype)
+    return {
+        "operator": case.operator,
+        "implementation": case.implementation,
+        "shape": case.shape,
+        "dtype": str(case.dtype).removeprefix("torch."),
+        "bytes": case.num_bytes,
+        "operations": case.operations,
+        "best_us": round(1e6 * min(times), 2),
+        "median_us": round(1e6 * statistics.median(times), 2),
+        "calls": len(times),
+        "limit_us": round(1e6 * limit, 2),
+        "share_of_limit": round(limit / min(times), 4),
+    }
+
+
+def _line(row: dict[str, Any]) -> str:
+    name = f"{row['operator']} ({row['implementation']}), {row['shape']}, {row['dtype']}"
+    return f"{name:80} {row['best_us']:10.1f} us, {100 * row['share_of_limit']:5.1f} % of the limit"
+
+
+if __name__ == "__main__":
+    main()
