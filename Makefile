@@ -5,12 +5,14 @@ UP_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?= --against transformers
 
-.PHONY: help up test format bench bench-memory soak-memory screenshots clean
+.PHONY: help up test format bench bench-performance measure-performance bench-memory soak-memory screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
+	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
+	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
@@ -32,6 +34,15 @@ format:
 bench:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/agon bench $(BENCH_ARGS)
+
+bench-performance:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m benchmarks.performance
+
+measure-performance:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@$(VENV)/bin/python -m benchmarks.peers setup vllm openvino transformers
+	@exec $(VENV)/bin/python -m benchmarks.performance --measure
 
 bench-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

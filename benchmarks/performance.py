@@ -1,0 +1,284 @@
+"""Writes docs/performance.md and its pictures from the results in benchmarks/results; with --measure, measures first.
+
+python -m benchmarks.performance [--measure [--only NAME,...]]
+
+Every section says on which commit and machine its figures were measured, and how busy others kept that machine. A
+section whose results are missing says which command makes them.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.bench_plot import draw_bars, draw_lines
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENT = ROOT / "docs" / "performance.md"
+FIGURES = ROOT / "docs" / "figures"
+
+#: What --measure runs, in this order: name, result file, command.
+MEASUREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "operators": ("operators.json", ("benchmarks.operators",)),
+    "engine": ("engine.json", ("benchmarks.engine",)),
+    "serving": ("serving.json", ("benchmarks.serving",)),
+    "peers": ("peers-smol-135m.json", ("benchmarks.peers", "run", "--model", "smol-135m")),
+    **{
+        model: (
+            f"peers-{model}.json",
+            (
+                "benchmarks.peers",
+                "run",
+                "--model",
+                model,
+                "--peers",
+                "agon,vllm,openvino",
+                "--workloads",
+                "sharegpt,single",
+            ),
+        )
+        for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
+    },
+}
+
+_HEAD = """# Performance on CPUs
+
+Written by `make bench-performance` from the JSON files in `benchmarks/results`; do not edit. `make measure-performance`
+measures everything again first (`benchmarks/README.md`). All models have random weights; token ids, lengths and threads
+are the same for every engine; greedy, past the end of sequence, prefix caches off. *Others* are cores that other
+processes used during a run: above 0.1 the row is contended, and only ratios within one table mean something.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", action="store_true", help="measure before writing")
+    parser.add_argument("--only", default=",".join(MEASUREMENTS), help=f"with commas: {', '.join(MEASUREMENTS)}")
+    chosen = parser.parse_args(arguments)
+    names = chosen.only.split(",")
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        parser.error(f"there is no measurement {unknown[0]!r}")
+    failed = [name for name in names if not _measure(name)] if chosen.measure else []
+    write(RESULTS, DOCUMENT, FIGURES)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}; the results before stay")
+
+
+def _measure(name: str) -> bool:
+    print(f"==> {name}", flush=True)
+    return subprocess.run([sys.executable, "-m", *MEASUREMENTS[name][1]], cwd=ROOT, check=False).returncode == 0
+
+
+def write(results: Path, document: Path, figures: Path) -> None:
+    """The document and its pictures from the results that are there."""
+    figures.mkdir(parents=True, exist_ok=True)
+    found = {name: _read(results / file) for name, (file, _) in MEASUREMENTS.items()}
+    sections = [
+        _HEAD,
+        "## Against other engines: smol-135m (SmolLM2-135M's shape)\n",
+        *_section("peers", found, lambda result: _peers(result, figures / "performance-peers.png")),
+        "## Other shapes\n",
+        *(
+            part
+            for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
+            for part in (f"### {model}\n", *_section(model, found, lambda result: _peers(result, None)))
+        ),
+        "## One step of the engine\n",
+        *_section("engine", found, lambda result: _engine(result, figures)),
+        "## What serving adds\n",
+        *_section("serving", found, _serving),
+        "## Operators\n",
+        *_section("operators", found, _operators),
+    ]
+    document.write_text("\n".join(sections).rstrip() + "\n", encoding="utf-8")
+    print(document)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _section(name: str, found: dict[str, dict[str, Any] | None], body: Any) -> list[str]:
+    result = found[name]
+    if result is None:
+        command = " ".join(("python -m", *MEASUREMENTS[name][1]))
+        return [f"Not measured yet: `{command}`.\n"]
+    return [_where(result), *body(result)]
+
+
+def _where(result: dict[str, Any]) -> str:
+    machine, settings = result["machine"], result["settings"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
+    told = ", ".join(f"{name} {value}" for name, value in settings.items())
+    noise = f"; others used {result['noise']['others_cores']} cores on average" if "noise" in result else ""
+    return (
+        f"Commit {result['commit']}, {result['when'][:10]}, {machine['cpu']} with {machine['cores']} cores "
+        f"({packages}); {told}{noise}.\n"
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _peers(result: dict[str, Any], picture: Path | None) -> list[str]:
+    parts = []
+    bars: dict[str, float] = {}
+    for workload in dict.fromkeys(row["workload"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["workload"] == workload]
+        ours = next((row for row in rows if row["peer"] == "agon"), None)
+        if workload == "single":
+            parts.append(_single_table(rows, ours))
+            continue
+        rows.sort(key=lambda row: -row["output_tokens_per_s"])
+        bars |= {f"{workload}: {row['peer']}": row["output_tokens_per_s"] for row in rows}
+        parts.append(_throughput_table(workload, rows, ours))
+    if result.get("failed"):
+        parts.append(
+            "Failed: " + "; ".join(f"{peer} ({why.splitlines()[0]})" for peer, why in result["failed"].items())
+        )
+    if picture is not None and bars:
+        draw_bars(picture, f"{result['settings']['model']}, bfloat16", "output tokens per second", bars)
+        parts.append(f"![Output tokens per second by engine](figures/{picture.name})\n")
+    return parts
+
+
+def _throughput_table(workload: str, rows: list[dict[str, Any]], ours: dict[str, Any] | None) -> str:
+    heads = (workload, "output tokens/s", "Agon is", "spread %", "requests", "others", "first tokens as Agon's")
+    cells = (
+        (
+            _label(row),
+            row["output_tokens_per_s"],
+            _times(ours and ours["output_tokens_per_s"], row["output_tokens_per_s"]),
+            row["spread_percent"],
+            row["requests"],
+            _others(row),
+            row["first_tokens_equal"],
+        )
+        for row in rows
+    )
+    return _table(heads, cells)
+
+
+def _single_table(rows: list[dict[str, Any]], ours: dict[str, Any] | None) -> str:
+    rows.sort(key=lambda row: row["tpot_ms"])
+    heads = ("single stream", "ms per token", "Agon is", "first token ms", "Agon is", "spread %", "others")
+    cells = (
+        (
+            _label(row),
+            row["tpot_ms"],
+            _times(row["tpot_ms"], ours and ours["tpot_ms"]),
+            row["ttft_ms"],
+            _times(row["ttft_ms"], ours and ours["ttft_ms"]),
+            row["spread_percent"],
+            _others(row),
+        )
+        for row in rows
+    )
+    return _table(heads, cells)
+
+
+def _label(row: dict[str, Any]) -> str:
+    return f"{row['peer']} ({row['version']})"
+
+
+def _times(larger: float | None, smaller: float | None) -> str | None:
+    return f"{larger / smaller:.2f} x as fast" if larger and smaller else None
+
+
+def _others(row: dict[str, Any]) -> str:
+    return f"{max(row['others_cores']):.2f}" + ("" if row["is_quiet"] else " (contended)")
+
+
+def _engine(result: dict[str, Any], figures: Path) -> list[str]:
+    shares = result["shares"]
+    parts = [
+        f"A decode step of {shares['batch']} sequences takes {shares['step_ms']} ms; everything but the model's own "
+        f"products, attention and output head is {100 * shares['overhead_share']:.1f} % of it "
+        f"(mean of {shares['steps']} steps).\n",
+        _table(
+            ("part", "ms", "share"),
+            ((name, ms, f"{100 * shares['shares'][name]:.2f} %") for name, ms in shares["parts_ms"].items()),
+        ),
+    ]
+    titles = {
+        "batch": ("sequences that decode, each with 256 tokens of context", "ms per step"),
+        "context": ("tokens of context of each of 8 sequences that decode", "ms per step"),
+        "page_tokens": ("tokens in a page; 8 sequences with 1024 tokens of context", "ms per step"),
+        "prompt_tokens": ("tokens of one prompt, computed at once", "ms per step"),
+    }
+    for varied, (x_label, y_label) in titles.items():
+        rows = [row for row in result["rows"] if row["varied"] == varied]
+        axis = {"page_tokens": "page_tokens", "prompt_tokens": "new_tokens"}.get(varied, varied)
+        rows.sort(key=lambda row: row[axis])
+        picture = figures / f"performance-{varied.replace('_', '-')}.png"
+        x = [row[axis] for row in rows]
+        draw_lines(picture, "One step", x_label, y_label, x, {"median": [row["median_ms"] for row in rows]})
+        parts.append(_table((x_label, *map(str, x)), [("ms", *(row["median_ms"] for row in rows))]))
+        parts.append(f"![Step time against {varied}](figures/{picture.name})\n")
+    return parts
+
+
+def _serving(result: dict[str, Any]) -> list[str]:
+    parts = []
+    if result["rows"]:
+        heads = ("through", "output tokens/s", "of the engine alone", "first token ms, p50", "added ms")
+        cells = (
+            (
+                row["hop"],
+                row["output_tokens_per_s"],
+                f"{100 * row['of_the_engine']:.1f} %",
+                row["ttft_ms_p50"],
+                row["added_ttft_ms"],
+            )
+            for row in result["rows"]
+        )
+        parts.append(f"{result['rows'][0]['streams']} streams; first tokens of one stream at a time.\n")
+        parts.append(_table(heads, cells))
+    if cold := result.get("cold_start"):
+        mib = 2**20
+        parts.append(
+            f"A worker gives its first token {cold['first_token_s']} s after its process was started. Its resident set "
+            f"is then {cold['resident_bytes_at_first_token'] / mib:.0f} MiB, and after {cold['streams']} streams at "
+            f"once {cold['resident_bytes_after_streams'] / mib:.0f} MiB: weights {cold['weight_bytes'] / mib:.0f} MiB, "
+            f"page pool {cold['pool_bytes'] / mib:.0f} MiB (touched only where pages were used), Python and its "
+            f"packages without a model {cold['interpreter_and_imports_bytes'] / mib:.0f} MiB.\n"
+        )
+    return parts
+
+
+def _operators(result: dict[str, Any]) -> list[str]:
+    limits = result["limits"]
+    parts = [
+        f"Limits measured in the same run: reading {limits['memory_gb_per_s']} GB/s from memory and "
+        f"{limits['cache_gb_per_s']} GB/s from the last cache; products of 2048 x 2048 at {limits['bfloat16_gflops']} "
+        f"GFLOP/s in bfloat16, {limits['float32_gflops']} in float32, {limits['int8_gops']} Gop/s in int8. The share "
+        "is the time that the limit allows over the best time; operands below 16 MiB count as read from the cache, so "
+        "the share of a small one says how much is overhead.\n"
+    ]
+    for operator in dict.fromkeys(row["operator"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["operator"] == operator]
+        cells = (
+            (
+                row["shape"],
+                row["dtype"],
+                row["implementation"],
+                row["best_us"],
+                row["median_us"],
+                f"{100 * row['share_of_limit']:.1f} %",
+            )
+            for row in rows
+        )
+        heads = ("shape", "dtype", "implementation", "best us", "median us", "of the limit")
+        parts += [f"### {operator}\n", _table(heads, cells)]
+    return parts
+
+
+if __name__ == "__main__":
+    main()
