@@ -7,11 +7,16 @@ contiguous reservation as before paging.
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.memory.admission import AdmissionRule, Needs
-from engine.memory.kv_cache import Extension, KVCache, _Tables
+from engine.memory.deferred_frees import DeferredFrees
+from engine.memory.kv_cache import Extension, KVCache
 from engine.memory.large_pool import LargePool
+from engine.memory.lockstep import LockstepGroup
+from engine.memory.room import Room
+from engine.memory.sequence_tables import SequenceTables
 from engine.memory.small_pool import SmallPool
 from engine.memory.spec import NULL_PAGE, PoolPlan
 
@@ -26,31 +31,66 @@ class NaiveKVCache(KVCache):
         pass
 
 
+class _SeparatePlan(PoolPlan):
+    """Every page table by itself: without lockstep, a request's pages are not even aligned between equal types."""
+
+    def lockstep_groups(self) -> tuple[tuple[int, ...], ...]:
+        return tuple((index,) for index in range(len(self.types)))
+
+
+class _InOrder(DeferredFrees):
+    """Every release has a time stamp of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._stamps = itertools.count(1)
+
+    def release(self, pool: SmallPool, page: int, last_access: int) -> None:
+        super().release(pool, page, next(self._stamps))
+
+
 class ReleaseOrderKVCache(KVCache):
     """Evicts in the order of release, as today's engines do: type by type and tail first when a request ends, and what
     fell out of a window of a running request counts as just used."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._releases = itertools.count(1)
+    def __init__(self, plan: PoolPlan, **options: Any) -> None:
+        super().__init__(_SeparatePlan(plan.types, plan.large_page_bytes, plan.num_large_pages), **options)
+        self._frees = _InOrder()
 
     def free(self, sequence: int) -> None:
         tables = self._tables[sequence]
-        for which, pool in enumerate(self.pools):
-            for page in reversed(tables.pages[which]):
+        for group in self.groups:
+            for page in reversed(tables.pages[group.index]):
                 if page != NULL_PAGE:
-                    pool.release(page, next(self._releases))
-            tables.pages[which] = []
+                    self._frees.release(group.pool, page, 0)
+            tables.pages[group.index] = []
+        tables.checkpoints.clear()
         super().free(sequence)
 
-    def _drop(self, tables: _Tables, which: int, first_live: int) -> None:
-        pages = tables.pages[which]
-        for index in range(tables.first_live[which], first_live):
+    def _drop(self, tables: SequenceTables, group: LockstepGroup, first_live: int) -> None:
+        pages = tables.pages[group.index]
+        for index in range(tables.first_live[group.index], first_live):
             if pages[index] != NULL_PAGE:
-                self.pools[which].release(pages[index], next(self._releases))
+                self._frees.release(group.pool, pages[index], 0)
                 pages[index] = NULL_PAGE
                 self._num_releases += 1
-        tables.first_live[which] = max(first_live, tables.first_live[which])
+        tables.first_live[group.index] = first_live
+
+
+class _SeparateRoom(Room):
+    """Every group of types has large pages of its own."""
+
+    def __init__(self, groups: Sequence[LockstepGroup], large_pools: Sequence[LargePool]) -> None:
+        self._pools = list(zip((group.pool for group in groups), large_pools, strict=True))
+
+    def has(self, needs: Needs, num_spare_pages: int = 0) -> bool:
+        return all(
+            need + num_spare_pages <= pool.num_reusable_beside_used + own.num_available // pool.width * pool.ratio
+            for need, (pool, own) in zip(needs, self._pools, strict=True)
+        )
+
+    def prepare(self, request: int, needs: Sequence[int]) -> bool | None:
+        return True if self.has(tuple(needs)) else None
 
 
 class StaticPartitionKVCache(KVCache):
@@ -60,22 +100,20 @@ class StaticPartitionKVCache(KVCache):
     def __init__(self, plan: PoolPlan, **options: Any) -> None:
         super().__init__(plan, **options)
         weights = [
-            kind.small_page_bytes / kind.page_tokens * (0.8 if kind.spec.kind == "window" else 1.0)
-            for kind in plan.types
+            group.pool.page_bytes / group.page_tokens * (0.8 if group.kind == "window" else 1.0)
+            for group in self.groups
         ]
-        self._own = [
-            LargePool(1 + max(1, int(plan.num_usable_large_pages * weight / sum(weights)))) for weight in weights
+        large_pools = []
+        for group, weight in zip(self.groups, weights, strict=True):
+            width = group.pool.width
+            num_rows = int(plan.num_usable_large_pages * weight / sum(weights) / width)
+            large_pools.append(LargePool(1 + width * max(1, num_rows)))
+        self.groups = [
+            replace(group, pool=SmallPool(group.pool.layer_type, group.pool.ratio, own, group.pool.width))
+            for group, own in zip(self.groups, large_pools, strict=True)
         ]
-        self.pools = [SmallPool(kind, plan.ratio(kind), own) for kind, own in zip(plan.types, self._own, strict=True)]
-
-    def _has_room(self, needs: Needs, num_spare_pages: int = 0) -> bool:
-        return all(
-            need + num_spare_pages <= pool.num_reusable_beside_used + own.num_available * pool.ratio
-            for need, pool, own in zip(needs, self.pools, self._own, strict=True)
-        )
-
-    def _prepare(self, request: int, needs: Sequence[int]) -> bool | None:
-        return True if self._has_room(tuple(needs)) else None
+        self._use_groups()
+        self._room = _SeparateRoom(self.groups, large_pools)
 
 
 class ContiguousCache:

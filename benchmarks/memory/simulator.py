@@ -116,9 +116,7 @@ def held_bytes(cache: KVCache | ContiguousCache) -> int:
     if isinstance(cache, ContiguousCache):
         kind = cache.plan.types[0]
         return cache.num_reserved * kind.small_page_bytes // kind.page_tokens
-    return sum(
-        (pool.num_used + pool.num_reusable_beside_used) * pool.layer_type.small_page_bytes for pool in cache.pools
-    )
+    return sum((pool.num_used + pool.num_reusable_beside_used) * pool.page_bytes for pool in cache.pools)
 
 
 def _submit(

@@ -10,14 +10,17 @@ from engine.memory.images import Images
 from engine.memory.policies import policy_for
 from engine.memory.spec import PoolPlan
 
-Needs = tuple[int, ...]  #: small pages per layer type, in the order of PoolPlan.types
+Needs = tuple[int, ...]  #: small pages of each type, once for types in lockstep: in the order of their groups
 
 
 class AdmissionRule:
     def __init__(self, plan: PoolPlan, max_step_tokens: int | None = None) -> None:
         self._plan = plan
-        self._policies = [policy_for(layer_type, max_step_tokens) for layer_type in plan.types]
-        self._ratios = [plan.ratio(layer_type) for layer_type in plan.types]
+        groups = plan.lockstep_groups()
+        types = [plan.types[group[0]] for group in groups]
+        self._policies = [policy_for(layer_type, max_step_tokens) for layer_type in types]
+        self._ratios = [plan.ratio(layer_type) for layer_type in types]
+        self._widths = [len(group) for group in groups]
 
     def needs(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> Needs:
         """Most pages that sequences of these lengths hold together when all share their first num_shared_tokens."""
@@ -31,10 +34,10 @@ class AdmissionRule:
     def large_pages(self, needs: Sequence[int], reusable: Sequence[int] | None = None) -> int:
         """Large pages it takes beyond the `reusable` small pages of each type."""
         total = 0
-        for which, (need, ratio) in enumerate(zip(needs, self._ratios, strict=True)):
+        for which, (need, ratio, width) in enumerate(zip(needs, self._ratios, self._widths, strict=True)):
             short = need - (reusable[which] if reusable is not None else 0)
             if short > 0:
-                total += -(-short // ratio)
+                total += width * -(-short // ratio)
         return total
 
     def fits_ever(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> bool:

@@ -1,24 +1,35 @@
 """Which page goes next: the least recently used, and of equally old ones the one that is furthest into its prompt.
 
-Used for small pages of one type and for large pages of all types; knows only ids and keys. Jenga section 5.1: one time
-stamp per step for all types makes eviction balanced, the token index as second key makes it aligned between types.
+Used for small pages of one pool and for rows of large pages of all of them; knows only ids and keys. Jenga section 5.1:
+one time stamp per step for all types makes eviction balanced, the token index as second key makes it aligned between
+types.
 """
 
 import heapq
+from bisect import insort
 
 EvictionKey = tuple[int, int]  #: (last access in steps, -prefix length in tokens); the smallest goes first
 
-#: Removal leaves its heap entry behind; the heap is rebuilt when it holds this many entries more than twice the live
-#: ones.
+#: Removal leaves an entry behind; all of them are swept when there are this many more entries than twice the live ones.
 _SLACK = 64
+
+_Entry = tuple[int, int]  # (prefix length, -page): in a bucket the largest goes first
 
 
 class Evictor:
-    """A set of pages ordered by eviction key. add, remove and pop cost O(log n) amortised; nothing scans."""
+    """A set of pages ordered by eviction key. Nothing scans: an operation costs O(log time stamps), and one sort per
+    time stamp, of runs that are mostly in order already.
+
+    Pages lie in one bucket per time stamp, because many pages share few stamps: one heap of all pages spends most of
+    its time waiting for memory (at 100,000 pages 8 of 12 microseconds of an eviction).
+    """
 
     def __init__(self) -> None:
-        self._live: dict[int, tuple[int, int, int]] = {}
-        self._heap: list[tuple[int, int, int]] = []
+        self._live: dict[int, _Entry] = {}
+        self._buckets: dict[int, list[_Entry]] = {}  # by time stamp; entries that are not live are passed over
+        self._times: list[int] = []  # the time stamps of the buckets, as a heap
+        self._sorted_time: int | None = None  # of the one bucket that is in order: the one that pages are taken from
+        self._num_entries = 0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -28,22 +39,50 @@ class Evictor:
 
     def add(self, page: int, key: EvictionKey) -> None:
         assert page not in self._live
-        entry = (key[0], key[1], page)
-        self._live[page] = entry
-        heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._live) + _SLACK:
-            self._heap = list(self._live.values())
-            heapq.heapify(self._heap)
+        last_access = key[0]
+        self._live[page] = entry = (-key[1], -page)
+        bucket = self._buckets.get(last_access)
+        if bucket is None:
+            self._buckets[last_access] = [entry]
+            heapq.heappush(self._times, last_access)
+        elif last_access == self._sorted_time:
+            insort(bucket, entry)
+        else:
+            bucket.append(entry)
+        self._num_entries += 1
+        if self._num_entries > 2 * len(self._live) + _SLACK:
+            self._sweep()
 
     def remove(self, page: int) -> None:
         del self._live[page]
 
     def pop(self) -> int | None:
         """Remove and return the page that goes next."""
-        live, heap = self._live, self._heap
-        while heap:
-            entry = heapq.heappop(heap)
-            if live.get(entry[2]) is entry:
-                del live[entry[2]]
-                return entry[2]
+        live, times = self._live, self._times
+        while times:
+            oldest = times[0]
+            bucket = self._buckets[oldest]
+            if oldest != self._sorted_time:
+                bucket.sort()
+                self._sorted_time = oldest
+            while bucket:
+                entry = bucket.pop()
+                self._num_entries -= 1
+                page = -entry[1]
+                if live.get(page) is entry:
+                    del live[page]
+                    return page
+            del self._buckets[oldest]
+            heapq.heappop(times)
+            self._sorted_time = None
         return None
+
+    def _sweep(self) -> None:
+        live = self._live
+        swept = {
+            time: [entry for entry in bucket if live.get(-entry[1]) is entry] for time, bucket in self._buckets.items()
+        }
+        self._buckets = {time: bucket for time, bucket in swept.items() if bucket}
+        self._times = list(self._buckets)
+        heapq.heapify(self._times)
+        self._num_entries = len(live)

@@ -2,7 +2,7 @@
 before.
 
 BLAKE2b with 128 bits, because prompts come from strangers: a hash that can be made to collide would show one user's
-text to another's model. The cache compares token ids as well.
+text to another's model. The content stands in the name too, and names are compared as a whole.
 """
 
 from array import array
@@ -12,50 +12,52 @@ from typing import Self
 
 from engine.memory.images import Images, ImageSpan
 
-PageKey = bytes
+#: Key, and content: the token ids of the page as packed 64-bit integers, with the images that begin in it.
+PageName = tuple[bytes, bytes]
 
 _KEY_BYTES = 16
 
 
 class PageChain:
-    """Keys and contents of the full pages of one growing token sequence, for one page size.
+    """Names of the full pages of one growing token sequence, for one page size.
 
     The salt separates those who must not share pages (tenants; later adapters) from the first page on; an image
     separates from the page on in which it stands, because its placeholder tokens are the same for every image.
     """
 
-    __slots__ = ("_images", "_page_tokens", "_root", "contents", "keys")
+    __slots__ = ("_images", "_page_tokens", "_root", "names")
 
     def __init__(self, page_tokens: int, salt: bytes = b"", images: Images = ()) -> None:
         self._page_tokens = page_tokens
         self._images = images
         self._root = blake2b(salt, digest_size=_KEY_BYTES, person=b"page chain").digest()
-        self.keys: list[PageKey] = []
-        self.contents: list[bytes] = []  #: the token ids of each page as packed 64-bit integers
+        self.names: list[PageName] = []
 
     def extend(self, token_ids: Sequence[int], num_pages: int) -> None:
-        """Make the keys of the first num_pages pages known. The tokens of known pages must not have changed."""
-        page_tokens, keys = self._page_tokens, self.keys
-        for index in range(len(keys), num_pages):
+        """Make the names of the first num_pages pages known. The tokens of known pages must not have changed."""
+        page_tokens, names = self._page_tokens, self.names
+        if num_pages <= len(names):
+            return
+        key = names[-1][0] if names else self._root
+        for index in range(len(names), num_pages):
             content = array("q", token_ids[index * page_tokens : (index + 1) * page_tokens]).tobytes()
-            assert len(content) == 8 * page_tokens, "only full pages have keys"
+            assert len(content) == 8 * page_tokens, "only full pages have names"
             for image in self._images:
                 if index * page_tokens <= image.position < (index + 1) * page_tokens:
                     content += image.position.to_bytes(8, "little") + image.key
-            parent = keys[-1] if keys else self._root
-            keys.append(blake2b(parent + content, digest_size=_KEY_BYTES).digest())
-            self.contents.append(content)
+            key = blake2b(key + content, digest_size=_KEY_BYTES).digest()
+            names.append((key, content))
 
     def copy(self, num_pages: int) -> Self:
         """The chain of a sequence that has the same tokens in its first num_pages pages and may differ after them."""
         other = object.__new__(type(self))
         other._page_tokens, other._root, other._images = self._page_tokens, self._root, self._images
-        other.keys, other.contents = self.keys[:num_pages], self.contents[:num_pages]
+        other.names = self.names[:num_pages]
         return other
 
 
-def image_page_key(image: ImageSpan, index: int, page_tokens: int, salt: bytes) -> tuple[PageKey, bytes]:
-    """Key and content of a page of an image. It does not depend on the text: the image may stand anywhere."""
+def image_page_name(image: ImageSpan, index: int, page_tokens: int, salt: bytes) -> PageName:
+    """Name of a page of an image. It does not depend on the text: the image may stand anywhere."""
     content = b"".join((index.to_bytes(8, "little"), page_tokens.to_bytes(8, "little"), image.key))
     root = blake2b(salt, digest_size=_KEY_BYTES, person=b"image pages").digest()
     return blake2b(root + content, digest_size=_KEY_BYTES).digest(), content

@@ -1,18 +1,45 @@
-"""Large pages: which are empty, which layer type owns each of the others, and which may be taken away from their owner.
+"""Large pages: which are empty, which pool owns each of the others, and which may be taken away from their owner.
 
-The upper of Jenga's two levels (section 4.1). Knows nothing of small pages but that an owner can be asked to give up
-all those in one large page.
+The upper of Jenga's two levels (section 4.1). An owner takes large pages in rows of equally many, one for each of the
+layer types that it serves in lockstep; a row is named by its first page and changes hands as a whole. Knows nothing of
+small pages but that an owner can be asked to give up all those in one row.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from engine.memory.evictor import Evictor
+from engine.memory.evictor import EvictionKey, Evictor
 from engine.memory.spec import NUM_NULL_LARGE_PAGES
 
 
 class LargePageOwner(Protocol):
-    def surrender(self, large_page: int) -> None:
-        """Forget everything cached in this large page, in which no small page is used."""
+    width: int  #: large pages in a row
+
+    def surrender(self, row: int) -> Sequence[int]:
+        """Forget everything cached in this row, in which no small page is used; return its large pages."""
+
+
+class Reclaimable:
+    """Rows that may be taken away, oldest first, and how many large pages they are."""
+
+    def __init__(self) -> None:
+        self.num_pages = 0
+        self._rows = Evictor()
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._rows
+
+    def add(self, row: int, width: int, key: EvictionKey) -> None:
+        self._rows.add(row, key)
+        self.num_pages += width
+
+    def remove(self, row: int, width: int) -> None:
+        self._rows.remove(row)
+        self.num_pages -= width
+
+    def pop(self) -> int | None:
+        """The row that goes next; whoever takes it says with `num_pages` how large it was."""
+        return self._rows.pop()
 
 
 class LargePool:
@@ -28,8 +55,8 @@ class LargePool:
         self.num_large_pages = num_large_pages
         self._empty = list(range(num_large_pages - 1, NUM_NULL_LARGE_PAGES - 1, -1))  # a stack, lowest id on top
         self._owners: list[LargePageOwner | None] = [None] * num_large_pages
-        self.evictable = Evictor()
-        self.idle = Evictor()
+        self.evictable = Reclaimable()
+        self.idle = Reclaimable()
 
     @property
     def num_empty(self) -> int:
@@ -37,44 +64,56 @@ class LargePool:
 
     @property
     def num_evictable(self) -> int:
-        return len(self.evictable)
+        return self.evictable.num_pages
 
     @property
     def num_available(self) -> int:
         """Large pages that anyone could have: empty, evictable or idle."""
-        return len(self._empty) + len(self.evictable) + len(self.idle)
+        return len(self._empty) + self.evictable.num_pages + self.idle.num_pages
 
     def owner(self, large_page: int) -> LargePageOwner | None:
         return self._owners[large_page]
 
-    def take_empty(self, owner: LargePageOwner) -> int | None:
-        if not self._empty:
+    def take_empty(self, owner: LargePageOwner) -> Sequence[int] | None:
+        """A row of empty large pages; None where there are not enough."""
+        width = owner.width
+        if len(self._empty) < width:
             return None
-        large_page = self._empty.pop()
-        self._owners[large_page] = owner
-        return large_page
+        row = self._empty[-width:]
+        del self._empty[-width:]
+        for large_page in row:
+            self._owners[large_page] = owner
+        return row
 
-    def take_evictable(self, owner: LargePageOwner) -> int | None:
-        """The least recently used evictable large page of any type, emptied and handed over."""
-        return self._take(self.evictable, owner)
+    def take_evictable(self, owner: LargePageOwner) -> Sequence[int] | None:
+        """A row made up of empty large pages and of the least recently used evictable rows of any owner."""
+        if len(self._empty) + self.evictable.num_pages < owner.width:
+            return None
+        while len(self._empty) < owner.width:
+            self._reclaim(self.evictable)
+        return self.take_empty(owner)
 
-    def take_idle(self, owner: LargePageOwner) -> int | None:
-        return self._take(self.idle, owner)
+    def take_available(self, owner: LargePageOwner) -> Sequence[int] | None:
+        """As take_evictable, and idle rows when those do not suffice."""
+        if self.num_available < owner.width:
+            return None
+        while len(self._empty) < owner.width:
+            self._reclaim(self.evictable if self.evictable.num_pages else self.idle)
+        return self.take_empty(owner)
 
-    def give_back(self, large_page: int) -> None:
+    def give_back(self, row: Sequence[int]) -> None:
         """All small pages in it are empty again."""
-        self._owners[large_page] = None
-        self._empty.append(large_page)
+        for large_page in row:
+            self._owners[large_page] = None
+        self._empty += row
 
     def empty_pages(self) -> list[int]:
         return list(self._empty)
 
-    def _take(self, evictor: Evictor, owner: LargePageOwner) -> int | None:
-        large_page = evictor.pop()
-        if large_page is None:
-            return None
-        previous = self._owners[large_page]
-        assert previous is not None
-        previous.surrender(large_page)
-        self._owners[large_page] = owner
-        return large_page
+    def _reclaim(self, rows: Reclaimable) -> None:
+        first = rows.pop()
+        assert first is not None, "it was counted"
+        owner = self._owners[first]
+        assert owner is not None
+        rows.num_pages -= owner.width
+        self.give_back(owner.surrender(first))

@@ -1,10 +1,13 @@
 """Where every byte of the page pool is: for metrics, for people, for a picture of the pool. Reads, never changes."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import mul
 
 from engine.memory.kv_cache import KVCache
-from engine.memory.spec import NUM_NULL_LARGE_PAGES
+from engine.memory.lockstep import LockstepGroup
+from engine.memory.sequence_tables import SequenceTables
+from engine.memory.spec import NULL_PAGE, NUM_NULL_LARGE_PAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +43,26 @@ class Ledger:
 
 def pages_by_state(cache: KVCache) -> tuple[PagesByState, ...]:
     """Pages of each layer type now. O(types)."""
-    return tuple(
-        PagesByState(
-            layer_type=pool.layer_type.name,
-            small_page_bytes=pool.layer_type.small_page_bytes,
-            num_used=pool.num_used,
-            num_evictable=pool.num_evictable,
-            num_empty=pool.num_empty,
-            num_in_empty_large=cache.large_pool.num_empty * pool.ratio,
-        )
-        for pool in cache.pools
-    )
+    entries: dict[int, PagesByState] = {}
+    for group in cache.groups:
+        pool = group.pool
+        for which in group.types:
+            layer_type = cache.plan.types[which]
+            entries[which] = PagesByState(
+                layer_type=layer_type.name,
+                small_page_bytes=layer_type.small_page_bytes,
+                num_used=pool.num_used,
+                num_evictable=pool.num_evictable,
+                num_empty=pool.num_empty,
+                num_in_empty_large=cache.large_pool.num_empty * pool.ratio,
+            )
+    return tuple(entries[which] for which in range(len(entries)))
 
 
 def take_ledger(cache: KVCache) -> Ledger:
     """Account for every byte now. O(sequences)."""
     types = pages_by_state(cache)
     kinds = cache.plan.types
-    slot_bytes = [kind.content_bytes // kind.page_tokens for kind in kinds]
     ledger = Ledger(
         pool_bytes=cache.plan.pool_bytes,
         null_bytes=NUM_NULL_LARGE_PAGES * cache.plan.large_page_bytes,
@@ -65,13 +70,40 @@ def take_ledger(cache: KVCache) -> Ledger:
         used_bytes=sum(entry.used_bytes for entry in types),
         evictable_bytes=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
         empty_in_large_bytes=sum(entry.num_empty * entry.small_page_bytes for entry in types),
-        tail_waste_bytes=sum(map(mul, cache.unfilled_slots(), slot_bytes)),
+        tail_waste_bytes=sum(
+            _unfilled_slots(group, cache.sequences()) * (kinds[which].content_bytes // kinds[which].page_tokens)
+            for group in cache.groups
+            for which in group.types
+        ),
         padding_bytes=sum(entry.num_used * kind.padding_bytes for entry, kind in zip(types, kinds, strict=True)),
         types=types,
     )
     accounted = ledger.used_bytes + ledger.evictable_bytes + ledger.empty_in_large_bytes
     assert ledger.null_bytes + ledger.empty_bytes + accounted == ledger.pool_bytes
     return ledger
+
+
+def _unfilled_slots(group: LockstepGroup, sequences: Iterable[SequenceTables]) -> int:
+    """Token positions of used pages without data; a shared page counts once."""
+    filled: dict[int, int] = {}  # page -> positions with data
+    size = group.page_tokens
+    if group.kind == "recurrent":
+        return 0
+    for tables in sequences:
+        pages = tables.pages[group.index]
+        if group.has_images:
+            end = 0
+            for image in tables.images:
+                end += -(-image.num_tokens // size)
+                if end <= len(pages):
+                    filled[pages[end - 1]] = (image.num_tokens - 1) % size + 1
+            continue
+        num_filled = min(tables.num_filled, group.span) if group.kind == "budgeted" else tables.num_filled
+        for index in range(num_filled // size, len(pages)):
+            in_page = min(size, max(0, num_filled - index * size))
+            filled[pages[index]] = max(filled.get(pages[index], 0), in_page)
+    filled.pop(NULL_PAGE, None)
+    return sum(size - in_page for in_page in filled.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +117,26 @@ class PoolCell:
 
 def picture(cache: KVCache, max_cells: int = 256) -> tuple[PoolCell, ...]:
     """The pool in address order, without the null page, cut into at most max_cells equal runs of large pages."""
+    held: dict[int, PoolCell] = {}
+    for group in cache.groups:
+        for large_pages, num_used, num_evictable in group.pool.rows():
+            used, evictable = num_used / group.pool.ratio, num_evictable / group.pool.ratio
+            for which, large_page in zip(group.types, large_pages, strict=True):
+                held[large_page] = PoolCell(cache.plan.types[which].name, used, evictable)
     num_pages = cache.plan.num_usable_large_pages
     run = -(-num_pages // max_cells)
     first_page = NUM_NULL_LARGE_PAGES
     return tuple(
-        _cell(cache, range(start, min(start + run, first_page + num_pages)))
+        _merge(held, range(start, min(start + run, first_page + num_pages)))
         for start in range(first_page, first_page + num_pages, run)
     )
 
 
-def _cell(cache: KVCache, large_pages: range) -> PoolCell:
-    used = evictable = 0.0
-    holders: dict[str, int] = {}
-    for large_page in large_pages:
-        for pool in cache.pools:
-            if cache.large_pool.owner(large_page) is pool:
-                num_used, num_evictable = pool.counts_in(large_page)
-                used += num_used / pool.ratio
-                evictable += num_evictable / pool.ratio
-                holders[pool.layer_type.name] = holders.get(pool.layer_type.name, 0) + 1
-    most = max(holders, key=lambda name: holders[name]) if holders else None
-    return PoolCell(most, used / len(large_pages), evictable / len(large_pages))
+def _merge(held: Mapping[int, PoolCell], large_pages: range) -> PoolCell:
+    cells = [held[large_page] for large_page in large_pages if large_page in held]
+    holders = Counter(cell.layer_type for cell in cells)
+    return PoolCell(
+        layer_type=holders.most_common(1)[0][0] if holders else None,
+        used=sum(cell.used for cell in cells) / len(large_pages),
+        evictable=sum(cell.evictable for cell in cells) / len(large_pages),
+    )

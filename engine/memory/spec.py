@@ -94,6 +94,18 @@ class PoolPlan:
         """Small pages of this type in one large page."""
         return self.large_page_bytes // layer_type.small_page_bytes
 
+    def lockstep_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of types whose pages always come and go together, in the order of the first of each group.
+
+        They keep the same tokens in pages of the same size, so their page tables are equal in all but the page ids:
+        parts of one type above all, but also the two states of a Mamba layer in padded pages.
+        """
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, kind in enumerate(self.types):
+            behaviour = kind.spec.kind, kind.spec.span, kind.page_tokens, kind.small_page_bytes
+            groups.setdefault(behaviour, []).append(index)
+        return tuple(map(tuple, groups.values()))
+
     @property
     def num_usable_large_pages(self) -> int:
         return self.num_large_pages - NUM_NULL_LARGE_PAGES

@@ -1,3 +1,6 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
 from engine.memory.evictor import Evictor
 
 
@@ -36,6 +39,47 @@ def test_a_removed_page_is_never_popped_and_may_come_back_with_another_key():
 def test_removed_entries_do_not_pile_up():
     evictor = Evictor()
     for step in range(10_000):
-        evictor.add(7, (step, 0))
+        evictor.add(7, (step % 100, 0))
         evictor.remove(7)
-    assert len(evictor._heap) < 200
+    evictor.add(8, (0, 0))
+    assert sum(map(len, evictor._buckets.values())) < 200
+    assert drain(evictor) == [8]
+
+
+def test_what_is_added_while_a_time_stamp_is_being_emptied_finds_its_place():
+    evictor = Evictor()
+    for page in (1, 2, 3):
+        evictor.add(page, (5, -16 * page))
+    assert evictor.pop() == 3
+    evictor.add(4, (5, -24))
+    evictor.add(5, (4, 0))
+    evictor.add(6, (5, -64))
+    assert drain(evictor) == [5, 6, 2, 4, 1]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 30), st.integers(-5, 5), st.integers(-4, 0)),
+            st.tuples(st.just("remove"), st.integers(0, 30)),
+            st.tuples(st.just("pop")),
+        ),
+        max_size=300,
+    )
+)
+def test_it_always_gives_what_a_sorted_list_would_give(operations):
+    evictor, expected = Evictor(), {}
+    for name, *arguments in operations:
+        if name == "add" and arguments[0] not in expected:
+            page, *key = arguments
+            evictor.add(page, tuple(key))
+            expected[page] = tuple(key)
+        elif name == "remove" and arguments[0] in expected:
+            evictor.remove(arguments[0])
+            del expected[arguments[0]]
+        elif name == "pop":
+            first = min(expected, key=lambda page: (expected[page], page), default=None)
+            assert evictor.pop() == first
+            expected.pop(first, None)
+        assert len(evictor) == len(expected)
+    assert drain(evictor) == sorted(expected, key=lambda page: (expected[page], page))

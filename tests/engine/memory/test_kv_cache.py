@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -199,7 +199,8 @@ class LastPageOnly(FullPolicy):
 
 def test_pages_that_no_layer_reads_again_are_dropped_and_not_asked_for_in_a_hit():
     cache = KVCache(plan_of(MIXES["3 : 2"], num_pages=10))
-    cache._policies[1] = LastPageOnly(PAGE_TOKENS)
+    cache.groups[1] = replace(cache.groups[1], policy=LastPageOnly(PAGE_TOKENS))
+    cache._use_groups()
     filled(cache, 1, TEXT)
     full, last = cache.page_table(1)
     assert NULL_PAGE not in full

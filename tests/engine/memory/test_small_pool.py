@@ -14,12 +14,16 @@ def cache():
     return KVCache(plan_of(MIXES["3 : 2"], num_pages=3))
 
 
+def name_of(name):
+    return name.encode(), b"content of " + name.encode()
+
+
 def publish(pool, page, name, prefix_tokens=4):
-    pool.publish(page, name.encode(), b"content of " + name.encode(), prefix_tokens)
+    pool.publish(page, name_of(name), prefix_tokens)
 
 
 def is_cached(pool, name):
-    return pool.lookup(name.encode(), b"content of " + name.encode()) is not None
+    return pool.lookup(name_of(name)) is not None
 
 
 def large_of(pool, page):
@@ -128,9 +132,9 @@ def test_the_null_page_of_no_type_is_ever_handed_out(cache):
 def test_a_hit_is_believed_only_when_the_token_ids_agree(cache):
     pool = cache.pools[0]
     page = pool.allocate(ALICE)
-    pool.publish(page, b"key", b"these tokens", 4)
-    assert pool.lookup(b"key", b"these tokens") == page
-    assert pool.lookup(b"key", b"other tokens") is None
+    pool.publish(page, (b"key", b"these tokens"), 4)
+    assert pool.lookup((b"key", b"these tokens")) == page
+    assert pool.lookup((b"key", b"other tokens")) is None
 
 
 def test_two_pages_with_the_same_content_are_one_entry_and_the_copy_becomes_empty(cache):
@@ -140,5 +144,5 @@ def test_two_pages_with_the_same_content_are_one_entry_and_the_copy_becomes_empt
     publish(pool, second, "x")
     pool.release(second, 1)
     pool.release(first, 1)
-    assert pool.lookup(b"x", b"content of x") == first
+    assert pool.lookup(name_of("x")) == first
     assert (pool.num_evictable, pool.num_empty) == (1, 2)

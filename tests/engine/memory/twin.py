@@ -55,7 +55,7 @@ class Twin:
                         image = next(image for image in images if image.key == name[0])
                         if start <= image.position < end:
                             held = memory.get(pages[entry], {}).get(0)
-                            assert held in (None, name) or pages[entry] not in self._published(which)
+                            assert held in (None, name) or pages[entry] not in self._published_pages(which)
                             memory[pages[entry]] = {0: name}
                         is_read = image.position < end and (kind.spec.kind == "cross" or image.end > start)
                         assert not is_read or memory[pages[entry]] == {0: name}
@@ -104,8 +104,12 @@ class Twin:
                 return all(content in cached for content in wanted)
 
     def _published(self, which: int) -> list[Content]:
-        pool = self.cache.pools[which]
-        return [self.memory[which][page] for page in pool.published_pages()]
+        return [self.memory[which][page] for page in self._published_pages(which)]
+
+    def _published_pages(self, which: int) -> list[int]:
+        group = next(group for group in self.cache.groups if which in group.types)
+        place = group.types.index(which)
+        return [group.pool.beside(page)[place] for page in group.pool.published_pages()]
 
     def _first_read(self, kind: LayerType, position: int) -> int:
         match kind.spec.kind:
