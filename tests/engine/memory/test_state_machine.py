@@ -13,7 +13,7 @@ from engine.memory.designs import equal_page_design, gcd_design, lcm_design
 from engine.memory.images import ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
-from engine.memory.spec import LayerSpec, PoolPlan
+from engine.memory.spec import IMAGE_KINDS, LayerSpec, PoolPlan
 from engine.memory.swap import MirrorPool
 from tests.engine.memory.twin import Twin
 
@@ -56,16 +56,24 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.images = {}
         self.away = {}  # request -> its sequences whose pages are in the mirror
         self.host = {}  # (type, page of the mirror) -> content
+        self.freed = {}  # (type, page) -> step in which a sequence freed it last
         self.step = 0
         self.next_id = 0
 
-    @initialize(layers=MIXES, make=DESIGNS, num_pages=st.integers(3, 40), num_mirror_pages=st.integers(1, 20))
-    def make_pool(self, layers, make, num_pages, num_mirror_pages):
+    @initialize(
+        layers=MIXES,
+        make=DESIGNS,
+        num_pages=st.integers(3, 40),
+        num_mirror_pages=st.integers(1, 20),
+        frees_deferred_steps=st.sampled_from([0, 0, 1, 2]),
+    )
+    def make_pool(self, layers, make, num_pages, num_mirror_pages, frees_deferred_steps):
         if make is equal_page_design and any(layer.kind in ("recurrent", "vision", "budgeted") for layer in layers):
             make = lcm_design  # its types are not these layers'
         design = make(layers, page_tokens=PAGE_TOKENS)
         plan = PoolPlan(design.types, design.large_page_bytes, num_pages + 1)
-        self.cache = KVCache(plan, max_step_tokens=MAX_STEP_TOKENS)
+        self.cache = KVCache(plan, max_step_tokens=MAX_STEP_TOKENS, frees_deferred_steps=frees_deferred_steps)
+        self.frees_deferred_steps = frees_deferred_steps
         self.twin = Twin(self.cache)
         self.mirror = MirrorPool(PoolPlan(design.types, design.large_page_bytes, num_mirror_pages + 1))
 
@@ -118,6 +126,9 @@ class PageCacheMachine(RuleBasedStateMachine):
             return
         after = [list(pages) for pages in before]
         for change in extension.changes:
+            if self.cache.plan.types[change.layer_type].spec.kind not in IMAGE_KINDS:  # those may be found, not new
+                freed = [self.freed.get((change.layer_type, page), -9) for page in change.pages]
+                assert all(step + self.frees_deferred_steps <= self.step for step in freed), "freed a moment ago"
             after[change.layer_type][change.start : change.start + len(change.pages)] = change.pages
         assert [tuple(pages) for pages in after] == self.cache.page_table(sequence)
         self.twin.copy(extension)
@@ -141,6 +152,7 @@ class PageCacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.active())
     def preempt(self, data):
         sequence = self.pick(data, self.active())
+        self.note_freed(sequence)
         self.cache.free(sequence)
         self.filled[sequence] = None
         self.cache.end_request(self.request[sequence])
@@ -159,6 +171,7 @@ class PageCacheMachine(RuleBasedStateMachine):
             assert (move.layer_type, move.host_page) not in self.host
             self.host[move.layer_type, move.host_page] = dict(content)
         for sequence in group:
+            self.note_freed(sequence)
             self.cache.suspend(sequence)
         self.cache.end_request(request)
         self.away[request] = group
@@ -200,11 +213,16 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.finish_one(self.pick(data, self.here()))
 
     def finish_one(self, sequence):
+        self.note_freed(sequence)
         self.cache.close(sequence)
         request = self.request.pop(sequence)
         del self.tokens[sequence], self.filled[sequence], self.images[sequence]
         if request not in self.request.values():
             self.cache.end_request(request)
+
+    def note_freed(self, sequence):
+        for which, pages in enumerate(self.cache.page_table(sequence)):
+            self.freed.update({(which, page): self.step for page in pages})
 
     @rule()
     def next_step(self):
@@ -214,6 +232,8 @@ class PageCacheMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.tokens and not self.active() and not self.away)
     def what_fits_ever_fits_an_unused_pool(self):
+        self.cache.settle()
+        self.freed.clear()
         assert self.cache.is_unused
         longest = self.cache.rule.max_tokens(MAX_TOKENS)
         assert longest == 0 or self.cache.rule.large_pages(self.cache.rule.needs([longest])) <= (
@@ -240,6 +260,7 @@ class PageCacheMachine(RuleBasedStateMachine):
             self.cache.close(sequence)
         for request in set(self.request.values()):
             self.cache.end_request(request)
+        self.cache.settle()
         assert self.cache.is_unused
         self.cache.check_integrity()
 
