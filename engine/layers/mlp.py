@@ -1,6 +1,6 @@
 """The two feed-forward forms: gated (Llama) and plain (GPT-2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -10,6 +10,14 @@ from engine.layers.linear import Linear
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 gelu_tanh: Activation = partial(F.gelu, approximate="tanh")
+
+#: By the names of Hugging Face configs.
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": F.gelu,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": F.relu,
+}
 
 
 class GatedMLP:

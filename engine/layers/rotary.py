@@ -26,9 +26,9 @@ class Llama3Scaling:
 RotaryScaling = LinearScaling | Llama3Scaling | None
 
 
-def inverse_frequencies(head_dim: int, base: float, scaling: RotaryScaling) -> torch.Tensor:
-    """Radians per position of each pair of channels: [head_dim / 2], float32."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) -> torch.Tensor:
+    """Radians per position of each pair of channels: [num_channels / 2], float32."""
+    exponents = torch.arange(0, num_channels, 2, dtype=torch.float32) / num_channels
     frequencies = 1.0 / base**exponents
     match scaling:
         case None:
@@ -43,22 +43,27 @@ def inverse_frequencies(head_dim: int, base: float, scaling: RotaryScaling) -> t
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rotation of each token of a step: cos [T, 1, 1, D/2]; sin [T, 1, 2, D/2] with the sign of either half."""
+    """The rotation of each token of a step: cos [T, 1, 1, C/2]; sin [T, 1, 2, C/2] with the sign of either half.
+
+    C is D, or less where only the first channels of a head turn.
+    """
 
     cos: torch.Tensor
     sin: torch.Tensor
 
     def apply_(self, heads: torch.Tensor) -> None:
         """Rotate heads [T, num_heads, D] in place (a strided view will do)."""
-        halves = heads.view(*heads.shape[:2], 2, heads.shape[2] // 2)
+        half = self.cos.shape[-1]
+        halves = heads[..., : 2 * half].view(*heads.shape[:2], 2, half)
         torch.addcmul(halves * self.cos, halves.flip(-2), self.sin, out=halves)
 
 
 class Rotary:
     """Makes the rotation of a step from its positions; no table, so that a long context costs no memory."""
 
-    def __init__(self, head_dim: int, base: float, scaling: RotaryScaling, *, dtype: torch.dtype) -> None:
-        self._frequencies = inverse_frequencies(head_dim, base, scaling)
+    def __init__(self, num_channels: int, base: float, scaling: RotaryScaling, *, dtype: torch.dtype) -> None:
+        """num_channels: those of a head that turn, from the first on."""
+        self._frequencies = inverse_frequencies(num_channels, base, scaling)
         self._dtype = dtype
 
     def at(self, positions: torch.Tensor) -> Rotation:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from engine.errors import CheckpointError
+from engine.layers.mlp import ACTIVATIONS, Activation
 
 _T = TypeVar("_T")
 
@@ -50,3 +51,10 @@ class ConfigReader:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise CheckpointError(f"{self._name}: {key} must be {kind.__name__}, got {value!r}")
         return value
+
+
+def read_activation(config: ConfigReader, key: str, default: str) -> Activation:
+    name = config.get(key, str, default)
+    if name not in ACTIVATIONS:
+        raise CheckpointError(f"config.json: {key} {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]

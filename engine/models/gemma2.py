@@ -12,7 +12,7 @@ from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP, gelu_tanh
 from engine.layers.norm import HeadNorm, RMSNorm
-from engine.layers.rotary import Rotary, Rotation
+from engine.layers.rotary import Rotation
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
@@ -106,7 +106,7 @@ class Gemma:
         # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
         self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
         ropes = [config.rope if window is None else config.window_rope for window in config.windows]
-        self._rotaries = {rope: Rotary(config.shape.head_dim, rope.base, rope.scaling, dtype=dtype) for rope in ropes}
+        self._rotaries = {rope: rope.rotary(config.shape.head_dim, dtype) for rope in ropes}
         self._layers = [(rope, _Layer(config, i, weights, dtype)) for i, rope in enumerate(ropes)]
         self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
         head = (

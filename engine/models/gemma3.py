@@ -29,12 +29,10 @@ def gemma3(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_
 
 def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:
     """Of layers with the whole context, and of layers with a window. Older configs scale the former only."""
-    base = config.get("rope_theta", float, _BASE)
-    window_base = config.get("rope_local_base_freq", float, _WINDOW_BASE)
+    rope = Rope(config.get("rope_theta", float, _BASE))
+    window_rope = Rope(config.get("rope_local_base_freq", float, _WINDOW_BASE))
     sections = config.section("rope_parameters")
     if sections is None:
-        return rope_in(config.section("rope_scaling"), base), Rope(window_base)
-    return (
-        rope_in(sections.section("full_attention"), base),
-        rope_in(sections.section("sliding_attention"), window_base),
-    )
+        return rope_in(config.section("rope_scaling"), rope), window_rope
+    of_windows = rope_in(sections.section("sliding_attention"), window_rope)
+    return rope_in(sections.section("full_attention"), rope), of_windows

@@ -1,30 +1,21 @@
 """GPT-2: learned positions, LayerNorm before each part, plain MLP, biases everywhere, a tied output head."""
 
 import re
-from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
 from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
-from engine.layers.mlp import MLP, gelu_tanh
+from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
 from engine.layers.weights import WeightSource
-from engine.models.config_reader import ConfigReader
+from engine.models.config_reader import ConfigReader, read_activation
 
 #: The causal mask, which old checkpoints store in every layer.
 IGNORED = re.compile(r".*\.attn\.(masked_)?bias")
-
-_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "gelu": F.gelu,
-    "relu": F.relu,
-}
 
 
 def gpt2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "GPT2":
@@ -73,9 +64,7 @@ class _Layer:
     ) -> None:
         eps = config.get("layer_norm_epsilon", float, 1e-5)
         ffn = config.get("n_inner", int, 4 * hidden)
-        activation = config.get("activation_function", str, "gelu_new")
-        if activation not in _ACTIVATIONS:
-            raise CheckpointError(f"config.json: activation_function {activation!r} is not supported")
+        activation = read_activation(config, "activation_function", "gelu_new")
         self._attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
         qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, 3 * hidden)
         output = _transposed(weights, f"{name}.attn.c_proj", hidden, hidden)
@@ -83,7 +72,7 @@ class _Layer:
         self._mlp_norm = LayerNorm.load(weights, f"{name}.ln_2", hidden, eps)
         up = _transposed(weights, f"{name}.mlp.c_fc", hidden, ffn)
         down = _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden)
-        self._mlp = MLP(up, down, _ACTIVATIONS[activation])
+        self._mlp = MLP(up, down, activation)
 
     def __call__(self, hidden: torch.Tensor, attention: AttentionStep) -> torch.Tensor:
         hidden = hidden + self._attention(self._attention_norm(hidden), None, attention)

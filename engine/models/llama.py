@@ -2,6 +2,7 @@
 grouped query heads, gated MLP. Tensor names are those of Hugging Face checkpoints."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -14,7 +15,7 @@ from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import HeadNorm, RMSNorm
-from engine.layers.rotary import Rotary, Rotation
+from engine.layers.rotary import Rotation
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
@@ -39,6 +40,8 @@ class LlamaConfig:
     has_mlp_bias: bool
     has_head_norm: bool  #: RMS norm on each query and key head (Qwen3)
     is_tied: bool  #: the output head is the token embedding
+    has_fused_weights: bool = False  #: q, k and v are one tensor, gate and up another (Phi-3)
+    load_mlp: "MLPLoader | None" = None  #: of a layer, where it is not the gated one (Mixtral)
 
     @classmethod
     def read(cls, config: ConfigReader) -> Self:
@@ -77,7 +80,7 @@ class Llama:
         self.max_positions = config.max_positions
         self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
         self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
-        self._rotary = Rotary(config.shape.head_dim, config.rope.base, config.rope.scaling, dtype=dtype)
+        self._rotary = config.rope.rotary(config.shape.head_dim, dtype)
         self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
         head = (
@@ -101,27 +104,41 @@ class Llama:
 class _Layer:
     def __init__(self, config: LlamaConfig, layer_id: int, weights: WeightSource) -> None:
         name = f"model.layers.{layer_id}"
-        hidden, ffn, shape = config.hidden_size, config.intermediate_size, config.shape
+        hidden, shape = config.hidden_size, config.shape
         query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         self._attention_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
+        qkv_sizes = [query_size, kv_size, kv_size]
         qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+        if config.has_fused_weights:
+            qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [sum(qkv_sizes)]
         self._attention = SelfAttention(
             layer_id,
             shape,
-            Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_qkv_bias),
+            Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_output_bias),
             _head_norm(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
         self._mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
-        gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
-        self._mlp = GatedMLP(
-            Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=config.has_mlp_bias),
-            Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=config.has_mlp_bias),
-        )
+        self._mlp = (config.load_mlp or gated_mlp)(config, layer_id, weights)
 
     def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
         hidden = hidden + self._attention(self._attention_norm(hidden), rotation, attention)
         return hidden + self._mlp(self._mlp_norm(hidden))
+
+
+#: (settings, layer id, weights) -> the feed-forward part of that layer, [T, hidden] -> [T, hidden]
+MLPLoader = Callable[[LlamaConfig, int, WeightSource], Callable[[torch.Tensor], torch.Tensor]]
+
+
+def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> GatedMLP:
+    name, hidden, ffn = f"model.layers.{layer_id}.mlp", config.hidden_size, config.intermediate_size
+    gate_up, sizes = [f"{name}.gate_proj", f"{name}.up_proj"], [ffn, ffn]
+    if config.has_fused_weights:
+        gate_up, sizes = [f"{name}.gate_up_proj"], [2 * ffn]
+    return GatedMLP(
+        Linear.fused(weights, gate_up, hidden, sizes, bias=config.has_mlp_bias),
+        Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=config.has_mlp_bias),
+    )
 
 
 def _head_norm(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorm:

@@ -9,16 +9,23 @@ import torch
 from engine.errors import CheckpointError
 from engine.layers.weights import WeightSource
 from engine.models import gpt2 as gpt2_module
+from engine.models import gpt_neox as gpt_neox_module
 from engine.models import llama as llama_module
+from engine.models import opt as opt_module
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import gemma3
 from engine.models.gpt2 import gpt2
+from engine.models.gpt_neox import gpt_neox
 from engine.models.llama import Llama, LlamaConfig
 from engine.models.mistral import mistral
+from engine.models.mixtral import mixtral
+from engine.models.opt import opt
+from engine.models.phi3 import phi3
 from engine.models.qwen2 import qwen2
 from engine.models.qwen3 import qwen3
+from engine.models.qwen3_moe import qwen3_moe
 
 #: (config.json, weights, dtype, context limit or None for the checkpoint's own) -> model
 Builder = Callable[[ConfigReader, WeightSource, torch.dtype, int | None], CausalLM]
@@ -44,6 +51,11 @@ ARCHITECTURES = {
         Architecture("Qwen3ForCausalLM", qwen3, llama_module.IGNORED),
         Architecture("Gemma2ForCausalLM", gemma2, llama_module.IGNORED),
         Architecture("Gemma3ForCausalLM", gemma3, llama_module.IGNORED),
+        Architecture("Phi3ForCausalLM", phi3, llama_module.IGNORED),
+        Architecture("MixtralForCausalLM", mixtral, llama_module.IGNORED),
+        Architecture("Qwen3MoeForCausalLM", qwen3_moe, llama_module.IGNORED),
+        Architecture("GPTNeoXForCausalLM", gpt_neox, gpt_neox_module.IGNORED),
+        Architecture("OPTForCausalLM", opt, opt_module.IGNORED),
         Architecture("GPT2LMHeadModel", gpt2, gpt2_module.IGNORED),
     )
 }

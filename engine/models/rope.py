@@ -3,8 +3,10 @@ rope_theta and rope_scaling."""
 
 from dataclasses import dataclass
 
+import torch
+
 from engine.errors import CheckpointError
-from engine.layers.rotary import LinearScaling, Llama3Scaling, RotaryScaling
+from engine.layers.rotary import LinearScaling, Llama3Scaling, Rotary, RotaryScaling
 from engine.models.config_reader import ConfigReader
 
 
@@ -12,36 +14,41 @@ from engine.models.config_reader import ConfigReader
 class Rope:
     base: float
     scaling: RotaryScaling = None
+    share: float = 1.0  #: of each head's channels that turn, from the first on
+
+    def rotary(self, head_dim: int, dtype: torch.dtype) -> Rotary:
+        return Rotary(int(head_dim * self.share), self.base, self.scaling, dtype=dtype)
 
 
-def read_rope(config: ConfigReader) -> Rope:
+def read_rope(config: ConfigReader, *, default_base: float = 10_000.0) -> Rope:
     """Of a model whose layers all rotate alike."""
-    config.expect("partial_rotary_factor", 1.0)
-    base = config.get("rope_theta", float, 10000.0)
-    return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), base)
+    base = config.get("rope_theta", float, default_base)
+    share = config.get("partial_rotary_factor", float, 1.0)
+    return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), Rope(base, share=share))
 
 
-def rope_in(section: ConfigReader | None, base: float) -> Rope:
-    """What this object of config.json says; base: where it has no rope_theta."""
+def rope_in(section: ConfigReader | None, default: Rope) -> Rope:
+    """What this object of config.json says, over a default."""
     if section is None:
-        return Rope(base)
-    section.expect("partial_rotary_factor", 1.0)
-    base = section.get("rope_theta", float, base)
+        return default
+    base = section.get("rope_theta", float, default.base)
+    share = section.get("partial_rotary_factor", float, default.share)
+    return Rope(base, _scaling(section), share)
+
+
+def _scaling(section: ConfigReader) -> RotaryScaling:
     kind = section.get("rope_type", str, section.get("type", str, "default"))
     match kind:
         case "default":
-            return Rope(base)
+            return None
         case "linear":
-            return Rope(base, LinearScaling(section.require("factor", float)))
+            return LinearScaling(section.require("factor", float))
         case "llama3":
-            return Rope(
-                base,
-                Llama3Scaling(
-                    factor=section.require("factor", float),
-                    low_freq_factor=section.require("low_freq_factor", float),
-                    high_freq_factor=section.require("high_freq_factor", float),
-                    original_context=section.require("original_max_position_embeddings", int),
-                ),
+            return Llama3Scaling(
+                factor=section.require("factor", float),
+                low_freq_factor=section.require("low_freq_factor", float),
+                high_freq_factor=section.require("high_freq_factor", float),
+                original_context=section.require("original_max_position_embeddings", int),
             )
         case _:
             raise CheckpointError(f"config.json: rope_type {kind!r} is not supported (default, linear and llama3 are)")

@@ -79,6 +79,47 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"full_attention": _LINEAR_ROPE, "sliding_attention": {"rope_type": "default"}},
         },
     ),
+    "phi3": ("Phi3", {**_SIZES, "pad_token_id": None}),
+    "phi3-partly-rotated-window": (
+        "Phi3",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "sliding_window": WINDOW,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "mixtral": ("Mixtral", {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3-moe": (
+        "Qwen3Moe",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "moe_intermediate_size": 24,
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "gpt-neox": ("GPTNeoX", {**_SIZES, "num_attention_heads": 3}),
+    "gpt-neox-in-sequence": (
+        "GPTNeoX",
+        {**_SIZES, "num_attention_heads": 3, "use_parallel_residual": False, "tie_word_embeddings": True},
+    ),
+    "opt": (
+        "OPT",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "ffn_dim": 80,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "max_position_embeddings": CONTEXT,
+            "init_std": 0.2,
+            "eos_token_id": None,
+        },
+    ),
     "gpt2": (
         "GPT2",
         {

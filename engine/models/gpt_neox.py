@@ -1,0 +1,94 @@
+"""GPT-NeoX and Pythia: LayerNorm, a part of each head rotates, attention and MLP stand side by side or in sequence."""
+
+import re
+
+import torch
+
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.errors import CheckpointError
+from engine.layers.attention import SelfAttention
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.mlp import MLP
+from engine.layers.norm import LayerNorm
+from engine.layers.rotary import Rotation
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader, read_activation
+from engine.models.rope import Rope, rope_in
+
+#: The causal mask and the frequencies, which old checkpoints store in every layer.
+IGNORED = re.compile(r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)")
+
+
+def gpt_neox(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "GPTNeoX":
+    return GPTNeoX(config, weights, dtype)
+
+
+class GPTNeoX:
+    def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
+        hidden = config.require("hidden_size", int)
+        num_layers = config.require("num_hidden_layers", int)
+        num_heads = config.require("num_attention_heads", int)
+        if hidden % num_heads:
+            raise CheckpointError(f"config.json: hidden_size {hidden} is no multiple of {num_heads} heads")
+        head_dim = hidden // num_heads
+        self.vocab_size = config.require("vocab_size", int)
+        self.max_positions = config.get("max_position_embeddings", int, 2048)
+        self.attention_shapes = (AttentionShape(num_heads, num_heads, head_dim),) * num_layers
+        self._rotary = _read_rope(config).rotary(head_dim, dtype)
+        self._embedding = Embedding.load(weights, "gpt_neox.embed_in", self.vocab_size, hidden)
+        self._layers = [_Layer(config, i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)]
+        eps = config.get("layer_norm_eps", float, 1e-5)
+        self._norm = LayerNorm.load(weights, "gpt_neox.final_layer_norm", hidden, eps)
+        head = self._embedding
+        if not config.get("tie_word_embeddings", bool, False):
+            name = "lm_head" if "lm_head.weight" in weights else "embed_out"  # newer and older checkpoints
+            head = Embedding.load(weights, name, self.vocab_size, hidden)
+        self._head = Linear(head.weight)
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        hidden = self._embedding(batch.token_ids)
+        rotation = self._rotary.at(batch.positions)
+        for layer in self._layers:
+            hidden = layer(hidden, rotation, batch.attention)
+        return self._norm(hidden)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(hidden)
+
+
+class _Layer:
+    def __init__(
+        self, config: ConfigReader, layer_id: int, shape: AttentionShape, hidden: int, weights: WeightSource
+    ) -> None:
+        name = f"gpt_neox.layers.{layer_id}"
+        eps = config.get("layer_norm_eps", float, 1e-5)
+        ffn = config.require("intermediate_size", int)
+        has_bias = config.get("attention_bias", bool, True)
+        self._is_parallel = config.get("use_parallel_residual", bool, True)
+        self._attention_norm = LayerNorm.load(weights, f"{name}.input_layernorm", hidden, eps)
+        output = Linear.load(weights, f"{name}.attention.dense", hidden, hidden, bias=has_bias)
+        qkv = _sorted_qkv(weights, f"{name}.attention.query_key_value", shape, hidden, has_bias=has_bias)
+        self._attention = SelfAttention(layer_id, shape, qkv, output)
+        self._mlp_norm = LayerNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps)
+        up = Linear.load(weights, f"{name}.mlp.dense_h_to_4h", hidden, ffn, bias=True)
+        down = Linear.load(weights, f"{name}.mlp.dense_4h_to_h", ffn, hidden, bias=True)
+        self._mlp = MLP(up, down, read_activation(config, "hidden_act", "gelu"))
+
+    def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
+        attended = hidden + self._attention(self._attention_norm(hidden), rotation, attention)
+        return attended + self._mlp(self._mlp_norm(hidden if self._is_parallel else attended))
+
+
+def _sorted_qkv(weights: WeightSource, name: str, shape: AttentionShape, hidden: int, *, has_bias: bool) -> Linear:
+    """Checkpoints store query, key and value of one head after another; we want all queries, all keys, all values."""
+    by_head = (shape.num_heads, 3, shape.head_dim)
+    weight = weights.take(f"{name}.weight", 3 * hidden, hidden).view(*by_head, hidden).transpose(0, 1)
+    bias = weights.take(f"{name}.bias", 3 * hidden).view(by_head).transpose(0, 1).reshape(-1) if has_bias else None
+    return Linear(weight.reshape(3 * hidden, hidden), bias)
+
+
+def _read_rope(config: ConfigReader) -> Rope:
+    base = config.get("rotary_emb_base", float, config.get("rope_theta", float, 10_000.0))
+    default = Rope(base, share=config.get("rotary_pct", float, 0.25))
+    return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), default)

@@ -1,0 +1,33 @@
+"""Mixtral: Llama, but a mixture of experts in place of the MLP."""
+
+from dataclasses import replace
+
+import torch
+
+from engine.layers.experts import Experts
+from engine.layers.linear import Linear
+from engine.layers.mlp import GatedMLP
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+from engine.models.llama import Llama, LlamaConfig
+from engine.models.rope import read_rope
+
+
+def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
+    num_experts = config.get("num_local_experts", int, 8)
+    num_chosen = config.get("num_experts_per_tok", int, 2)
+
+    def load_experts(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> Experts:
+        name = f"model.layers.{layer_id}.block_sparse_moe"
+        hidden, ffn = settings.hidden_size, settings.intermediate_size
+        experts = []
+        for part in (f"{name}.experts.{index}" for index in range(num_experts)):
+            gate_up = Linear.fused(weights, [f"{part}.w1", f"{part}.w3"], hidden, [ffn, ffn], bias=False)
+            experts.append(GatedMLP(gate_up, Linear.load(weights, f"{part}.w2", ffn, hidden, bias=False)))
+        router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
+        return Experts(router, experts, num_chosen=num_chosen, sums_to_one=True)
+
+    settings = LlamaConfig.read(config)
+    windows = (config.optional("sliding_window", int),) * settings.num_layers
+    rope = read_rope(config, default_base=1_000_000.0)
+    return Llama(replace(settings, windows=windows, rope=rope, load_mlp=load_experts), weights, dtype)

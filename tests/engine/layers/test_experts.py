@@ -1,0 +1,20 @@
+import torch
+
+from engine.layers.experts import Experts
+from engine.layers.linear import Linear
+from engine.layers.mlp import GatedMLP
+
+
+def test_every_token_gets_its_own_experts_whoever_is_beside_it() -> None:
+    generator = torch.Generator().manual_seed(0)
+    router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
+    mlps = [GatedMLP(Linear(gate_up[i]), Linear(down[i])) for i in range(5)]
+    experts = Experts(Linear(router), mlps, num_chosen=2, sums_to_one=False)
+    x = torch.randn(40, 8, generator=generator)
+    together = experts(x)
+    for row in range(40):
+        probabilities = (router @ x[row]).softmax(0)
+        best = probabilities.topk(2).indices.tolist()
+        expected = sum(probabilities[i] * mlps[i](x[row : row + 1])[0] for i in best)
+        torch.testing.assert_close(together[row], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(experts(x[row : row + 1])[0], expected, atol=1e-5, rtol=1e-5)
