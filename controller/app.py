@@ -27,6 +27,7 @@ from controller.leaderboard import Leaderboards
 from controller.limits import Rate, RateLimiter
 from controller.matchmaking import Matchmaker
 from controller.metrics import Metrics
+from controller.pools import Pools
 from controller.registry import WorkerRegistry
 from controller.relay import Relay
 from controller.routes.battles import add_battle_routes
@@ -34,7 +35,7 @@ from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
-from controller.routes.workers import add_internal_worker_routes, add_worker_page_route
+from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
 from controller.routing_table import RoutingTable
 from controller.store import Store
 from controller.turn_run import TurnTools
@@ -144,7 +145,7 @@ def create_app(settings: Settings) -> FastAPI:
     add_battle_routes(user, bodies, addresses, limits, battles, stream)
     add_vote_route(user, bodies, addresses, limits, votes)
     add_leaderboard_route(user, addresses, limits, boards)
-    add_worker_page_route(user if settings.public_workers else admin, registry)
+    add_worker_page_routes(user if settings.public_workers else admin, registry, Pools(client, table))
     add_vote_log_routes(admin, bodies, log, battle_store)
     add_internal_worker_routes(worker, bodies, registry)
     for router in (open_, user, worker, admin):

@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     voter_key: SecretStr = SecretStr("")  #: of voter pseudonyms; derived from the admin token when not given
     trusted_proxies: Networks = Field(default=("127.0.0.0/8", "::1/128"), validate_default=True)
     worker_hosts: Names = ("localhost", "127.0.0.0/8", "::1/128", "worker", "worker-*", "*-worker")
-    public_workers: bool = True  #: GET /arena/workers for everybody who may vote
+    public_workers: bool = True  #: GET /arena/workers and /arena/pools for everybody who may vote
     public_metrics: bool = True  #: GET /metrics without the admin token; no address, prompt or key is in it
 
     max_body_bytes: Count = 1_000_000

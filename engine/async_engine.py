@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.core import EngineCore, LoadedEngine, load_engine
 from engine.errors import EngineDead, InvalidRequest
+from engine.memory.ledger import PoolCell
 from engine.request import RequestDelta, merge_deltas
 from engine.stats import RATE_WINDOW_S, EngineStats
 
@@ -144,6 +145,14 @@ class _Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class _Picture:
+    """Look at the page pool between two steps."""
+
+    max_cells: int
+    answer: "Future[tuple[PoolCell, ...]]"
+
+
+@dataclass(frozen=True, slots=True)
 class _Drain:
     """End the thread when there is nothing left to do."""
 
@@ -153,13 +162,14 @@ class _Stop:
     """End the thread now; what still runs is aborted."""
 
 
-_Command = _Add | _Abort | _Drain | _Stop
+_Command = _Add | _Abort | _Picture | _Drain | _Stop
 
 
 class AsyncEngine:
     """A running engine. Made by `await AsyncEngine.from_config(config)`, ended by `await engine.shutdown()`.
 
-    `generate` and `abort` may be called from any event loop of the process, `stats` and `is_alive` from any thread.
+    `generate`, `abort` and `picture` may be called from any event loop of the process, `stats` and `is_alive` from any
+    thread.
     """
 
     def __init__(self, load: Callable[[], LoadedEngine]) -> None:
@@ -230,6 +240,18 @@ class AsyncEngine:
         """Counters as of the end of the last step."""
         return self._stats
 
+    async def picture(self, max_cells: int = 256) -> tuple[PoolCell, ...]:
+        """The page pool in address order, as it is between two steps. Raises EngineDead where there is none any more.
+
+        Costs the engine thread O(large pages) each time: whoever shows it to many asks for it once.
+        """
+        answer: Future[tuple[PoolCell, ...]] = Future()
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal
+            self._inbox.put(_Picture(max_cells, answer))
+        return await asyncio.wrap_future(answer)
+
     @property
     def is_alive(self) -> bool:
         """Whether new requests are served: not after an error in the engine thread, nor once shutdown has begun."""
@@ -279,6 +301,7 @@ class AsyncEngine:
             self._die(error)
         finally:
             core.close()
+            self._refuse_the_rest()
             self._ended.set_result(None)
 
     def _serve(self, core: EngineCore) -> None:
@@ -328,6 +351,9 @@ class AsyncEngine:
                 )
             case _Abort(request_id):
                 core.abort(request_id)
+            case _Picture(max_cells, answer):
+                if answer.set_running_or_notify_cancel():  # else nobody waits any more
+                    answer.set_result(core.picture(max_cells))
             case _Drain():
                 self._is_draining = True
             case _Stop():
@@ -348,6 +374,17 @@ class AsyncEngine:
                 if not core.is_open(request_id):
                     del self._streams[request_id]
         RequestStream.wake(stream for stream in touched.values() if stream is not None)
+
+    def _refuse_the_rest(self) -> None:
+        """Nobody waits for ever for a thread that has ended. By now new ones are refused by those who ask."""
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(command, _Picture) and command.answer.set_running_or_notify_cancel():
+                assert self._refusal is not None
+                command.answer.set_exception(self._refusal)
 
     def _die(self, cause: Exception) -> None:
         error = EngineDead(f"the engine has stopped after an error: {cause!r}")

@@ -13,7 +13,7 @@ from itertools import cycle
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
-from wire.workers import Capacity, Load, ModelCard, PageCounts
+from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
 _WORD = re.compile(r"\s*\S+|\s+$")
 _PAGE_TOKENS = 16
@@ -123,6 +123,9 @@ class EchoEngine:
                 ),
             }
         )
+
+    async def picture(self) -> PoolPicture | None:
+        return None  # its pages are numbers only
 
     async def shutdown(self) -> None:
         self._is_alive = False

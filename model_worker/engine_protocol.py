@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
-from wire.workers import Capacity, Load, ModelCard
+from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
 PromptSource = tuple[ChatMessage, ...] | str  #: a conversation, or plain text to go on with
 
@@ -76,6 +76,10 @@ class Engine(Protocol):
 
     def load(self) -> Load:
         """Cheap: asked at every heartbeat, probe and scrape."""
+        ...
+
+    async def picture(self) -> PoolPicture | None:
+        """The page pool in address order; None where the engine has none of its own. May wait for a step to end."""
         ...
 
     async def shutdown(self) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import math
+from collections.abc import AsyncGenerator, Sequence
 from itertools import count
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError
 from engine.loader import find_model_folder
+from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
@@ -17,7 +19,9 @@ from model_worker.errors import BadCheckpoint
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.chat import PromptTokensDetails, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
-from wire.workers import Capacity, Load, ModelCard, PageCounts
+from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
+
+MAX_CELLS = 256  #: of a picture: 8 rows of 32, and about 3 kB
 
 
 class PagedEngine:
@@ -152,8 +156,35 @@ class PagedEngine:
             ),
         )
 
+    async def picture(self) -> PoolPicture | None:
+        try:
+            return pool_picture(await self._engine.picture(MAX_CELLS))
+        except EngineError as error:
+            raise as_api_error(error) from None
+
     async def shutdown(self) -> None:
         await self._engine.shutdown()
+
+
+def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
+    layer_types = sorted({cell.layer_type for cell in cells if cell.layer_type is not None})
+    index_of = {name: index for index, name in enumerate(layer_types)}
+    return PoolPicture(
+        layer_types=tuple(layer_types),
+        cells=tuple(
+            (
+                None if cell.layer_type is None else index_of[cell.layer_type],
+                used := _percent(cell.used),
+                min(_percent(cell.evictable), 100 - used),
+            )
+            for cell in cells
+        ),
+    )
+
+
+def _percent(share: float) -> int:
+    """Rounded up, but for what a sum of fractions adds to a whole."""
+    return min(100, math.ceil(100 * share - 1e-6))
 
 
 def _engine_config(settings: WorkerSettings) -> EngineConfig:

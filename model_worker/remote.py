@@ -19,7 +19,7 @@ from model_worker.errors import BadSettings
 from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
-from wire.workers import Capacity, Load, ModelCard
+from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 #: What every OpenAI-compatible server understands; anything else is refused rather than ignored.
@@ -115,6 +115,9 @@ class RemoteEngine:
             prompt_tokens_total=self._num_prompt_tokens,
             generation_tokens_total=self._num_completion_tokens,
         )
+
+    async def picture(self) -> PoolPicture | None:
+        return None
 
     async def shutdown(self) -> None:
         self.is_alive = False

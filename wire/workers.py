@@ -4,7 +4,7 @@ The worker calls `POST /internal/workers` (register), `.../{worker_id}/heartbeat
 controller; the controller calls `POST /internal/generate` on the worker. Both directions carry the worker token.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -73,13 +73,41 @@ class Load(_Frozen):
     pages: tuple[PageCounts, ...] = ()
 
 
+Percent = Annotated[int, Field(ge=0, le=100)]
+#: A run of neighbouring large pages: the type that holds most of them (an index into PoolPicture.layer_types; None
+#: where all are empty), and how much of their bytes is used and is kept for reuse. The rest is empty. Rounded up, so
+#: that one page can be seen.
+PoolCell = tuple[Annotated[int, Field(ge=0)] | None, Percent, Percent]
+
+
+class PoolPicture(_Frozen):
+    """A page pool in address order, in cells of equal size."""
+
+    layer_types: tuple[Annotated[str, Field(max_length=128)], ...] = Field(max_length=256)
+    cells: tuple[PoolCell, ...] = Field(max_length=1024)
+
+    @model_validator(mode="after")
+    def _known_types(self) -> "PoolPicture":
+        if any(which is not None and which >= len(self.layer_types) for which, _, _ in self.cells):
+            raise ValueError("a cell names a layer type that is not listed")
+        return self
+
+
 class PoolView(_Frozen):
-    """`GET /internal/pool`: the page pool at this moment, for a picture."""
+    """`GET /internal/pool` of a worker: its page pool at this moment. Without a picture it has no pool of its own."""
 
     kv_bytes_used: int
     kv_bytes_evictable: int
     kv_bytes_total: int
     pages: tuple[PageCounts, ...]
+    picture: PoolPicture | None = None
+
+
+class WorkerPool(_Frozen):
+    """One entry of `GET /arena/pools`; workers without a pool, or that do not answer in time, have none."""
+
+    worker_id: str
+    picture: PoolPicture
 
 
 class RegisterRequest(_Frozen):

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from controller.body import Bodies
+from controller.pools import Pools
 from controller.registry import WorkerRegistry
 from controller.routes.replies import json_reply
 from wire.workers import HeartbeatRequest, RegisterRequest
@@ -24,7 +25,11 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
         return Response(status_code=204)
 
 
-def add_worker_page_route(router: APIRouter, registry: WorkerRegistry) -> None:
+def add_worker_page_routes(router: APIRouter, registry: WorkerRegistry, pools: Pools) -> None:
     @router.get("/arena/workers")
     async def workers() -> Response:
         return JSONResponse([view.model_dump(mode="json") for view in registry.views()])
+
+    @router.get("/arena/pools")
+    async def worker_pools() -> Response:
+        return JSONResponse([view.model_dump(mode="json") for view in await pools.views()])

@@ -39,6 +39,7 @@ async def pool(request: Request) -> PoolView:
         kv_bytes_evictable=load.kv_bytes_evictable,
         kv_bytes_total=load.kv_bytes_total,
         pages=load.pages,
+        picture=await worker.engine.picture(),
     )
 
 

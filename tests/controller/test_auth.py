@@ -40,6 +40,7 @@ USER = {
     "POST /arena/battles/{battle_id}/vote",
     "GET /arena/leaderboard",
     "GET /arena/workers",
+    "GET /arena/pools",
 }
 
 
@@ -106,8 +107,9 @@ async def test_no_spelling_of_a_path_gets_around_its_router(arena: Arena, path: 
 
 async def test_the_workers_page_and_the_metrics_are_public_or_not_as_configured(open_arena: Any) -> None:
     async with open_arena(public_workers=False, public_metrics=False) as arena:
-        assert (await arena.client.get("/arena/workers")).status_code == 401
-        assert (await arena.client.get("/arena/workers", headers=arena.admin)).status_code == 200
+        for path in ("/arena/workers", "/arena/pools"):
+            assert (await arena.client.get(path)).status_code == 401
+            assert (await arena.client.get(path, headers=arena.admin)).status_code == 200
         assert (await arena.client.get("/metrics")).status_code == 401
         assert (await arena.client.get("/metrics", headers=arena.admin)).status_code == 200
 

@@ -208,9 +208,54 @@ async def test_an_error_in_the_thread_ends_every_stream_and_is_visible(caplog):
     assert not engine.is_alive
     with pytest.raises(EngineDead):
         engine.generate(PROMPT, GREEDY)
+    with pytest.raises(EngineDead):
+        await engine.picture()
     assert "engine thread has died" in caplog.text
     await engine.shutdown()
     assert runner.is_closed
+
+
+async def test_the_pool_can_be_looked_at_while_a_request_runs(one_step):
+    stream = one_step.engine.generate(PROMPT, GREEDY)
+    await anext(stream)  # the second step waits for the test
+    looking = asyncio.create_task(one_step.engine.picture(max_cells=8))
+    await asyncio.sleep(0)
+    one_step.gate.open()
+    cells = await looking
+    assert len(cells) <= 8
+    assert sum(cell.used for cell in cells) > 0
+    assert [delta async for delta in stream][-1].finish_reason == "length"
+
+
+async def test_an_idle_engine_shows_its_pool_and_sleeps_on(engine):
+    cells = await engine.picture()
+    assert {(cell.layer_type, cell.used, cell.evictable) for cell in cells} == {(None, 0.0, 0.0)}
+    assert engine.stats().steps_total == 0
+
+
+async def test_nobody_waits_for_a_picture_of_an_engine_that_stops():
+    core, runner = make_core()
+    gate = Gate()
+    runner.run = gate.hold(runner.run)
+    engine = await start(core)
+    stream = engine.generate(PROMPT, GREEDY)
+    await asyncio.sleep(0.05)  # the thread is in its first step
+    stopping = asyncio.create_task(engine.shutdown())
+    await asyncio.sleep(0)
+    with pytest.raises(EngineDead):
+        await engine.picture()
+    gate.open()
+    await stopping
+    assert (await anext(stream)).finish_reason in (None, "abort")
+
+
+async def test_who_leaves_before_the_picture_is_taken_disturbs_nobody(one_step):
+    stream = one_step.engine.generate(PROMPT, GREEDY)
+    looking = asyncio.create_task(one_step.engine.picture())
+    await asyncio.sleep(0)
+    looking.cancel()
+    one_step.gate.open()
+    assert [delta async for delta in stream][-1].finish_reason == "length"
 
 
 async def test_an_error_while_loading_is_raised_to_the_caller():

@@ -12,11 +12,13 @@ import openai
 import pytest
 import pytest_asyncio
 
+from engine.memory.ledger import PoolCell
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engines import load_engine
 from model_worker.errors import BadCheckpoint
-from model_worker.paged_engine import PagedEngine
+from model_worker.paged_engine import PagedEngine, pool_picture
+from wire.workers import PoolView
 
 FINCH = Path(__file__).resolve().parents[2] / "demo_models" / "finch"
 
@@ -122,6 +124,25 @@ async def test_a_worker_short_of_pages_swaps_and_says_so(
     assert values['agon_mirror_bytes{model_name="finch",state="used"}'] == 0
     assert values['agon_mirror_bytes{model_name="finch",state="empty"}'] > 3 << 20
     assert values['agon_requests_swapped{model_name="finch"}'] == 0
+
+
+async def test_the_pool_is_drawn_in_cells_of_used_kept_and_empty_pages(client: httpx.AsyncClient) -> None:
+    await generate(client, PROMPTS[0])
+    await until_pages_are_free(client)
+    view = PoolView.model_validate((await client.get("/internal/pool")).json(), strict=False)
+    assert view.picture is not None
+    cells = view.picture.cells
+    assert 50 < len(cells) <= 256
+    assert all(used == 0 for _, used, _ in cells)
+    assert any(kept == 100 and view.picture.layer_types[which] == "main.full" for which, _, kept in cells if kept)
+    assert {which for which, used, kept in cells if used + kept == 0} == {None}
+
+
+async def test_a_cell_shows_the_smallest_share_and_never_more_than_the_whole() -> None:
+    cells = [PoolCell("b", 0.0001, 0.9999), PoolCell(None, 0.0, 0.0), PoolCell("a", 1.0000000001, 0.0)]
+    picture = pool_picture(cells)
+    assert picture.layer_types == ("a", "b")
+    assert picture.cells == ((1, 1, 99), (None, 0, 0), (0, 100, 0))
 
 
 async def test_second_turn_finds_the_first_in_the_prefix_cache(client: httpx.AsyncClient) -> None:

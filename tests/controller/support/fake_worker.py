@@ -24,8 +24,12 @@ from wire.workers import (
     GenerateRequest,
     Load,
     ModelCard,
+    PoolPicture,
+    PoolView,
     RegisterRequest,
 )
+
+PICTURE = PoolPicture(layer_types=("main.full",), cells=((0, 50, 25), (None, 0, 0)))
 
 
 def words(num_tokens: int, first: int = 0) -> str:
@@ -33,12 +37,15 @@ def words(num_tokens: int, first: int = 0) -> str:
 
 
 class FakeWorker:
-    def __init__(self, model: str, *, num_tokens: int = 5, delay_s: float = 0.0, max_running: int = 64) -> None:
+    def __init__(
+        self, model: str, *, num_tokens: int = 5, delay_s: float = 0.0, max_running: int = 64, kv_bytes: int = 64
+    ) -> None:
         self.model = model
         self.num_tokens = num_tokens
         self.delay_s = delay_s
         self.first_delay_s = 0.0
         self.max_running = max_running
+        self.kv_bytes = kv_bytes
         self.context_length = 4096
         self.can_resume = True
         self.refusal: ApiError | None = None  #: answered instead of a stream
@@ -47,6 +54,11 @@ class FakeWorker:
         self.hang_at: int | None = None
         self.failure = ApiError(ErrorCode.INTERNAL_ERROR, f"{model} at 10.1.2.3 ran out of pages")
         self.reply: str | None = None  #: one token of this text instead of words
+        self.pool = PoolView(
+            kv_bytes_used=1, kv_bytes_evictable=0, kv_bytes_total=64, pages=(), picture=PICTURE
+        ).model_dump_json()
+        self.pool_delay_s = 0.0
+        self.num_pool_looks = 0
         self.requests: list[GenerateRequest] = []
         self.num_open = 0
         self.num_aborted = 0
@@ -64,8 +76,11 @@ class FakeWorker:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
-        assert scope["path"] == "/internal/generate", scope["path"]
         assert (b"authorization", f"Bearer {self.token}".encode()) in scope["headers"]
+        if scope["path"] == "/internal/pool":
+            await self._show_pool(send)
+            return
+        assert scope["path"] == "/internal/generate", scope["path"]
         body = b""
         while (message := await receive())["type"] == "http.request":
             body += message["body"]
@@ -80,6 +95,12 @@ class FakeWorker:
             await _send_json(send, self.refusal)
             return
         await self._stream(request, receive, send)
+
+    async def _show_pool(self, send: Any) -> None:
+        self.num_pool_looks += 1
+        await asyncio.sleep(self.pool_delay_s)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": self.pool.encode()})
 
     async def _stream(self, request: GenerateRequest, receive: Any, send: Any) -> None:
         await send(
@@ -175,7 +196,8 @@ class FakeWorker:
             await asyncio.sleep(0.2)
             if not self.is_beating:
                 continue
-            beat = {"epoch": self.epoch, "state": "ready", "load": Load(running=self.num_open).model_dump()}
+            load = Load(running=self.num_open, kv_bytes_total=self.kv_bytes)
+            beat = {"epoch": self.epoch, "state": "ready", "load": load.model_dump()}
             with contextlib.suppress(httpx.HTTPError):
                 response = await client.post(f"/internal/workers/{self.worker_id}/heartbeat", json=beat)
                 if response.status_code == 200 and not response.json()["known"]:

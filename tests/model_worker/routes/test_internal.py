@@ -79,6 +79,7 @@ async def test_pool_shows_pages_by_layer_type(serve: Serve) -> None:
         view = (await served.client.get("/internal/pool")).json()
     assert view["pages"][0]["layer_type"] == "echo"
     assert view["kv_bytes_total"] > 0
+    assert view["picture"] is None, "the echo engine's pages are numbers only"
 
 
 async def test_same_request_id_twice_at_once_disturbs_nothing(serve: Serve, read_events: Any) -> None:
