@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from webui import texts
 from webui.client import ControllerClient
 from wire.leaderboard import LeaderboardView
-from wire.workers import WorkerView
+from wire.workers import WorkerPool, WorkerView
 
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ class Boards:
             for style_control in (False, True)
         }
         self._workers = _Shared(client.workers, max_age_s)
+        self._pools = _Shared(client.pools, max_age_s)
 
     async def leaderboard(
         self, visitor: str, board: str = "overall", *, style_control: bool = False
@@ -51,3 +52,6 @@ class Boards:
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
         return await self._workers.get(visitor)
+
+    async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
+        return await self._pools.get(visitor)

@@ -34,7 +34,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardView
 from wire.openai import ModelList
 from wire.sse import SseDecoder, SseEvent
-from wire.workers import WorkerView
+from wire.workers import WorkerPool, WorkerView
 
 _EVENTS: dict[str, type[BattleEvent]] = {
     "delta": DeltaEvent,
@@ -44,6 +44,7 @@ _EVENTS: dict[str, type[BattleEvent]] = {
     "turn_finished": TurnFinishedEvent,
 }
 _WORKERS: TypeAdapter[tuple[WorkerView, ...]] = TypeAdapter(tuple[WorkerView, ...])
+_POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...])
 _RESUME_DELAYS_S = (0.0, 0.3, 1.0, 2.0, 4.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 _TIMEOUT = httpx.Timeout(10.0)
@@ -154,6 +155,9 @@ class ControllerClient:
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
         return _WORKERS.validate_python(await self._json("GET", "/arena/workers", visitor), strict=False)
+
+    async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
+        return _POOLS.validate_python(await self._json("GET", "/arena/pools", visitor), strict=False)
 
     async def chat(
         self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: str

@@ -5,16 +5,18 @@ shows. Horizontal positions are percentages and text is never scaled, so that pi
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from webui import texts
 from wire.leaderboard import LeaderboardRow
-from wire.workers import PageCounts
+from wire.workers import PoolPicture
 
 _CELL_W, _CELL_H, _LABEL_W, _TOP = 50, 40, 144, 26
-_POOL_COLUMNS, _POOL_ROWS = 40, 6
+_POOL_COLUMNS = 32
+NUM_POOL_COLOURS = 4  #: families of layer types beyond that begin again
 _MAX_LABEL_CHARS = 16
 #: Opacity of the faintest and the strongest cell of a heat map; text on the strongest is readable in both themes.
 _MIN_HEAT, MAX_HEAT = 0.06, 0.40
@@ -139,43 +141,49 @@ def _heat_cell(row: int, column: int, cell: _Cell | None) -> str:
     )
 
 
-def page_pool(pages: PageCounts) -> str:
-    """One layer type's pages as a field of squares. Each square stands for the same number of pages; a state that has
-    any page has at least one square, so that one page in use in a large pool can be seen."""
-    squares = share_squares((pages.used, pages.evictable, pages.empty), _POOL_COLUMNS * _POOL_ROWS)
-    title = escape(texts.pages_sentence(pages.layer_type, pages.used, pages.evictable, pages.empty))
-    parts = []
-    start = 0
-    for state, count in zip(("used", "evictable", "empty"), squares, strict=True):
-        if count:
-            parts.append(f'<path class="agon-page-{state}" d="{_squares_path(start, count)}"/>')
-        start += count
-    rows = max(1, math.ceil(start / _POOL_COLUMNS))
+def page_pool(picture: PoolPicture, colours: Mapping[str, int]) -> str:
+    """A worker's pool in address order, row by row. In each cell what is used fills up from the bottom, what is kept
+    for reuse lies pale on top of it. `colours` gives a family of layer types its number."""
+    families = [family(name) for name in picture.layer_types]
+    paths: dict[int, dict[str, list[str]]] = {}
+    for index, (which, used, kept) in enumerate(picture.cells):
+        if which is None:
+            continue
+        shapes = paths.setdefault(colours[families[which]] % NUM_POOL_COLOURS, {"used": [], "evictable": []})
+        shapes["used"].append(_cell_part(index, 0, used))
+        shapes["evictable"].append(_cell_part(index, used, min(used + kept, 100)))
+    drawn = "".join(
+        f'<g class="agon-pool-type-{colour}">'
+        + "".join(f'<path class="agon-page-{state}" d="{"".join(shapes)}"/>' for state, shapes in states.items())
+        + "</g>"
+        for colour, states in sorted(paths.items())
+    )
+    ground = "".join(_cell_part(index, 0, 100) for index in range(len(picture.cells)))
+    rows = max(1, math.ceil(len(picture.cells) / _POOL_COLUMNS))
     return (
         f'<svg class="agon-pool" viewBox="0 0 {_POOL_COLUMNS} {rows}" role="img">'
-        f"<title>{title}</title>{''.join(parts)}</svg>"
+        f"<title>{escape(_pool_sentence(picture, families))}</title>"
+        f'<path class="agon-page-empty" d="{ground}"/>{drawn}</svg>'
     )
 
 
-def share_squares(counts: tuple[int, int, int], num_squares: int) -> tuple[int, ...]:
-    """Divide at most `num_squares` among `counts`: exactly one each while they fit, else in proportion."""
-    total = sum(counts)
-    if total <= num_squares:
-        return counts
-    exact = [count * num_squares / total for count in counts]
-    shares = [max(1, math.floor(share)) if count else 0 for share, count in zip(exact, counts, strict=True)]
-    while sum(shares) != num_squares:
-        gaps = [share - given for share, given in zip(exact, shares, strict=True)]
-        if sum(shares) < num_squares:
-            shares[gaps.index(max(gaps))] += 1
-        else:
-            shares[shares.index(max(shares))] -= 1
-    return tuple(shares)
+def family(layer_type: str) -> str:
+    """Parts of one layer type (name/0, name/1) look alike. Only a second model's layers need their model's name."""
+    return layer_type.partition("/")[0].removeprefix("main.")
 
 
-def _squares_path(start: int, count: int) -> str:
-    """Unit squares number `start` to `start + count`, row by row, with a gap between them."""
-    return "".join(
-        f"M{index % _POOL_COLUMNS + 0.08:.2f} {index // _POOL_COLUMNS + 0.08:.2f}h.84v.84h-.84z"
-        for index in range(start, start + count)
-    )
+def _pool_sentence(picture: PoolPicture, families: Sequence[str]) -> str:
+    num_cells = max(1, len(picture.cells))
+    used = sum(used for _, used, _ in picture.cells) / num_cells
+    kept = sum(kept for _, _, kept in picture.cells) / num_cells
+    cells = Counter(families[which] for which, _, _ in picture.cells if which is not None)
+    return texts.pool_sentence(len(picture.cells), used, kept, sorted(cells.items()))
+
+
+def _cell_part(index: int, low: int, high: int) -> str:
+    """The part of a cell from `low` to `high` percent of its height, cells a little apart."""
+    if low >= high:
+        return ""
+    x, y = index % _POOL_COLUMNS, index // _POOL_COLUMNS
+    top = y + 0.92 - 0.84 * high / 100
+    return f"M{x + 0.08:.2f} {top:.2f}h.84v{0.84 * (high - low) / 100:.3g}h-.84z"

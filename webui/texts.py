@@ -3,6 +3,7 @@
 What went wrong is told by error code, never by repeating the text of another service: such a text could name a model.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from wire.battles import Outcome, Side
@@ -184,7 +185,8 @@ FLAGS: Final = {
 WORKERS_TITLE: Final = "Workers"
 WORKERS_LEAD: Final = (
     "Each worker serves one model from a pool of memory pages. A page holds the keys and values of a few tokens; "
-    "pages of finished conversations stay until somebody else needs the room."
+    "pages of finished conversations stay until somebody else needs the room. Each square is a part of the pool, in "
+    "the order of its addresses; colours tell kinds of layers apart."
 )
 WORKERS_EMPTY_TITLE: Final = "No worker is registered"
 WORKERS_EMPTY: Final = "Start one with: agon worker"
@@ -203,6 +205,7 @@ FACTS: Final = {
     "parameters": "parameters",
     "hits": "prompt tokens from kept pages",
     "preemptions": "interrupted for room",
+    "swapped": "of those in line set aside in main memory",
 }
 
 
@@ -225,9 +228,15 @@ def count_sentence(row: str, column: str, count: int) -> str:
     return f"{row} and {column} met {count} times"
 
 
-def pages_sentence(layer_type: str, used: int, evictable: int, empty: int) -> str:
-    kept = PAGE_STATES["evictable"]
-    return f"{layer_type}: {used:,} pages used, {evictable:,} {kept}, {empty:,} empty"
+def pool_sentence(num_cells: int, used: float, kept: float, cells_by_type: Sequence[tuple[str, int]]) -> str:
+    in_use, kept_pages, empty = PAGE_STATES["used"], PAGE_STATES["evictable"], PAGE_STATES["empty"]
+    shares = f"{used:.0f}% {in_use}, {kept:.0f}% {kept_pages}, the rest {empty}"
+    held = "".join(f"; {name} in {count}" for name, count in cells_by_type)
+    return f"Page pool in the order of its addresses, {num_cells} cells: {shares}{held}"
+
+
+def pages_sentence(used: int, evictable: int, empty: int) -> str:
+    return f"{used:,} {PAGE_STATES['used']}, {evictable:,} {PAGE_STATES['evictable']}, {empty:,} {PAGE_STATES['empty']}"
 
 
 def page_size(page_bytes: int) -> str:

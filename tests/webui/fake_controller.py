@@ -39,7 +39,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
 from wire.sse import SseEvent, encode
-from wire.workers import Capacity, Load, ModelCard, PageCounts, WorkerView
+from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture, WorkerPool, WorkerView
 
 MODELS = ("marsh-heron-9m", "tawny-owl-3m", "river-otter-6m", "grey-vole-1m")
 USAGE = Usage(prompt_tokens=12, completion_tokens=34, total_tokens=46)
@@ -233,6 +233,26 @@ class FakeArena:
             battle_count=tuple(tuple(pairs.get((one, other), (0, 0))[1] for other in ordered) for one in ordered),
         )
 
+    def pools(self) -> list[WorkerPool]:
+        """Worker 0 has one type of layers, worker 1 three; the others show nothing: hosted, or too busy to answer."""
+        busy = 10 * sum(battle.state == "streaming" for battle in self.battles.values())
+        mixed = [(i % 4, 90 - i % 7 * 10, i % 7 * 10) if i % 4 < 3 else (None, 0, 0) for i in range(256)]
+        return [
+            WorkerPool(
+                worker_id="worker-0",
+                picture=PoolPicture(
+                    layer_types=("full_attention",),
+                    cells=tuple((0, 60 + busy, 30) if i < 90 else (None, 0, 0) for i in range(200)),
+                ),
+            ),
+            WorkerPool(
+                worker_id="worker-1",
+                picture=PoolPicture(
+                    layer_types=("full_attention", "mamba_state", "sliding_window/0"), cells=tuple(mixed)
+                ),
+            ),
+        ]
+
     def workers(self) -> list[WorkerView]:
         busy = sum(battle.state == "streaming" for battle in self.battles.values())
         pools = (
@@ -373,6 +393,10 @@ def create_fake(arena: FakeArena) -> FastAPI:
     @app.get("/arena/workers")
     async def workers() -> list[WorkerView]:
         return arena.workers()
+
+    @app.get("/arena/pools")
+    async def pools() -> list[WorkerPool]:
+        return arena.pools()
 
     @app.post("/v1/chat/completions")
     async def chat(body: ChatCompletionRequest) -> StreamingResponse:

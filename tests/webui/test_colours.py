@@ -27,7 +27,9 @@ TEXT_PAIRS = [
     ("paper", "ink"),
 ]
 #: Lines and marks that carry meaning.
-GRAPHICS_PAIRS = [("field-line", "surface"), ("field-line", "paper"), ("focus", "paper"), ("a", "surface")]
+GRAPHICS_PAIRS = [("field-line", "surface"), ("field-line", "paper"), ("focus", "paper")] + [
+    (layer_type, "surface") for layer_type in ("a", "b", "good", "fourth")
+]
 
 
 def colours(theme: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import Visit
-from fake_controller import MODELS, STORY
+from fake_controller import MODELS, STORY, FakeBattle
 
 from webui import texts
 
@@ -183,11 +183,26 @@ def test_the_chosen_theme_is_kept(visit: Visit) -> None:
 
 
 def test_the_workers_page_shows_page_pools_and_stays_live(visit: Visit) -> None:
+    arena = visit.site.arena
     page = visit.open("/workers")
     page.wait_for_selector(".agon-worker")
-    assert page.locator(".agon-pool").count() == 5
-    pool = page.locator(".agon-pool title").first
-    before = pool.text_content()
-    visit.site.arena.models = MODELS[1:]
-    page.wait_for_function("before => document.querySelector('.agon-pool title').textContent !== before", arg=before)
-    visit.site.arena.models = MODELS
+    assert page.locator(".agon-pool").count() == 2, "of four workers two show their pools"
+    assert page.locator(".agon-pool-box li .agon-key").count() == 1 + 3
+    before = page.locator(".agon-pool title").first.text_content()
+    arena.battles["running"] = FakeBattle("running", "anonymous", MODELS[:2], state="streaming")
+    try:
+        page.wait_for_function(
+            "before => document.querySelector('.agon-pool title').textContent !== before", arg=before
+        )
+    finally:
+        del arena.battles["running"]
+
+
+@pytest.mark.parametrize("visit", [{"viewport": {"width": 390, "height": 844}}], indirect=True, ids=["phone"])
+def test_a_pool_fits_a_phone_and_its_squares_can_be_told_apart(visit: Visit) -> None:
+    page = visit.open("/workers")
+    page.wait_for_selector(".agon-pool")
+    box = page.locator(".agon-pool").first.bounding_box()
+    assert box is not None
+    assert box["width"] / 32 >= 8
+    assert box["x"] + box["width"] <= 390

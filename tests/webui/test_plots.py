@@ -1,4 +1,6 @@
+import re
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from webui import plots, texts
 from webui.pages import leaderboard, workers
 from wire.leaderboard import LeaderboardRow, LeaderboardView
-from wire.workers import PageCounts
+from wire.workers import Load, PageCounts, PoolPicture, WorkerView
 
 
 def row(model: str, rating: float, half: float | None = 40, *, votes: int = 12) -> LeaderboardRow:
@@ -64,18 +66,96 @@ def test_counts_are_shown_as_numbers() -> None:
     assert "owl and fox met 3 times" in plots.battle_counts(["owl", "fox"], [[0, 3], [3, 0]])
 
 
-@given(st.tuples(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(0, 10_000)))
-def test_squares_stand_for_all_pages_and_no_state_disappears(counts: tuple[int, int, int]) -> None:
-    squares = plots.share_squares(counts, 240)
-    assert sum(squares) == min(sum(counts), 240)
-    assert all((square > 0) == (count > 0) for square, count in zip(squares, counts, strict=True))
+PERCENTS = st.integers(0, 100)
+CELLS = st.lists(st.tuples(st.sampled_from([None, 0, 1, 2]), PERCENTS, PERCENTS), max_size=300)
 
 
-def test_a_page_pool_tells_its_counts_in_words() -> None:
-    pool = plots.page_pool(PageCounts(layer_type="full_attention", used=3, evictable=2, empty=95, page_bytes=16384))
-    picture = parse(pool)
-    assert picture.findtext("title") == "full_attention: 3 pages used, 2 kept for reuse, 95 empty"
-    assert len(picture.findall("path")) == 3
+@given(CELLS)
+def test_a_pool_is_a_square_for_each_cell_and_nothing_outside(cells: list[tuple[int | None, int, int]]) -> None:
+    picture = PoolPicture(layer_types=("full", "window/0", "window/1"), cells=tuple(cells))
+    root = parse(plots.page_pool(picture, {"full": 0, "window": 1}))
+    (ground,) = root.findall("path")
+    assert ground.get("d", "").count("M") == len(cells)
+    rows = -(-len(cells) // 32)
+    drawn = "".join(path.get("d", "") for path in root.iter("path"))
+    for x, y, height in re.findall(r"M([0-9.]+) ([0-9.]+)h[.]84v([0-9.]+)", drawn):
+        assert 0 <= float(x) <= 32 - 0.84
+        assert float(y) >= 0
+        assert float(y) + float(height) <= max(1, rows)
+
+
+def test_a_pool_shows_what_is_used_below_what_is_kept_in_the_colour_of_its_layers() -> None:
+    picture = PoolPicture(layer_types=("full", "window/0", "window/1"), cells=((0, 50, 25), (None, 0, 0), (2, 0, 100)))
+    root = parse(plots.page_pool(picture, {"full": 0, "window": 5}))
+    groups = {group.get("class"): group for group in root.findall("g")}
+    assert set(groups) == {"agon-pool-type-0", "agon-pool-type-1"}, "five is the second of the second round"
+    used, kept = groups["agon-pool-type-0"].findall("path")
+    assert (used.get("class"), used.get("d")) == ("agon-page-used", "M0.08 0.50h.84v0.42h-.84z")
+    assert (kept.get("class"), kept.get("d")) == ("agon-page-evictable", "M0.08 0.29h.84v0.21h-.84z")
+
+
+def test_a_pool_tells_in_words_what_it_shows() -> None:
+    picture = PoolPicture(
+        layer_types=("full", "window/0", "window/1"), cells=((0, 50, 50), (None, 0, 0), (1, 0, 100), (2, 30, 0))
+    )
+    assert parse(plots.page_pool(picture, {"full": 0, "window": 1})).findtext("title") == (
+        "Page pool in the order of its addresses, 4 cells: 20% used, 38% kept for reuse, the rest empty; "
+        "full in 1; window in 2"
+    )
+
+
+def worker(**changes: Any) -> WorkerView:
+    card = {"name": "owl", "revision": "1", "architecture": "a", "num_parameters": 1, "dtype": "x", "context_length": 9}
+    view = {
+        "worker_id": "w-1",
+        "model": "owl",
+        "state": "ready",
+        "in_flight": 0,
+        "card": card,
+        "capacity": {"max_running": 4, "max_queued": 4, "kv_tokens": 99},
+        "load": Load(pages=tuple(changes.pop("pages", ()))),
+        "last_heartbeat_age_s": 0.1,
+    }
+    return WorkerView.model_validate({**view, **changes})
+
+
+def counts(name: str, used: int = 1) -> PageCounts:
+    return PageCounts(layer_type=name, used=used, evictable=2, empty=7, page_bytes=16384)
+
+
+def test_names_of_layers_that_a_worker_made_up_stay_text() -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    picture = PoolPicture(layer_types=(evil,), cells=((0, 50, 0),))
+    markup = workers.render([worker(pages=[counts(evil)])], {"w-1": picture})
+    assert "<img" not in markup
+    assert "&lt;img" in markup
+
+
+def test_a_worker_with_a_picture_has_a_legend_in_its_colours() -> None:
+    names = ("main.full", "main.window/0", "main.window/1")
+    picture = PoolPicture(layer_types=names[:2], cells=((0, 50, 0), (1, 10, 10)))
+    markup = workers.render([worker(pages=map(counts, names))], {"w-1": picture})
+    root = ElementTree.fromstring(markup.replace("&middot;", "-"))
+    keys = [(item.find("span").get("class"), item.findtext("b")) for item in root.iter("li")]  # type: ignore[union-attr]
+    assert keys == [("agon-key agon-pool-type-0", "full"), ("agon-key agon-pool-type-1", "window")]
+    assert len(list(root.iter("svg"))) == 1
+
+
+def test_a_worker_without_a_picture_has_its_counts_and_no_colours() -> None:
+    markup = workers.render([worker(pages=[counts("echo")])], {"w-other": PoolPicture(layer_types=(), cells=())})
+    assert "<svg" not in markup
+    assert "agon-key" not in markup
+    assert "10% used" in markup
+
+
+def test_requests_whose_pages_are_in_main_memory_are_told() -> None:
+    swapping = worker(load=Load(waiting=3, swapped=2, mirror_bytes_used=1, mirror_bytes_total=9))
+    assert f"2 {texts.FACTS['swapped']}" in workers.render([swapping], {})
+    assert texts.FACTS["swapped"] not in workers.render([worker()], {})
+
+
+def test_a_hosted_worker_says_that_it_has_no_pool() -> None:
+    assert texts.NO_PAGES in workers.render([worker()], {})
 
 
 def view(*rows: LeaderboardRow) -> LeaderboardView:
@@ -108,4 +188,4 @@ def test_large_numbers_are_told_shortly(number: int, told: str) -> None:
 
 
 def test_no_workers_says_how_to_start_one() -> None:
-    assert texts.WORKERS_EMPTY_TITLE in workers.render(())
+    assert texts.WORKERS_EMPTY_TITLE in workers.render((), {})

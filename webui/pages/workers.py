@@ -1,6 +1,7 @@
 """The workers page: who serves which model, what each is doing, and the pages of its memory."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,7 +14,7 @@ from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header
 from webui.session import Seat
 from wire.errors import ApiError
-from wire.workers import PageCounts, WorkerView
+from wire.workers import PageCounts, PoolPicture, WorkerView
 
 REFRESH_S = 2.0
 SILENT_AFTER_S = 3.0  #: a healthy worker is heard every second
@@ -32,13 +33,14 @@ def build(page: Any, boards: Boards) -> None:
     timer = gr.Timer(REFRESH_S)
 
     async def refresh(request: gr.Request, shown: Seat[str]) -> list[Any]:
+        visitor = visitor_of(request)
         try:
-            workers = await boards.workers(visitor_of(request))
+            workers, pictures = await asyncio.gather(boards.workers(visitor), _pictures(boards, visitor))
         except ControllerUnreachable:
             return [gr.skip(), _notice(texts.STALE)]
         except ApiError as error:
             return [gr.skip(), _notice(texts.failure(error.code))]
-        markup = render(workers)
+        markup = render(workers, pictures)
         if markup == shown.value:
             return [gr.skip(), ""]
         shown.value = markup
@@ -54,16 +56,25 @@ def build(page: Any, boards: Boards) -> None:
     )
 
 
-def render(workers: Sequence[WorkerView]) -> str:
+async def _pictures(boards: Boards, visitor: str) -> dict[str, PoolPicture]:
+    """By worker id. Without them the page has everything else."""
+    try:
+        return {pool.worker_id: pool.picture for pool in await boards.pools(visitor)}
+    except (ControllerUnreachable, ApiError):
+        return {}
+
+
+def render(workers: Sequence[WorkerView], pictures: Mapping[str, PoolPicture]) -> str:
     if not workers:
         return (
             f'<section class="agon-nothing"><h2>{texts.WORKERS_EMPTY_TITLE}</h2><p>{texts.WORKERS_EMPTY}</p></section>'
         )
     ordered = sorted(workers, key=lambda worker: (worker.model, worker.worker_id))
-    return f'<div class="agon-workers">{"".join(_worker(worker) for worker in ordered)}</div>'
+    cards = "".join(_worker(worker, pictures.get(worker.worker_id)) for worker in ordered)
+    return f'<div class="agon-workers">{cards}</div>'
 
 
-def _worker(worker: WorkerView) -> str:
+def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
     load, card = worker.load, worker.card
     facts = (
         (f"{load.running}", f"/{worker.capacity.max_running}", texts.FACTS["running"]),
@@ -71,32 +82,50 @@ def _worker(worker: WorkerView) -> str:
         (f"{load.tokens_per_s:,.0f}", "", texts.FACTS["speed"]),
     )
     numbers = "".join(f"<div><dt>{name}</dt><dd>{number}<i>{of}</i></dd></div>" for number, of, name in facts)
-    details = (
+    details: tuple[str, ...] = (
         f"{short_count(card.num_parameters)} {texts.FACTS['parameters']}",
         f"{card.context_length:,} {texts.FACTS['context']}",
         escape(card.dtype),
         f"{load.prefix_hit_tokens_total:,} {texts.FACTS['hits']}",
         f"{load.preemptions_total:,} {texts.FACTS['preemptions']}",
     )
+    if load.swapped:
+        details += (f"{load.swapped:,} {texts.FACTS['swapped']}",)
     is_silent = worker.last_heartbeat_age_s >= SILENT_AFTER_S
     silence = f" &middot; {texts.seconds_ago(worker.last_heartbeat_age_s)}" if is_silent else ""
-    pools = "".join(_pool(pages) for pages in load.pages) or f'<p class="agon-quiet">{texts.NO_PAGES}</p>'
     return (
         f'<article class="agon-worker"><header><h2>{escape(worker.model)}</h2>'
         f'<span class="agon-state agon-state-{worker.state}">{texts.WORKER_STATES[worker.state]}</span></header>'
-        f'<p class="agon-quiet">{escape(worker.worker_id)}{silence}</p><dl>{numbers}</dl>{pools}'
+        f'<p class="agon-quiet">{escape(worker.worker_id)}{silence}</p><dl>{numbers}</dl>{_pool(load.pages, picture)}'
         f'<p class="agon-details">{" &middot; ".join(details)}</p></article>'
     )
 
 
-def _pool(pages: PageCounts) -> str:
-    total = pages.used + pages.evictable + pages.empty
-    in_use = f"{pages.used / total:.0%}" if total else "0%"
-    size = texts.page_size(pages.page_bytes)
+def _pool(pages: Sequence[PageCounts], picture: PoolPicture | None) -> str:
+    """The picture, and under it a line for each family of layer types, which is also its legend."""
+    by_family: dict[str, list[PageCounts]] = {}
+    for counts in pages:
+        by_family.setdefault(plots.family(counts.layer_type), []).append(counts)
+    if not by_family:
+        return f'<p class="agon-quiet">{texts.NO_PAGES}</p>'
+    names = [*by_family, *(plots.family(name) for name in (picture.layer_types if picture is not None else ()))]
+    colours = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    lines = "".join(
+        _family(name, parts, colours[name] if picture is not None else None) for name, parts in by_family.items()
+    )
+    drawing = plots.page_pool(picture, colours) if picture is not None else ""
+    return f'<section class="agon-pool-box">{drawing}<ul>{lines}</ul></section>'
+
+
+def _family(name: str, parts: Sequence[PageCounts], colour: int | None) -> str:
+    used, evictable, empty = (sum(getattr(p, state) for p in parts) for state in ("used", "evictable", "empty"))
+    total = used + evictable + empty
+    key = "" if colour is None else f'<span class="agon-key agon-pool-type-{colour % plots.NUM_POOL_COLOURS}"></span>'
+    sentence = escape(texts.pages_sentence(used, evictable, empty))
     return (
-        f'<section class="agon-pool-box"><h3>{escape(pages.layer_type.replace("_", " "))}</h3>'
-        f"<p>{in_use} {texts.PAGE_STATES['used']} &middot; {total:,} pages &middot; {size}</p>"
-        f"{plots.page_pool(pages)}</section>"
+        f'<li title="{sentence}">{key}<b>{escape(name.replace("_", " "))}</b> '
+        f"<span>{used / max(1, total):.0%} {texts.PAGE_STATES['used']} &middot; {total:,} pages &middot; "
+        f"{texts.page_size(parts[0].page_bytes)}</span></li>"
     )
 
 
