@@ -125,6 +125,18 @@ def models_folder() -> Path:
     return Path(os.environ.get(MODELS_VARIABLE) or Path(__file__).parent / "models")
 
 
+def product_parameters(config: dict[str, Any]) -> tuple[int, int]:
+    """Weights that every token is multiplied with: those of the layers, and those of the output head."""
+    if config["model_type"] == "gpt2":
+        hidden = config["n_embd"]
+        return 12 * hidden**2 * config["n_layer"], hidden * config["vocab_size"]
+    hidden, head_dim = config["hidden_size"], config["head_dim"]
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
+    layer = attention + 3 * hidden * config["intermediate_size"]
+    return layer * config["num_hidden_layers"], hidden * config["vocab_size"]
+
+
 def make_checkpoint(name: str, parent: Path) -> Path:
     """A whole checkpoint of CONFIGS[name] in `parent`/name; one that is complete already stays as it is."""
     import torch

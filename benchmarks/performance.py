@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.models import CONFIGS, product_parameters
+from benchmarks.operators.limits import CACHED_BYTES
 from cli.bench_plot import draw_bars, draw_lines
 
 ROOT = Path(__file__).parent.parent
@@ -77,15 +79,17 @@ def write(results: Path, document: Path, figures: Path) -> None:
     """The document and its pictures from the results that are there."""
     figures.mkdir(parents=True, exist_ok=True)
     found = {name: _read(results / file) for name, (file, _) in MEASUREMENTS.items()}
+    operators = found["operators"]
+    limits = operators["limits"] if operators is not None else None
     sections = [
         _HEAD,
         "## Against other engines: smol-135m (SmolLM2-135M's shape)\n",
-        *_section("peers", found, lambda result: _peers(result, figures / "performance-peers.png")),
+        *_section("peers", found, lambda result: _peers(result, limits, figures / "performance-peers.png")),
         "## Other shapes\n",
         *(
             part
             for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
-            for part in (f"### {model}\n", *_section(model, found, lambda result: _peers(result, None)))
+            for part in (f"### {model}\n", *_section(model, found, lambda result: _peers(result, limits, None)))
         ),
         "## One step of the engine\n",
         *_section("engine", found, lambda result: _engine(result, figures)),
@@ -127,8 +131,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _peers(result: dict[str, Any], picture: Path | None) -> list[str]:
+def _peers(result: dict[str, Any], limits: dict[str, float] | None, picture: Path | None) -> list[str]:
     parts = []
+    if limits is not None:
+        parts.append(_bounds(result, limits))
     bars: dict[str, float] = {}
     for workload in dict.fromkeys(row["workload"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["workload"] == workload]
@@ -147,6 +153,21 @@ def _peers(result: dict[str, Any], picture: Path | None) -> list[str]:
         draw_bars(picture, f"{result['settings']['model']}, bfloat16", "output tokens per second", bars)
         parts.append(f"![Output tokens per second by engine](figures/{picture.name})\n")
     return parts
+
+
+def _bounds(result: dict[str, Any], limits: dict[str, float]) -> str:
+    """What no engine can pass in bfloat16 at the limits of the operators' run, attention not counted."""
+    layers, head = product_parameters(CONFIGS[result["settings"]["model"]])
+    token_ms = 2 * (layers + head) / limits["memory_gb_per_s"] / 1e6
+    texts = []
+    whole = {row["workload"]: row for row in result["rows"] if row["workload"] != "single" and row["limit"] is None}
+    for workload, row in whole.items():
+        operations = 2 * layers * (row["prompt_tokens"] + row["output_tokens"]) + 2 * head * row["output_tokens"]
+        seconds = operations / limits["bfloat16_gflops"] / 1e9
+        texts.append(f"{workload} at {row['output_tokens'] / seconds:.0f} output tokens/s")
+    bound = f"a single stream at {token_ms:.2f} ms per token" if 2 * (layers + head) > CACHED_BYTES else ""
+    texts += [bound] if bound else []
+    return f"The matrix products alone bound, at the limits below: {', '.join(texts)}.\n" if texts else ""
 
 
 def _throughput_table(workload: str, rows: list[dict[str, Any]], ours: dict[str, Any] | None) -> str:

@@ -28,6 +28,7 @@ class Row:
     peer: str
     workload: str
     work: list[Work]
+    limit: int | None = None
     answers: list[dict[str, Any]] = field(default_factory=list)
     noise: list[Noise] = field(default_factory=list)
 
@@ -39,6 +40,7 @@ class Row:
             "version": process.version,
             "workload": self.workload,
             "requests": len(self.work),
+            "limit": self.limit,
             "prompt_tokens": sum(len(item.ids) for item in self.work),
             "output_tokens": sum(item.out for item in self.work),
             "seconds": [round(second, 4) for second in seconds],
@@ -101,7 +103,7 @@ def measure(
                     if workload not in variant.workloads or peer in failed:
                         continue
                     work = within_vocabulary(named(workload)[: variant.limit], vocab_size)
-                    row = rows.setdefault((peer, workload), Row(peer, workload, work))
+                    row = rows.setdefault((peer, workload), Row(peer, workload, work, variant.limit))
                     try:
                         if number == 0:
                             process.run([Work(item.ids, min(item.out, 4)) for item in work], is_single=False)

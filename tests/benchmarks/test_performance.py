@@ -14,6 +14,9 @@ def row(peer: str, workload: str, **more: Any) -> dict[str, Any]:
         "version": "1",
         "workload": workload,
         "requests": 4,
+        "limit": None,
+        "prompt_tokens": 3116,
+        "output_tokens": 3899,
         "spread_percent": 1.0,
         "others_cores": [0.02, 0.3],
         "is_quiet": False,
@@ -46,6 +49,18 @@ def test_peers_are_compared_with_ours_row_by_row(tmp_path: Path) -> None:
     assert "| other (1) | 15.0 | 1.50 x as fast | 25.0 | 0.50 x as fast | 1.0 | 0.30 (contended) |" in text
     assert "Failed: third (no compiler)" in text
     assert f"Commit {result['commit']}" in text
+
+
+def test_the_bound_counts_every_product_of_every_token(tmp_path: Path) -> None:
+    """By hand: 106,168,320 weights in the layers, 28,311,552 in the head; at 998 GFLOP/s and 55 GB/s."""
+    result = document("peers", {"model": "smol-135m"}, [row("agon", "sharegpt", output_tokens_per_s=300.0)], failed={})
+    limits = {"memory_gb_per_s": 55.0, "cache_gb_per_s": 1.0, "bfloat16_gflops": 998.0}
+    limits |= {"float32_gflops": 1.0, "int8_gops": 1.0}
+    (tmp_path / "peers-smol-135m.json").write_text(json.dumps(result))
+    (tmp_path / "operators.json").write_text(json.dumps(document("operators", {}, [], limits=limits)))
+    text = text_of(tmp_path)
+    seconds = 2 * (106_168_320 * (3116 + 3899) + 28_311_552 * 3899) / 998e9
+    assert f"sharegpt at {3899 / seconds:.0f} output tokens/s, a single stream at 4.89 ms per token" in text
     assert (tmp_path / "figures" / "performance-peers.png").stat().st_size > 0
 
 
