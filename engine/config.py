@@ -32,6 +32,7 @@ class EngineConfig:
     max_queued_tokens: int = 131_072  #: prompt tokens waiting for their first step
     enable_prefix_caching: bool = True
     seed: int = 0  #: used for requests that bring no seed, and for dummy weights
+    operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU where it can be built; "torch": never
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
 
     def __post_init__(self) -> None:

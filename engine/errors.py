@@ -5,6 +5,7 @@ EngineError
  |    +-- ContextTooLong   prompt + wanted output exceed the model's context or the page pool
  +-- QueueFull             the bounded queue has no room now; try again later
  +-- CheckpointError       the model folder is missing, incomplete or not what it claims
+ +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
  +-- EngineDead            the engine thread has stopped; nothing will be answered any more
 """
 
@@ -40,6 +41,10 @@ class QueueFull(EngineError):
 
 class CheckpointError(EngineError):
     """A model folder that is missing, incomplete, unsafe or inconsistent."""
+
+
+class OperatorsUnavailable(EngineError):
+    """The C++ operators cannot be built or loaded on this machine."""
 
 
 class EngineDead(EngineError):

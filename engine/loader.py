@@ -15,6 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError
+from engine.kernels.operators import Operators
+from engine.kernels.torch_operators import TorchOperators
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -122,7 +124,10 @@ class Checkpoint:
 class CheckpointWeights:
     """A checkpoint as a weight source: converted to the model's dtype and device, copied out of the mapped file."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device, operators: Operators
+    ) -> None:
+        self.operators = operators
         self._checkpoint = checkpoint
         self._dtype = dtype
         self._device = device
@@ -146,7 +151,8 @@ class CheckpointWeights:
 class DummyWeights:
     """Seeded random weights of whatever shape is asked: matrices small and normal, scales one, biases zero."""
 
-    def __init__(self, *, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+    def __init__(self, *, dtype: torch.dtype, device: torch.device, seed: int, operators: Operators) -> None:
+        self.operators = operators
         self._dtype = dtype
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
@@ -155,7 +161,7 @@ class DummyWeights:
     @classmethod
     def counting(cls) -> Self:
         """Allocates nothing: for the number of parameters alone."""
-        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0)
+        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0, operators=TorchOperators())
 
     def __contains__(self, name: str) -> bool:
         return True

@@ -14,14 +14,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from engine.attention import choose_backend
 from engine.attention.backend import AttentionBackend, AttentionShape, ForwardBatch, StepLayout
 from engine.attention.layout import layer_specs, small_pages
-from engine.attention.torch_backend import TorchBackend
 from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import CheckpointError
 from engine.host_mirror import HostMirror
+from engine.kernels import choose_operators
+from engine.kernels.operators import Operators
 from engine.kernels.reference import copy_pages
+from engine.kernels.torch_operators import TorchOperators
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.machine import free_memory_bytes
 from engine.memory.admission import AdmissionRule
@@ -58,6 +61,7 @@ class ModelInfo:
     context_length: int  #: tokens, after the configured limit
     revision: str  #: short digest of the weights; "dummy" for random ones
     device: str
+    operators: str = "torch"  #: what computes: "torch", or "cpp-" and the instruction set
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +86,18 @@ class Runner:
         dtype: torch.dtype,
         device: torch.device,
         mirror: PoolPlan | None = None,
+        operators: Operators | None = None,
     ) -> None:
         """max_running: slots; a plan names slots below it. mirror: layout of the host memory for pages that are swapped
-        out."""
+        out. operators: those that the model was built with."""
         self.limits = limits
         self.pool_plan = plan
         self._model = model
         self._device = device
         pool = _zeroed_pool(plan.pool_bytes, device)
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
-        self._backend: AttentionBackend = TorchBackend(plan, pool, model.attention_shapes, dtype)
+        self._operators = operators or TorchOperators()
+        self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)
         self.mirror_plan = mirror
         self._mirror: HostMirror | None = None
         if mirror is not None:
@@ -101,6 +107,12 @@ class Runner:
             t.name: np.zeros((max_running, -(-limits.max_model_len // t.page_tokens)), dtype=np.int64)
             for t in plan.types
         }
+
+    @property
+    def operators_name(self) -> str:
+        """What linears and the like run on, and what attention runs on where that is something else."""
+        name, attention = self._operators.name, self._backend.name
+        return name if name.startswith(attention) else f"{name}, attention {attention}"
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepOutput:
@@ -181,7 +193,7 @@ class Runner:
         if len(rows) > len(drawing):
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)
-        tokens = iter(sample(logits, rows, self.limits.eos_token_ids))
+        tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax))
         return tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
 
 
@@ -200,7 +212,8 @@ def load_runner(config: EngineConfig) -> LoadedModel:
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads or _num_threads(num_parameters * dtype.itemsize))
-    model = _build(architecture, settings, config, checkpoint, dtype, device)
+    operators = choose_operators(device, dtype, torch.get_num_threads(), allow_cpp=config.operators == "auto")
+    model = _build(architecture, settings, config, checkpoint, dtype, device, operators)
     has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
     limits = ModelLimits(
@@ -217,6 +230,7 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         dtype=dtype,
         device=device,
         mirror=mirror_plan(plan, config.swap_bytes),
+        operators=operators,
     )
     runner.warm_up(min(16, limits.max_model_len))
     info = ModelInfo(
@@ -227,6 +241,7 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         context_length=limits.max_model_len,
         revision="dummy" if checkpoint is None else checkpoint.revision,
         device=str(device),
+        operators=runner.operators_name,
     )
     _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
     return LoadedModel(runner, tokenizer, limits, plan, info)
@@ -239,11 +254,12 @@ def _build(
     checkpoint: Checkpoint | None,
     dtype: torch.dtype,
     device: torch.device,
+    operators: Operators,
 ) -> CausalLM:
     if checkpoint is None:
-        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed)
+        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators)
         return architecture.build(settings, dummy, dtype, config.max_model_len)
-    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device)
+    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device, operators=operators)
     with torch.inference_mode():
         model = architecture.build(settings, weights, dtype, config.max_model_len)
     weights.check_all_taken(architecture.ignored)

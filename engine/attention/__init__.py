@@ -1,0 +1,25 @@
+"""Which attention backend a model runs on: the C++ one beside C++ operators, the torch one otherwise."""
+
+import logging
+
+import torch
+
+from engine.attention.backend import AttentionBackend, AttentionShape
+from engine.attention.cpp_backend import CppBackend, unsupported_reason
+from engine.attention.torch_backend import TorchBackend
+from engine.kernels.cpu.operators import CppOperators
+from engine.kernels.operators import Operators
+from engine.memory.spec import PoolPlan
+
+_log = logging.getLogger(__name__)
+
+
+def choose_backend(
+    operators: Operators, plan: PoolPlan, pool: torch.Tensor, shapes: tuple[AttentionShape, ...], dtype: torch.dtype
+) -> AttentionBackend:
+    if isinstance(operators, CppOperators):
+        reason = unsupported_reason(plan, shapes, dtype)
+        if reason is None:
+            return CppBackend(plan, pool, shapes, dtype, operators.library)
+        _log.warning("attention runs on the slower torch backend: the C++ one does not take %s", reason)
+    return TorchBackend(plan, pool, shapes, dtype)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.attention.rotation import Rotation
 from engine.batch import LayerTypeName
 
 IntArray = NDArray[np.int64]
@@ -59,18 +60,35 @@ class StepLayout:
         return positions
 
 
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """RMS norm of every query head and every key head before the rotation, with a weight for each of the two."""
+
+    query: torch.Tensor  #: [D] float32
+    key: torch.Tensor  #: [D] float32
+    eps: float
+
+
 class AttentionStep(Protocol):
     """Attention during one step, with everything that all layers share computed once."""
 
-    def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
-        """Store keys and values of the step's tokens in their pages, then attend causally to each context.
+    def attend(
+        self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        """Norm and rotate queries and keys, store keys and values of the step's tokens in their pages, then attend
+        causally to each context.
 
-        query [T, H, D]; key_value [T, 2, K, D] (keys, then values); returns [T, H * D]. Both may be strided views.
+        qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. Returns [T, H * D].
         """
         ...
 
 
 class AttentionBackend(Protocol):
+    @property
+    def name(self) -> str:
+        """For logs and metrics: "torch" or "cpp"."""
+        ...
+
     def begin(self, layout: StepLayout) -> AttentionStep: ...
 
 

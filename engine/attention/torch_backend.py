@@ -20,8 +20,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from engine.attention.backend import AttentionShape, IntArray, StepLayout
+from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
 from engine.attention.layout import TypeLayout, small_pages, type_layouts
+from engine.attention.rotation import Rotation
 from engine.memory.spec import PoolPlan
 
 #: Up to that many queries of a sequence, scores are plain matrix products: 3 times as fast as torch's fused attention
@@ -85,6 +86,10 @@ class TorchBackend:
         """Most bytes of keys and values that any group has gathered so far."""
         return self._workspace.numel() * self._workspace.itemsize
 
+    @property
+    def name(self) -> str:
+        return "torch"
+
     def begin(self, layout: StepLayout) -> "TorchStep":
         positions = layout.positions
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
@@ -103,8 +108,22 @@ class TorchBackend:
             reads.append(tuple(self._read_rows(type_layout, table, group) for group in alike[key]))
         return TorchStep(self, stores, groups, reads)
 
-    def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor, step: "TorchStep") -> torch.Tensor:
+    def attend(
+        self,
+        layer_id: int,
+        qkv: torch.Tensor,
+        rotation: Rotation | None,
+        head_norms: HeadNorms | None,
+        step: "TorchStep",
+    ) -> torch.Tensor:
         shape = self._shapes[layer_id]
+        query, key = qkv[:, : shape.num_heads], qkv[:, shape.num_heads : shape.num_heads + shape.num_kv_heads]
+        if head_norms is not None:
+            query.copy_(_rms_norm(query, head_norms.query, head_norms.eps))
+            key.copy_(_rms_norm(key, head_norms.key, head_norms.eps))
+        if rotation is not None:
+            rotation.apply_(qkv[:, : shape.num_heads + shape.num_kv_heads])
+        key_value = qkv[:, shape.num_heads :].view(-1, 2, shape.num_kv_heads, shape.head_dim)
         type_id = self._type_of[layer_id]
         stored = self._store_rows[layer_id]
         stored.index_copy_(0, step.store_rows[type_id], key_value.reshape(-1, stored.shape[1]))
@@ -234,8 +253,14 @@ class TorchStep:
         self.groups = groups
         self.read_rows = read_rows  #: rows of the pool that each group gathers; None: fresh prompts
 
-    def attend(self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
-        return self._backend.attend(layer_id, query, key_value, self)
+    def attend(
+        self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        return self._backend.attend(layer_id, qkv, rotation, head_norms, self)
+
+
+def _rms_norm(heads: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return F.rms_norm(heads, heads.shape[-1:], None, eps) * weight.to(heads.dtype)
 
 
 def _select(tokens: torch.Tensor, group: _Group) -> torch.Tensor:

@@ -1,36 +1,39 @@
-"""The two feed-forward forms: gated (Llama) and plain (GPT-2)."""
+"""The two feed-forward forms: gated (Llama, Gemma) and plain (GPT-2)."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
+from engine.kernels.operators import Operators
 from engine.layers.linear import Linear
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
-gelu_tanh: Activation = partial(F.gelu, approximate="tanh")
 
-#: By the names of Hugging Face configs.
-ACTIVATIONS: Mapping[str, Activation] = {
-    "gelu": F.gelu,
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "relu": F.relu,
-}
+
+def activation_of(name: str, operators: Operators) -> Activation | None:
+    """By the names of Hugging Face configs; None for one that we do not have."""
+    match name:
+        case "gelu_new" | "gelu_pytorch_tanh":
+            return operators.gelu_tanh
+        case "gelu":
+            return F.gelu
+        case "relu":
+            return F.relu
+        case _:
+            return None
 
 
 class GatedMLP:
     """down(activation(gate(x)) * up(x)); gate and up are one product, side by side."""
 
-    def __init__(self, gate_up: Linear, down: Linear, activation: Activation = F.silu) -> None:
+    def __init__(self, gate_up: Linear, down: Linear, activate_and_multiply: Activation) -> None:
         self._gate_up = gate_up
         self._down = down
-        self._activation = activation
+        self._activate_and_multiply = activate_and_multiply
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(self._activation(gate).mul_(up))
+        return self._down(self._activate_and_multiply(self._gate_up(x)))
 
 
 class MLP:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.attention.rotation import Rotation
+
 
 @dataclass(frozen=True)
 class LinearScaling:
@@ -41,36 +43,16 @@ def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) 
             return frequencies * keep + frequencies / factor * (1.0 - keep)
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """The rotation of each token of a step: cos [T, 1, 1, C/2]; sin [T, 1, 2, C/2] with the sign of either half.
-
-    C is D, or less where only the first channels of a head turn.
-    """
-
-    cos: torch.Tensor
-    sin: torch.Tensor
-
-    def apply_(self, heads: torch.Tensor) -> None:
-        """Rotate heads [T, num_heads, D] in place (a strided view will do)."""
-        half = self.cos.shape[-1]
-        halves = heads[..., : 2 * half].view(*heads.shape[:2], 2, half)
-        torch.addcmul(halves * self.cos, halves.flip(-2), self.sin, out=halves)
-
-
 class Rotary:
     """Makes the rotation of a step from its positions; no table, so that a long context costs no memory."""
 
-    def __init__(self, num_channels: int, base: float, scaling: RotaryScaling, *, dtype: torch.dtype) -> None:
+    def __init__(self, num_channels: int, base: float, scaling: RotaryScaling) -> None:
         """num_channels: those of a head that turn, from the first on."""
         self._frequencies = inverse_frequencies(num_channels, base, scaling)
-        self._dtype = dtype
 
     def at(self, positions: torch.Tensor) -> Rotation:
         """positions [T]."""
         if self._frequencies.device != positions.device:
             self._frequencies = self._frequencies.to(positions.device)
         angles = positions.to(torch.float32)[:, None] * self._frequencies
-        cos = angles.cos().to(self._dtype)
-        sin = angles.sin().to(self._dtype)
-        return Rotation(cos[:, None, None, :], torch.stack((-sin, sin), dim=1)[:, None])
+        return Rotation(angles.cos(), angles.sin())

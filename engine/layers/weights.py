@@ -4,9 +4,16 @@ from typing import Protocol
 
 import torch
 
+from engine.kernels.operators import Operators
+
 
 class WeightSource(Protocol):
     """Hands out each tensor of a checkpoint once, in the dtype and on the device of the model."""
+
+    @property
+    def operators(self) -> Operators:
+        """What the layers compute with."""
+        ...
 
     def __contains__(self, name: str) -> bool: ...
 

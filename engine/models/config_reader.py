@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from engine.errors import CheckpointError
-from engine.layers.mlp import ACTIVATIONS, Activation
+from engine.kernels.operators import Operators
+from engine.layers.mlp import Activation, activation_of
 
 _T = TypeVar("_T")
 
@@ -53,8 +54,9 @@ class ConfigReader:
         return value
 
 
-def read_activation(config: ConfigReader, key: str, default: str) -> Activation:
+def read_activation(config: ConfigReader, key: str, default: str, operators: Operators) -> Activation:
     name = config.get(key, str, default)
-    if name not in ACTIVATIONS:
-        raise CheckpointError(f"config.json: {key} {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    activation = activation_of(name, operators)
+    if activation is None:
+        raise CheckpointError(f"config.json: {key} {name!r} is not supported")
+    return activation

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms
+from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP, gelu_tanh
-from engine.layers.norm import HeadNorm, RMSNorm
-from engine.layers.rotary import Rotation
+from engine.layers.mlp import GatedMLP
+from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
@@ -106,7 +106,7 @@ class Gemma:
         # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
         self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
         ropes = [config.rope if window is None else config.window_rope for window in config.windows]
-        self._rotaries = {rope: rope.rotary(config.shape.head_dim, dtype) for rope in ropes}
+        self._rotaries = {rope: rope.rotary(config.shape.head_dim) for rope in ropes}
         self._layers = [(rope, _Layer(config, i, weights, dtype)) for i, rope in enumerate(ropes)]
         self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
         head = (
@@ -114,15 +114,16 @@ class Gemma:
             if config.is_tied
             else Embedding.load(weights, "lm_head", config.vocab_size, config.hidden_size)
         )
-        self._head = Linear(head.weight)
+        self._head = Linear(weights.operators, head.weight)
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._embedding(batch.token_ids) * self._embedding_scale
         rotations = {rope: rotary.at(batch.positions) for rope, rotary in self._rotaries.items()}
+        update = None
         for rope, layer in self._layers:
-            hidden = layer(hidden, rotations[rope], batch.attention)
-        return self._norm(hidden)
+            update = layer(hidden, update, rotations[rope], batch.attention)
+        return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits = self._head(hidden)
@@ -143,7 +144,7 @@ class _Layer:
             shape,
             Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_bias),
-            _head_norm(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
+            _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
         self._attention_output_norm = _norm(weights, f"{name}.post_attention_layernorm", hidden, eps)
         self._mlp_norm = _norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps)
@@ -151,33 +152,28 @@ class _Layer:
         self._mlp = GatedMLP(
             Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),
             Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=False),
-            gelu_tanh,
+            weights.operators.gelu_tanh_mul,
         )
         self._mlp_output_norm = _norm(weights, f"{name}.post_feedforward_layernorm", hidden, eps)
 
-    def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
-        attended = self._attention(self._attention_norm(hidden), rotation, attention)
-        hidden = hidden + self._attention_output_norm(attended)
-        return hidden + self._mlp_output_norm(self._mlp(self._mlp_norm(hidden)))
+    def __call__(
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
+    ) -> torch.Tensor:
+        """Adds the last layer's update to the residual stream and returns its own."""
+        attended = self._attention(self._attention_norm(stream, update), rotation, attention)
+        x = self._mlp(self._mlp_norm(stream, self._attention_output_norm(attended)))
+        return self._mlp_output_norm(x)
 
 
 def _norm(weights: WeightSource, name: str, size: int, eps: float) -> RMSNorm:
-    return RMSNorm(_around_one(weights, name, size), eps)
+    return RMSNorm(weights.operators.rms_norm(_around_one(weights, name, size), eps))
 
 
-def _head_norm(config: GemmaConfig, name: str, weights: WeightSource) -> HeadNorm:
-    shape = config.shape
-    return HeadNorm(
-        _around_one(weights, f"{name}.q_norm", shape.head_dim),
-        _around_one(weights, f"{name}.k_norm", shape.head_dim),
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        eps=config.norm_eps,
-    )
+def _head_norms(config: GemmaConfig, name: str, weights: WeightSource) -> HeadNorms:
+    query, key = (_around_one(weights, f"{name}.{part}_norm", config.shape.head_dim) for part in "qk")
+    return HeadNorms(query, key, config.norm_eps)
 
 
 def _around_one(weights: WeightSource, name: str, size: int) -> torch.Tensor:
-    """Checkpoints store how far a scale is from one. The sum is made once, in float32, and rounded to the model's
-    dtype, as all weights are."""
-    weight = weights.take(f"{name}.weight", size)
-    return weight.float().add_(1.0).to(weight.dtype)
+    """Checkpoints store how far a scale is from one; the sum is kept in float32, where it loses nothing."""
+    return weights.take(f"{name}.weight", size).float() + 1.0

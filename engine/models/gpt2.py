@@ -44,15 +44,15 @@ class GPT2:
         ]
         self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
         is_tied = config.get("tie_word_embeddings", bool, True)
-        self._head = Linear(
-            (self._tokens if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)).weight
-        )
+        head = self._tokens if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
+        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
+        update = None
         for layer in self._layers:
-            hidden = layer(hidden, batch.attention)
-        return self._norm(hidden)
+            update = layer(hidden, update, batch.attention)
+        return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._head(hidden)
@@ -64,7 +64,7 @@ class _Layer:
     ) -> None:
         eps = config.get("layer_norm_epsilon", float, 1e-5)
         ffn = config.get("n_inner", int, 4 * hidden)
-        activation = read_activation(config, "activation_function", "gelu_new")
+        activation = read_activation(config, "activation_function", "gelu_new", weights.operators)
         self._attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
         qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, 3 * hidden)
         output = _transposed(weights, f"{name}.attn.c_proj", hidden, hidden)
@@ -74,12 +74,13 @@ class _Layer:
         down = _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden)
         self._mlp = MLP(up, down, activation)
 
-    def __call__(self, hidden: torch.Tensor, attention: AttentionStep) -> torch.Tensor:
-        hidden = hidden + self._attention(self._attention_norm(hidden), None, attention)
-        return hidden + self._mlp(self._mlp_norm(hidden))
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None, attention: AttentionStep) -> torch.Tensor:
+        """Adds the last layer's update to the residual stream and returns its own."""
+        x = self._attention(self._attention_norm(stream, update), None, attention)
+        return self._mlp(self._mlp_norm(stream, x))
 
 
 def _transposed(weights: WeightSource, name: str, in_features: int, out_features: int) -> Linear:
     """GPT-2 stores its matrices as [in, out]."""
     weight = weights.take(f"{name}.weight", in_features, out_features)
-    return Linear(weight.t().contiguous(), weights.take(f"{name}.bias", out_features))
+    return Linear(weights.operators, weight.t().contiguous(), weights.take(f"{name}.bias", out_features))

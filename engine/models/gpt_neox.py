@@ -5,13 +5,13 @@ import re
 import torch
 
 from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
-from engine.layers.rotary import Rotation
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader, read_activation
 from engine.models.rope import Rope, rope_in
@@ -35,7 +35,7 @@ class GPTNeoX:
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.get("max_position_embeddings", int, 2048)
         self.attention_shapes = (AttentionShape(num_heads, num_heads, head_dim),) * num_layers
-        self._rotary = _read_rope(config).rotary(head_dim, dtype)
+        self._rotary = _read_rope(config).rotary(head_dim)
         self._embedding = Embedding.load(weights, "gpt_neox.embed_in", self.vocab_size, hidden)
         self._layers = [_Layer(config, i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)]
         eps = config.get("layer_norm_eps", float, 1e-5)
@@ -44,14 +44,15 @@ class GPTNeoX:
         if not config.get("tie_word_embeddings", bool, False):
             name = "lm_head" if "lm_head.weight" in weights else "embed_out"  # newer and older checkpoints
             head = Embedding.load(weights, name, self.vocab_size, hidden)
-        self._head = Linear(head.weight)
+        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._embedding(batch.token_ids)
         rotation = self._rotary.at(batch.positions)
+        update = None
         for layer in self._layers:
-            hidden = layer(hidden, rotation, batch.attention)
-        return self._norm(hidden)
+            update = layer(hidden, update, rotation, batch.attention)
+        return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._head(hidden)
@@ -73,11 +74,16 @@ class _Layer:
         self._mlp_norm = LayerNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps)
         up = Linear.load(weights, f"{name}.mlp.dense_h_to_4h", hidden, ffn, bias=True)
         down = Linear.load(weights, f"{name}.mlp.dense_4h_to_h", ffn, hidden, bias=True)
-        self._mlp = MLP(up, down, read_activation(config, "hidden_act", "gelu"))
+        self._mlp = MLP(up, down, read_activation(config, "hidden_act", "gelu", weights.operators))
 
-    def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
-        attended = hidden + self._attention(self._attention_norm(hidden), rotation, attention)
-        return attended + self._mlp(self._mlp_norm(hidden if self._is_parallel else attended))
+    def __call__(
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
+    ) -> torch.Tensor:
+        """Adds the last layer's update to the residual stream and returns its own."""
+        attended = self._attention(self._attention_norm(stream, update), rotation, attention)
+        if self._is_parallel:
+            return attended.add_(self._mlp(self._mlp_norm(stream)))
+        return self._mlp(self._mlp_norm(stream, attended))
 
 
 def _sorted_qkv(weights: WeightSource, name: str, shape: AttentionShape, hidden: int, *, has_bias: bool) -> Linear:
@@ -85,7 +91,7 @@ def _sorted_qkv(weights: WeightSource, name: str, shape: AttentionShape, hidden:
     by_head = (shape.num_heads, 3, shape.head_dim)
     weight = weights.take(f"{name}.weight", 3 * hidden, hidden).view(*by_head, hidden).transpose(0, 1)
     bias = weights.take(f"{name}.bias", 3 * hidden).view(by_head).transpose(0, 1).reshape(-1) if has_bias else None
-    return Linear(weight.reshape(3 * hidden, hidden), bias)
+    return Linear(weights.operators, weight.reshape(3 * hidden, hidden), bias)
 
 
 def _read_rope(config: ConfigReader) -> Rope:

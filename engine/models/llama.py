@@ -8,14 +8,14 @@ from typing import Self
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms
+from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
-from engine.layers.norm import HeadNorm, RMSNorm
-from engine.layers.rotary import Rotation
+from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
@@ -80,7 +80,7 @@ class Llama:
         self.max_positions = config.max_positions
         self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
         self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
-        self._rotary = config.rope.rotary(config.shape.head_dim, dtype)
+        self._rotary = config.rope.rotary(config.shape.head_dim)
         self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
         head = (
@@ -88,14 +88,15 @@ class Llama:
             if config.is_tied
             else Embedding.load(weights, "lm_head", config.vocab_size, config.hidden_size)
         )
-        self._head = Linear(head.weight)
+        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._embedding(batch.token_ids)
         rotation = self._rotary.at(batch.positions)
+        update = None
         for layer in self._layers:
-            hidden = layer(hidden, rotation, batch.attention)
-        return self._norm(hidden)
+            update = layer(hidden, update, rotation, batch.attention)
+        return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._head(hidden)
@@ -116,14 +117,17 @@ class _Layer:
             shape,
             Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_output_bias),
-            _head_norm(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
+            _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
         self._mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
         self._mlp = (config.load_mlp or gated_mlp)(config, layer_id, weights)
 
-    def __call__(self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep) -> torch.Tensor:
-        hidden = hidden + self._attention(self._attention_norm(hidden), rotation, attention)
-        return hidden + self._mlp(self._mlp_norm(hidden))
+    def __call__(
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
+    ) -> torch.Tensor:
+        """Adds the last layer's update to the residual stream and returns its own."""
+        x = self._attention(self._attention_norm(stream, update), rotation, attention)
+        return self._mlp(self._mlp_norm(stream, x))
 
 
 #: (settings, layer id, weights) -> the feed-forward part of that layer, [T, hidden] -> [T, hidden]
@@ -138,15 +142,10 @@ def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> Gate
     return GatedMLP(
         Linear.fused(weights, gate_up, hidden, sizes, bias=config.has_mlp_bias),
         Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=config.has_mlp_bias),
+        weights.operators.silu_mul,
     )
 
 
-def _head_norm(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorm:
-    shape = config.shape
-    return HeadNorm(
-        weights.take(f"{name}.q_norm.weight", shape.head_dim),
-        weights.take(f"{name}.k_norm.weight", shape.head_dim),
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        eps=config.norm_eps,
-    )
+def _head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
+    query, key = (weights.take(f"{name}.{part}_norm.weight", config.shape.head_dim).float() for part in "qk")
+    return HeadNorms(query, key, config.norm_eps)

@@ -23,7 +23,8 @@ def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max
         experts = []
         for part in (f"{name}.experts.{index}" for index in range(num_experts)):
             gate_up = Linear.fused(weights, [f"{part}.w1", f"{part}.w3"], hidden, [ffn, ffn], bias=False)
-            experts.append(GatedMLP(gate_up, Linear.load(weights, f"{part}.w2", ffn, hidden, bias=False)))
+            down = Linear.load(weights, f"{part}.w2", ffn, hidden, bias=False)
+            experts.append(GatedMLP(gate_up, down, weights.operators.silu_mul))
         router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
         return Experts(router, experts, num_chosen=num_chosen, sums_to_one=True)
 

@@ -52,13 +52,14 @@ class OPT:
         self._norm = LayerNorm.load(weights, f"{prefix}.final_layer_norm", hidden, _EPS)
         is_tied = config.get("tie_word_embeddings", bool, True)
         head = self._tokens if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
-        self._head = Linear(head.weight)
+        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions + _FIRST_POSITION)
+        update = None
         for layer in self._layers:
-            hidden = layer(hidden, batch.attention)
-        return self._norm(hidden)
+            update = layer(hidden, update, batch.attention)
+        return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._head(hidden)
@@ -81,8 +82,9 @@ class _Layer:
         self._mlp_norm = LayerNorm.load(weights, f"{name}.final_layer_norm", hidden, _EPS)
         up = Linear.load(weights, f"{name}.fc1", hidden, ffn, bias=has_bias)
         down = Linear.load(weights, f"{name}.fc2", ffn, hidden, bias=has_bias)
-        self._mlp = MLP(up, down, read_activation(config, "activation_function", "relu"))
+        self._mlp = MLP(up, down, read_activation(config, "activation_function", "relu", weights.operators))
 
-    def __call__(self, hidden: torch.Tensor, attention: AttentionStep) -> torch.Tensor:
-        hidden = hidden + self._attention(self._attention_norm(hidden), None, attention)
-        return hidden + self._mlp(self._mlp_norm(hidden))
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None, attention: AttentionStep) -> torch.Tensor:
+        """Adds the last layer's update to the residual stream and returns its own."""
+        x = self._attention(self._attention_norm(stream, update), None, attention)
+        return self._mlp(self._mlp_norm(stream, x))

@@ -32,6 +32,7 @@ def qwen3_moe(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, m
                 GatedMLP(
                     Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),
                     Linear.load(weights, f"{part}.down_proj", ffn, hidden, bias=False),
+                    weights.operators.silu_mul,
                 )
             )
         router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)

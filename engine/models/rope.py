@@ -3,8 +3,6 @@ rope_theta and rope_scaling."""
 
 from dataclasses import dataclass
 
-import torch
-
 from engine.errors import CheckpointError
 from engine.layers.rotary import LinearScaling, Llama3Scaling, Rotary, RotaryScaling
 from engine.models.config_reader import ConfigReader
@@ -16,8 +14,8 @@ class Rope:
     scaling: RotaryScaling = None
     share: float = 1.0  #: of each head's channels that turn, from the first on
 
-    def rotary(self, head_dim: int, dtype: torch.dtype) -> Rotary:
-        return Rotary(int(head_dim * self.share), self.base, self.scaling, dtype=dtype)
+    def rotary(self, head_dim: int) -> Rotary:
+        return Rotary(int(head_dim * self.share), self.base, self.scaling)
 
 
 def read_rope(config: ConfigReader, *, default_base: float = 10_000.0) -> Rope:

@@ -22,6 +22,7 @@ _SIZES = {
     "num_hidden_layers": 3,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
+    "head_dim": 16,
     "max_position_embeddings": CONTEXT,
     "eos_token_id": None,
     # Large enough that logits differ clearly and greedy choices do not hang on rounding.
@@ -47,7 +48,7 @@ _GEMMA = {
 #: name -> (class of transformers without its suffix, settings)
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**_SIZES}),
-    "llama-without-groups": ("Llama", {**_SIZES, "num_key_value_heads": 6}),
+    "llama-without-groups": ("Llama", {**_SIZES, "num_key_value_heads": 6, "head_dim": 8}),
     "llama-with-biases": ("Llama", {**_SIZES, "attention_bias": True, "mlp_bias": True, "head_dim": 32}),
     "llama-tied": ("Llama", {**_SIZES, "tie_word_embeddings": True}),
     "llama-3-rope": ("Llama", {**_SIZES, "rope_parameters": _LLAMA3_ROPE}),

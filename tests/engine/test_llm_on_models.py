@@ -16,7 +16,7 @@ from tests.engine.stepper import random_prompt
 
 TinyModels = Callable[[str], TinyModel]
 #: Of four tokens in all layers: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes; a tiny llama's page.
-PAGE_BYTES = 3 * 2 * 8 * 2 * 4 * 4
+PAGE_BYTES = 3 * 2 * 16 * 2 * 4 * 4
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3")
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
@@ -51,7 +51,7 @@ def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> lis
         ),
         pytest.param(
             {
-                "kv_cache_bytes": 24 * PAGE_BYTES,
+                "kv_cache_tokens": 96,
                 "max_batched_tokens": 5,
                 "enable_prefix_caching": False,
                 "swap_bytes": 1 << 20,

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
+from engine.kernels.torch_operators import TorchOperators
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder
 from engine.runner import load_runner
 from tests.engine.checkpoints import TinyModel, save
@@ -131,7 +132,9 @@ def test_half_precision_weights_are_converted(folder: Path) -> None:
         tensors.update({name: tensor.half() for name, tensor in tensors.items()})
 
     change_tensors(folder, to_half)
-    weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=torch.device("cpu"))
+    weights = CheckpointWeights(
+        Checkpoint(folder), dtype=torch.float32, device=torch.device("cpu"), operators=TorchOperators()
+    )
     assert weights.take("model.norm.weight", 48).dtype == torch.float32
 
 

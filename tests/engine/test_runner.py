@@ -193,7 +193,7 @@ def test_a_pool_of_unstated_size_holds_every_slot_at_full_context(
 ) -> None:
     with caplog.at_level(logging.INFO, logger="engine.runner"):
         loaded = load(tiny_model("llama").folder, kv_cache_bytes=None)
-    token_bytes = 3 * 2 * 2 * 8 * 4
+    token_bytes = 3 * 2 * 2 * 16 * 4
     usable = loaded.pool_plan.num_usable_large_pages * loaded.pool_plan.large_page_bytes
     assert usable == 8 * CONTEXT * token_bytes
     assert f"one request of up to {CONTEXT} tokens, or 8 of the full context of {CONTEXT}" in caplog.text

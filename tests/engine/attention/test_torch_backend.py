@@ -1,151 +1,16 @@
-"""The torch backend against the plain reference, for any mixture of chunks, prefixes, page sizes and head groups."""
-
-from dataclasses import dataclass, replace
+"""The torch backend against the plain reference."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape, StepLayout
-from engine.attention.layout import TypeLayout, layer_specs, type_layouts
+from engine.attention.layout import type_layouts
 from engine.attention.torch_backend import _MAX_CAPPED_SCORES, TorchBackend
-from engine.kernels.reference import paged_attention, store_key_value
-from engine.memory.planner import group_layers, plan_pool
-from engine.memory.spec import NULL_PAGE, LayerSpec, LayerType, PoolPlan
-
-NUM_LAYERS = 2
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-NOWHERE = 2**40  #: a page that does not exist: nothing may follow it
-
-
-@dataclass(frozen=True)
-class Case:
-    """A step: how many tokens of each sequence are already there, and how many come now."""
-
-    shape: AttentionShape
-    page_tokens: int
-    starts: list[int]
-    lengths: list[int]
-    seed: int
-    dtype: torch.dtype
-    windows: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer
-    padding: int = 0  #: elements at the end of the pages of the first type; those of the others have one more each
-
-    @property
-    def shapes(self) -> tuple[AttentionShape, ...]:
-        return tuple(replace(self.shape, window=window) for window in self.windows)
-
-    @property
-    def plan(self) -> PoolPlan:
-        """Room for every type by itself; see `pages_from`."""
-        types = [
-            replace(kind, padding_bytes=(self.padding + index) * self.dtype.itemsize if self.padding else 0)
-            for index, kind in enumerate(self._types)
-        ]
-        num_pages = sum(-(-(s + n) // self.page_tokens) for s, n in zip(self.starts, self.lengths, strict=True)) + 3
-        return PoolPlan(tuple(types), max(kind.small_page_bytes for kind in types), num_pages * len(types))
-
-    @property
-    def _types(self) -> tuple[LayerType, ...]:
-        specs = layer_specs(self.shapes, self.dtype, max_model_len=2**20)
-        return group_layers(specs, page_tokens=self.page_tokens)
-
-    def pages_from(self, which: int) -> int:
-        """First page of a type that shares no byte with those before: every type has its own part of the pool."""
-        plan = self.plan
-        return -(-plan.pool_bytes * which // (len(plan.types) * plan.types[which].small_page_bytes)) + 1
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    num_kv_heads = draw(st.integers(1, 3))
-    shape = AttentionShape(
-        num_kv_heads * draw(st.integers(1, 4)),
-        num_kv_heads,
-        draw(st.sampled_from([4, 16])),
-        softcap=draw(st.sampled_from([None, None, 1.5])),
-        score_scale=draw(st.sampled_from([None, 0.2])),
-    )
-    sequences = draw(
-        st.lists(
-            st.tuples(st.sampled_from([0, 0, 1, 5, 16, 33, 300]), st.sampled_from([1, 1, 1, 2, 7, 9, 40])),
-            min_size=1,
-            max_size=6,
-        )
-    )
-    starts, lengths = map(list, zip(*sequences, strict=True))
-    return Case(
-        shape,
-        page_tokens=draw(st.sampled_from([1, 4, 7, 16])),
-        starts=starts,
-        lengths=lengths,
-        seed=draw(st.integers(0, 2**20)),
-        dtype=draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])),
-        windows=draw(st.sampled_from([(None, None), (None, 20), (1, None, 1), (5, 5), (33, None, 7)])),
-        padding=draw(st.sampled_from([0, 0, 3, 64])),
-    )
-
-
-@dataclass
-class Prepared:
-    pool: torch.Tensor
-    layout: StepLayout
-    type_layouts: tuple[TypeLayout, ...]
-    query: torch.Tensor
-    key_value: torch.Tensor
-
-
-def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
-    """A pool full of poison, but for the tokens before the step that some query reads, written through the reference.
-
-    Entries of page tables that need no page are `nowhere`.
-    """
-    generator = torch.Generator().manual_seed(case.seed)
-    shape, plan = case.shape, case.plan
-    pool = torch.full((plan.pool_bytes // case.dtype.itemsize,), poison, dtype=case.dtype).view(torch.uint8)
-    layouts = type_layouts(plan, case.shapes)
-    starts, lengths = np.array(case.starts), np.array(case.lengths)
-    num_pages = -(-(starts + lengths) // case.page_tokens)
-    tables = {}
-    for which, type_layout in enumerate(layouts):
-        order = torch.randperm(int(num_pages.sum()), generator=generator).numpy() + case.pages_from(which)
-        table = np.full((len(starts), num_pages.max()), nowhere)
-        for row, pages in enumerate(np.split(order, np.cumsum(num_pages)[:-1])):
-            table[row, : len(pages)] = pages
-        tables[type_layout.layer_type.name] = table
-        for layer_id in type_layout.layer_type.layer_ids:
-            pages = type_layout.layer_pages(pool, case.dtype, layer_id)
-            for row, start in enumerate(case.starts):
-                past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
-                window = case.windows[layer_id]
-                first_live = 0 if window is None else max(0, start - window + 1) // case.page_tokens
-                table[row, :first_live] = nowhere
-                positions = np.arange(first_live * case.page_tokens, start)
-                page_ids = torch.from_numpy(table[row, positions // case.page_tokens])
-                if len(positions):
-                    # What an engine guarantees: the page of the last token has no poison behind it.
-                    pages[page_ids[-1]] = 0
-                store_key_value(past[positions], pages, page_ids, torch.from_numpy(positions % case.page_tokens))
-    num_tokens = int(lengths.sum())
-    query = torch.randn(num_tokens, shape.num_heads, shape.head_dim, generator=generator).to(case.dtype)
-    key_value = torch.randn(num_tokens, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
-    return Prepared(pool, StepLayout(starts, lengths, tables), layouts, query, key_value)
-
-
-def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
-    layout, shape = prepared.layout, case.shape
-    type_layout = next(kind for kind in prepared.type_layouts if layer_id in kind.layer_type.layer_ids)
-    pages = type_layout.layer_pages(prepared.pool, case.dtype, layer_id)
-    table = torch.from_numpy(layout.page_tables[type_layout.layer_type.name])
-    sequence_of = np.repeat(np.arange(len(layout.starts)), layout.lengths)
-    page_ids = table[sequence_of, layout.positions // case.page_tokens]
-    store_key_value(prepared.key_value, pages, page_ids, torch.from_numpy(layout.positions % case.page_tokens))
-    query_starts = torch.from_numpy(np.concatenate(([0], np.cumsum(layout.lengths))))
-    ends = torch.from_numpy(layout.starts + layout.lengths)
-    window, softcap = case.windows[layer_id], shape.softcap
-    return paged_attention(prepared.query, pages, table, ends, query_starts, shape.scale, window, softcap)
+from engine.memory.planner import plan_pool
+from engine.memory.spec import NULL_PAGE, LayerSpec
+from tests.engine.attention.cases import NOWHERE, TOLERANCE, Case, attend, cases, expected, prepare
 
 
 @settings(max_examples=120, deadline=None)
@@ -155,7 +20,7 @@ def test_it_equals_the_reference_and_never_reads_stale_bytes(case: Case) -> None
     backend = TorchBackend(case.plan, ours.pool, case.shapes, case.dtype)
     step = backend.begin(ours.layout)
     for layer_id in range(len(case.windows)):
-        result = step.attend(layer_id, ours.query, ours.key_value)
+        result = attend(step, layer_id, ours.query, ours.key_value)
         wanted = expected(case, reference, layer_id).flatten(1)
         torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
 
@@ -165,7 +30,7 @@ def test_a_step_writes_only_the_places_of_its_own_tokens() -> None:
     prepared = prepare(case, 7.0, NOWHERE)
     before = prepared.pool.clone()
     step = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype).begin(prepared.layout)
-    step.attend(1, prepared.query, prepared.key_value)
+    attend(step, 1, prepared.query, prepared.key_value)
     (type_layout,) = prepared.type_layouts
     layer_0 = type_layout.layer_pages(prepared.pool, case.dtype, 0)
     table = prepared.layout.page_tables[type_layout.layer_type.name]
@@ -179,7 +44,7 @@ def test_a_step_writes_only_the_places_of_its_own_tokens() -> None:
 def workspace_bytes(case: Case) -> int:
     prepared = prepare(case, 0.0, NOWHERE)
     backend = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype)
-    backend.begin(prepared.layout).attend(0, prepared.query, prepared.key_value)
+    attend(backend.begin(prepared.layout), 0, prepared.query, prepared.key_value)
     return backend.workspace_bytes
 
 
@@ -202,7 +67,7 @@ def test_scores_with_a_soft_cap_are_computed_a_few_queries_at_a_time() -> None:
     assert case.shape.num_heads * 1400 * 2400 > _MAX_CAPPED_SCORES
     prepared, reference = prepare(case, float("nan"), NOWHERE), prepare(case, 0.0, NULL_PAGE)
     step = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype).begin(prepared.layout)
-    result = step.attend(0, prepared.query, prepared.key_value)
+    result = attend(step, 0, prepared.query, prepared.key_value)
     torch.testing.assert_close(result, expected(case, reference, 0).flatten(1), atol=1e-5, rtol=1e-5)
 
 
@@ -215,7 +80,7 @@ def test_offsets_beyond_two_gigabytes_of_elements_do_not_wrap() -> None:
     layout = StepLayout(np.array([0]), np.array([3]), {plan.types[0].name: np.array([[last]])})
     backend = TorchBackend(plan, pool, (shape,), torch.bfloat16)
     key_value = torch.ones(3, 2, 1, 64, dtype=torch.bfloat16)
-    backend.begin(layout).attend(0, key_value[:, 0], key_value)
+    attend(backend.begin(layout), 0, key_value[:, 0], key_value)
     assert pool.view(torch.bfloat16)[last * 16 * 128 : last * 16 * 128 + 3 * 64].eq(1).all()
 
 

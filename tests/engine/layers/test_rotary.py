@@ -5,7 +5,7 @@ from engine.layers.rotary import Rotary
 
 def rotated(heads: torch.Tensor, positions: list[int]) -> torch.Tensor:
     heads = heads.clone()
-    Rotary(heads.shape[-1], 10000.0, None, dtype=torch.float32).at(torch.tensor(positions)).apply_(heads)
+    Rotary(heads.shape[-1], 10000.0, None).at(torch.tensor(positions)).apply_(heads)
     return heads
 
 
@@ -25,6 +25,6 @@ def test_a_strided_view_is_rotated_in_place() -> None:
     wide = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(2))
     expected = rotated(wide[:, :3], [1, 2, 3])
     untouched = wide[:, 3:].clone()
-    Rotary(8, 10000.0, None, dtype=torch.float32).at(torch.tensor([1, 2, 3])).apply_(wide[:, :3])
+    Rotary(8, 10000.0, None).at(torch.tensor([1, 2, 3])).apply_(wide[:, :3])
     torch.testing.assert_close(wide[:, :3], expected)
     assert torch.equal(wide[:, 3:], untouched)

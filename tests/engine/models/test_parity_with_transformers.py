@@ -1,16 +1,20 @@
 """Every architecture computes what transformers computes, whatever the page size, the chunk size and the neighbours."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from engine.attention import choose_backend
 from engine.attention.backend import ForwardBatch, StepLayout
 from engine.attention.layout import layer_specs
-from engine.attention.torch_backend import TorchBackend
 from engine.config import EngineConfig
+from engine.kernels import choose_operators
+from engine.kernels.operators import Operators
+from engine.kernels.torch_operators import TorchOperators
 from engine.loader import Checkpoint, CheckpointWeights, read_config
 from engine.memory.planner import plan_pool
 from engine.models.config_reader import ConfigReader
@@ -21,18 +25,21 @@ from tests.engine.stepper import generate, random_prompt
 
 TinyModels = Callable[[str], TinyModel]
 PROMPTS = [random_prompt(1, 37), random_prompt(2, 5), random_prompt(3, 61), random_prompt(4, 1)]
+CPU = torch.device("cpu")
 DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
 
 
-def chunked_logits(folder: Path, token_ids: list[int], *, page_tokens: int, chunk: int) -> torch.Tensor:
+def chunked_logits(
+    folder: Path, token_ids: list[int], *, page_tokens: int, chunk: int, operators: Operators
+) -> torch.Tensor:
     """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order."""
     config = ConfigReader(read_config(folder))
-    weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=torch.device("cpu"))
+    weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=CPU, operators=operators)
     model = architecture_of(config).build(config, weights, torch.float32, None)
     specs = layer_specs(model.attention_shapes, torch.float32, model.max_positions)
     plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
-    backend = TorchBackend(plan, pool, model.attention_shapes, torch.float32)
+    backend = choose_backend(operators, plan, pool, model.attention_shapes, torch.float32)
     tables = {}
     for which, kind in enumerate(plan.types):  # every type has its own share of the pool
         first = plan.num_large_pages * which // len(plan.types) * plan.ratio(kind)
@@ -51,9 +58,10 @@ def chunked_logits(folder: Path, token_ids: list[int], *, page_tokens: int, chun
 def test_logits_are_those_of_transformers(tiny_model: TinyModels, name: str, page_tokens: int, chunk: int) -> None:
     tiny = tiny_model(name)
     prompt = random_prompt(9, 50)
-    with torch.inference_mode():
-        logits = chunked_logits(tiny.folder, prompt, page_tokens=page_tokens, chunk=chunk)
-    torch.testing.assert_close(logits, tiny.logits(prompt), atol=1e-4, rtol=0)
+    for operators in (TorchOperators(), choose_operators(CPU, torch.float32, 1, allow_cpp=True)):
+        with torch.inference_mode():
+            logits = chunked_logits(tiny.folder, prompt, page_tokens=page_tokens, chunk=chunk, operators=operators)
+        torch.testing.assert_close(logits, tiny.logits(prompt), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 256), (1, 13), (4, 16), (7, 5)])
@@ -66,6 +74,8 @@ def test_greedy_tokens_are_those_of_transformers(
     config = EngineConfig(
         str(tiny.folder), page_tokens=page_tokens, kv_cache_bytes=4 << 20, max_running=4, num_threads=1
     )
+    assert generate(load_runner(config).runner, PROMPTS, 12, chunk=chunk) == expected
+    config = replace(config, operators="torch")
     assert generate(load_runner(config).runner, PROMPTS, 12, chunk=chunk) == expected
 
 

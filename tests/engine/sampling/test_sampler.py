@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from engine.config import SamplingParams
+from engine.kernels.torch_operators import TorchOperators
 from engine.sampling.sampler import SamplingRow, sample
 
 V = 50
 PLAIN = SamplingParams(temperature=1.0)
 GREEDY = SamplingParams(temperature=0.0)
 NO_EOS: frozenset[int] = frozenset()
+ARGMAX = TorchOperators().argmax
 
 
 def logits(rows: int, seed: int = 0, vocab_size: int = V) -> torch.Tensor:
@@ -22,12 +24,12 @@ def logits(rows: int, seed: int = 0, vocab_size: int = V) -> torch.Tensor:
 def draw_many(row: torch.Tensor, params: SamplingParams, count: int = 4000) -> Counter[int]:
     """Tokens of one position under many seeds."""
     rows = [SamplingRow(params, seed, 0) for seed in range(count)]
-    return Counter(token.token_id for token in sample(row.expand(count, -1), rows, NO_EOS))
+    return Counter(token.token_id for token in sample(row.expand(count, -1), rows, NO_EOS, ARGMAX))
 
 
 def test_greedy_takes_the_likeliest_token() -> None:
     values = logits(5)
-    tokens = sample(values, [SamplingRow(GREEDY, 0, 0)] * 5, NO_EOS)
+    tokens = sample(values, [SamplingRow(GREEDY, 0, 0)] * 5, NO_EOS, ARGMAX)
     assert [token.token_id for token in tokens] == values.argmax(-1).tolist()
 
 
@@ -82,29 +84,31 @@ def test_a_row_draws_the_same_alone_and_in_any_company() -> None:
     ]
     for index in range(50):
         rows = [SamplingRow(p, 1000 + i, index) for i, p in enumerate(params)]
-        together = sample(values, rows, NO_EOS)
-        alone = [sample(values[i : i + 1], [row], NO_EOS)[0] for i, row in enumerate(rows)]
+        together = sample(values, rows, NO_EOS, ARGMAX)
+        alone = [sample(values[i : i + 1], [row], NO_EOS, ARGMAX)[0] for i, row in enumerate(rows)]
         assert together == alone
 
 
 def test_the_output_index_and_the_seed_both_matter() -> None:
     values = torch.zeros(1, 1000)
     drawn = {
-        sample(values, [SamplingRow(PLAIN, seed, index)], NO_EOS)[0].token_id for seed in range(5) for index in range(5)
+        sample(values, [SamplingRow(PLAIN, seed, index)], NO_EOS, ARGMAX)[0].token_id
+        for seed in range(5)
+        for index in range(5)
     }
     assert len(drawn) > 20
 
 
 def test_a_tiny_temperature_is_greedy_and_no_nan() -> None:
     values = logits(4) * 100
-    tokens = sample(values, [SamplingRow(replace(PLAIN, temperature=1e-30), i, 0) for i in range(4)], NO_EOS)
+    tokens = sample(values, [SamplingRow(replace(PLAIN, temperature=1e-30), i, 0) for i in range(4)], NO_EOS, ARGMAX)
     assert [token.token_id for token in tokens] == values.argmax(-1).tolist()
 
 
 def test_before_min_tokens_neither_eos_nor_stop_tokens_are_drawn() -> None:
     values = torch.tensor([[9.0, 8.0, 7.0, 1.0]])
     params = replace(GREEDY, min_tokens=3, stop_token_ids=(1,))
-    early, late = (sample(values, [SamplingRow(params, 0, index)], frozenset({0, 99})) for index in (2, 3))
+    early, late = (sample(values, [SamplingRow(params, 0, index)], frozenset({0, 99}), ARGMAX) for index in (2, 3))
     assert early[0].token_id == 2
     assert late[0].token_id == 0
 
@@ -113,7 +117,7 @@ def test_logprobs_are_those_of_the_model_before_temperature() -> None:
     values = logits(3)
     params = SamplingParams(temperature=0.5, top_k=1, logprobs=4)
     rows = [SamplingRow(params, 1, 0), SamplingRow(GREEDY, 1, 0), SamplingRow(replace(params, logprobs=0), 1, 0)]
-    tokens = sample(values, rows, NO_EOS)
+    tokens = sample(values, rows, NO_EOS, ARGMAX)
     reference = values.log_softmax(-1)
     assert tokens[0].logprob == pytest.approx(float(reference[0].max()))
     assert [token_id for token_id, _ in tokens[0].top_logprobs] == reference[0].topk(4).indices.tolist()
@@ -126,5 +130,5 @@ def test_the_logits_stay_as_they_were() -> None:
     values = logits(2)
     copy = values.clone()
     rows = [SamplingRow(replace(PLAIN, top_k=2, top_p=0.5, min_p=0.1, min_tokens=5), 1, 0)] * 2
-    sample(values, rows, frozenset({1}))
+    sample(values, rows, frozenset({1}), ARGMAX)
     assert torch.equal(values, copy)

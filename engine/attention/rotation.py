@@ -1,0 +1,21 @@
+"""Rotary position embedding applied to heads (Su et al. 2021), in the half-split form of Llama."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rotation of each token of a step. The first R channels of a head turn, in pairs (i, i + R / 2)."""
+
+    cos: torch.Tensor  #: [T, R / 2] float32
+    sin: torch.Tensor  #: [T, R / 2] float32
+
+    def apply_(self, heads: torch.Tensor) -> None:
+        """Rotate heads [T, num_heads, D] in place (a strided view will do)."""
+        cos, sin = self.cos[:, None, None].to(heads.dtype), self.sin[:, None, None].to(heads.dtype)
+        half = cos.shape[-1]
+        halves = heads[..., : 2 * half].view(*heads.shape[:2], 2, half)
+        signed = torch.cat((-sin, sin), dim=2)
+        torch.addcmul(halves * cos, halves.flip(-2), signed, out=halves)

@@ -1,0 +1,411 @@
+// Causal attention over paged keys and values: any mix of prompts, chunks and decodes in one call.
+//
+// B sequences, H query heads, K key/value heads (H / K query heads share one), D channels; pages as in layout.h. A work
+// item is a key/value head of a sequence and all query rows that read it: the H / K heads of one token in decode, those of
+// up to kQueryTokens tokens in a prompt. Online softmax (Milakov and Gimelshein 2018), scores and sums in float.
+//
+// The context is cut at fixed multiples of kSplit tokens; each part is summed by itself and the parts are merged in
+// order, whether one thread does them one after the other or several do one each. So a row's result depends on its own
+// query and context only: not on its neighbours, the chunking of the prompt, or the number of threads.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "layout.h"
+#include "threads.h"
+#include "vec.h"
+
+namespace agon {
+
+constexpr int kTile = 64;             // tokens whose scores are computed at a time
+constexpr int64_t kSplit = 256;       // tokens of a part of the context; a multiple of kTile
+constexpr int kQueryTokens = 32;    // query tokens of one work item
+constexpr int64_t kDecodeTokens = 4;  // up to that many query tokens the parts of a context are separate work items
+constexpr float kLowest = -1e30f;   // below any score, and finite: the difference of two of them is no NaN
+constexpr int kTileVectors = kTile / kLanes;
+constexpr int kRowTile = kLanes == 16 ? 6 : 2;  // rows whose sums stay in registers
+
+template <typename T>
+struct AttentionArgs {
+  const T* query;  // [T, H, D]
+  int64_t query_stride;
+  T* output;  // [T, H, D]
+  int64_t output_stride;
+  const T* pages;  // the layer's part of small page 0
+  int64_t page_stride;
+  const int64_t* page_tables;  // [B, ...]
+  int64_t table_stride;
+  const int64_t *starts, *lengths;  // [B]
+  int64_t num_sequences, num_heads, num_kv_heads, head_dim, page_tokens;
+  float scale;
+  int64_t window;  // tokens that a query reads; 0: all
+  float softcap;   // 0: none
+};
+
+struct Item {
+  int64_t sequence, kv_head;
+  int64_t first_row;            // row of the step that holds the item's first query token
+  int64_t first_query;          // its position in the sequence
+  int64_t num_queries;
+  int64_t first_token, end_token;  // part of the context
+  int64_t partial;              // where the sums of this part go; -1: the whole context, straight to the output
+};
+
+// Online softmax of some rows: largest score, sum of weights, weighted sum of values.
+struct Sums {
+  float* largest;  // [rows]
+  float* weight;   // [rows]
+  float* values;   // [rows, D]
+};
+
+template <typename T>
+struct Scratch {
+  std::vector<float> scores, part, total;
+  std::vector<uint32_t> query, weights;  // words: a float or two bfloat16
+  std::vector<T> keys, values;           // a tile, where pages are no multiple of a vector
+  Scratch(int64_t rows, int64_t head_dim)
+      : scores(rows * kTile),
+        part(rows * (head_dim + 2)),
+        total(rows * (head_dim + 2)),
+        query(rows * head_dim),
+        weights(rows * kTile),
+        keys(kTile * head_dim),
+        values(kTile * head_dim) {}
+};
+
+// Where the keys and values of a tile lie: for each vector of kLanes tokens its first word, and words from one group of
+// channels of the keys to the next.
+struct Tile {
+  const uint32_t* keys[kTileVectors];
+  const uint32_t* values[kTileVectors];
+  int64_t key_stride;
+};
+
+static Sums sums_in(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
+
+static void clear(Sums s, int64_t rows, int64_t head_dim) {
+  std::fill(s.largest, s.largest + rows, kLowest);
+  std::fill(s.weight, s.weight + rows, 0.0f);
+  std::fill(s.values, s.values + rows * head_dim, 0.0f);
+}
+
+static void merge(Sums total, Sums part, int64_t rows, int64_t head_dim) {
+  for (int64_t r = 0; r < rows; r++) {
+    const float largest = std::max(total.largest[r], part.largest[r]);
+    const float a = exp(splat(total.largest[r] - largest))[0], b = exp(splat(part.largest[r] - largest))[0];
+    total.largest[r] = largest;
+    total.weight[r] = total.weight[r] * a + part.weight[r] * b;
+    float *to = total.values + r * head_dim, *from = part.values + r * head_dim;
+    for (int64_t d = 0; d < head_dim; d++) to[d] = to[d] * a + from[d] * b;
+  }
+}
+
+template <typename T>
+AGON_INLINE Floats add_product(Floats sum, uint32_t x, const uint32_t* y) {
+  if constexpr (sizeof(T) == 2) return dot_pairs(sum, splat_word(x), load_as<Words>(y));
+  else return sum + as_floats(splat_word(x)) * load_as<Floats>(y);
+}
+
+// Calls work.run<count>(first) for rows in groups of at most kRowTile.
+template <typename Work>
+AGON_INLINE void in_row_tiles(int64_t rows, const Work& work) {
+  int64_t first = 0;
+  for (; rows - first > kRowTile; first += kRowTile) work.template run<kRowTile>(first);
+  switch (rows - first) {
+    case 1: return work.template run<1>(first);
+    case 2: return work.template run<2>(first);
+    case 3: return work.template run<3>(first);
+    case 4: return work.template run<4>(first);
+    case 5: return work.template run<5>(first);
+    default: return work.template run<6>(first);
+  }
+}
+
+// Scores [rows, kTile] of a tile: query [rows, words] times keys. Fetches the keys of the next tile on the way, into the
+// second level cache: there are more of its requests under way at once than of the first level (17 against 12 GB/s).
+template <typename T>
+struct Score {
+  const uint32_t* query;
+  int64_t words;
+  const Tile &tile, &next;
+  float* scores;
+
+  template <int kRows>
+  AGON_INLINE void run(int64_t first) const {
+    Floats acc[kRows][kTileVectors];
+    const uint32_t *keys[kTileVectors], *ahead[kTileVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kTileVectors; v++) {
+      keys[v] = tile.keys[v];
+      ahead[v] = first == 0 ? next.keys[v] : tile.keys[v];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; r++) acc[r][v] = splat(0.0f);
+    }
+    const uint32_t* x = query + first * words;
+#pragma GCC unroll 1
+    for (int64_t w = 0; w < words; w++) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kTileVectors; v++) {
+        __builtin_prefetch(ahead[v], 0, 2);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; r++) acc[r][v] = add_product<T>(acc[r][v], x[r * words + w], keys[v]);
+        keys[v] += tile.key_stride;
+        ahead[v] += next.key_stride;
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 16
+      for (int v = 0; v < kTileVectors; v++) store(scores + (first + r) * kTile + v * kLanes, acc[r][v]);
+  }
+};
+
+// Adds weights [rows, kTile / G] times kColumns vectors of the tile's values to sums [rows, D].
+template <typename T, int kColumns>
+struct AddValues {
+  const uint32_t* weights;
+  const Tile &tile, &next;
+  int64_t column, head_dim;
+  float* sums;
+
+  template <int kRows>
+  AGON_INLINE void run(int64_t first) const {
+    constexpr int64_t kSteps = kLanes / kGroup<T>, kWords = kTile / kGroup<T>;
+    Floats acc[kRows][kColumns];
+    float* to = sums + first * head_dim + column;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; c++) acc[r][c] = load(to + r * head_dim + c * kLanes);
+    const uint32_t* w = weights + first * kWords;
+#pragma GCC unroll 1
+    for (int v = 0; v < kTileVectors; v++) {
+      const uint32_t *values = tile.values[v] + column, *ahead = (first == 0 ? next : tile).values[v] + column;
+#pragma GCC unroll 1
+      for (int64_t i = 0; i < kSteps; i++, w++, values += head_dim, ahead += head_dim)
+#pragma GCC unroll 4
+        for (int c = 0; c < kColumns; c++) {
+          __builtin_prefetch(ahead + c * kLanes, 0, 2);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; r++) acc[r][c] = add_product<T>(acc[r][c], w[r * kWords], values + c * kLanes);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++)
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; c++) store(to + r * head_dim + c * kLanes, acc[r][c]);
+  }
+};
+
+template <typename T>
+static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t head_dim,
+                       float* sums) {
+  int64_t column = 0;
+  for (; column + 4 * kLanes <= head_dim; column += 4 * kLanes)
+    in_row_tiles(rows, AddValues<T, 4>{weights, tile, next, column, head_dim, sums});
+  for (; column < head_dim; column += kLanes)
+    in_row_tiles(rows, AddValues<T, 1>{weights, tile, next, column, head_dim, sums});
+}
+
+// Scores of one row and one tile -> weights in T; adds to the row's sums. [low, high) are the tokens that it may read.
+template <typename T>
+static void soften(float* scores, uint32_t* weights, Sums sums, int64_t row, int64_t head_dim, float scale,
+                   float softcap, int64_t low, int64_t high) {
+  Floats s[kTileVectors];
+  Ints lane;
+  for (int i = 0; i < kLanes; i++) lane[i] = i;
+  Floats best = splat(kLowest);
+#pragma GCC unroll 4
+  for (int v = 0; v < kTileVectors; v++) {
+    s[v] = load(scores + v * kLanes) * scale;
+    if (softcap != 0.0f) s[v] = tanh(s[v] * (1.0f / softcap)) * softcap;
+    const Ints token = lane + v * kLanes;
+    s[v] = ((token >= int32_t(low)) & (token < int32_t(high))) ? s[v] : splat(-INFINITY);
+    best = max(best, s[v]);
+  }
+  const float largest = std::max(sums.largest[row], agon::largest(best));
+  Floats weight = splat(0.0f);
+#pragma GCC unroll 4
+  for (int v = 0; v < kTileVectors; v++) {
+    const Floats e = exp(s[v] - largest);
+    weight += e;
+    store(reinterpret_cast<T*>(weights) + v * kLanes, e);
+  }
+  if (largest != sums.largest[row]) {
+    const float shrink = exp(splat(sums.largest[row] - largest))[0];
+    sums.largest[row] = largest;
+    sums.weight[row] *= shrink;
+    float* values = sums.values + row * head_dim;
+    for (int64_t d = 0; d < head_dim; d++) values[d] *= shrink;
+  }
+  sums.weight[row] += sum(weight);
+}
+
+// The tile's tokens [low, high) of one head; what lies outside is read from the null page, which is zero. (A page's own
+// tokens behind the context are zero too: store.cpp clears a page when it writes the first token.)
+template <typename T>
+static Tile find_tile(const AttentionArgs<T>& a, const Item& item, int64_t first, int64_t low, int64_t high,
+                      Scratch<T>& scratch) {
+  constexpr int64_t G = kGroup<T>;
+  const int64_t* table = a.page_tables + item.sequence * a.table_stride;
+  const auto part = [&](int64_t token) {
+    const bool is_inside = token < high && token + a.page_tokens > low;
+    const int64_t page = is_inside ? table[token / a.page_tokens] : 0;
+    return head_part(a.pages + page * a.page_stride, item.kv_head, a.num_kv_heads, a.page_tokens, a.head_dim);
+  };
+  Tile tile;
+  if (a.page_tokens % kLanes == 0) {
+    tile.key_stride = a.page_tokens;
+    for (int v = 0; v < kTileVectors; v++) {
+      const int64_t token = first + v * kLanes, offset = token % a.page_tokens;
+      const auto head = part(token - offset);
+      tile.keys[v] = reinterpret_cast<const uint32_t*>(head.keys + offset * G);
+      tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + offset * a.head_dim);
+    }
+    return tile;
+  }
+  T *keys = scratch.keys.data(), *values = scratch.values.data();
+  for (int64_t t = 0; t < kTile; t++) {
+    const int64_t offset = (first + t) % a.page_tokens;
+    const auto head = part(first + t - offset);
+    for (int64_t d = 0; d < a.head_dim; d++) {
+      keys[(d / G * kTile + t) * G + d % G] = head.keys[(d / G * a.page_tokens + offset) * G + d % G];
+      values[(t / G * a.head_dim + d) * G + t % G] = head.values[(offset / G * a.head_dim + d) * G + offset % G];
+    }
+  }
+  tile.key_stride = kTile;
+  for (int v = 0; v < kTileVectors; v++) {
+    tile.keys[v] = reinterpret_cast<const uint32_t*>(keys + v * kLanes * G);
+    tile.values[v] = reinterpret_cast<const uint32_t*>(values + v * kLanes * a.head_dim);
+  }
+  return tile;
+}
+
+// Adds the context's part [first_token, end_token) to the sums of the item's rows.
+template <typename T>
+static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t first_token, int64_t end_token, Sums sums,
+                        Scratch<T>& scratch) {
+  const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads, rows = heads * item.num_queries;
+  const int64_t low = a.window > 0 ? std::max<int64_t>(0, item.first_query - a.window + 1) : 0;
+  const int64_t high = std::min(item.first_query + item.num_queries, end_token);
+  int64_t first = std::max(first_token, low / kTile * kTile);
+  if (first >= high) return;
+  Tile tile = find_tile(a, item, first, low, high, scratch);
+  for (; first < high; first += kTile) {
+    const bool has_next = first + kTile < high && a.page_tokens % kLanes == 0;
+    const Tile next = has_next ? find_tile(a, item, first + kTile, low, high, scratch) : tile;
+    in_row_tiles(rows, Score<T>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
+    for (int64_t row = 0; row < rows; row++) {
+      const int64_t position = item.first_query + row / heads;
+      const int64_t row_low = a.window > 0 ? std::max(low, position - a.window + 1) : low;
+      soften<T>(scratch.scores.data() + row * kTile, scratch.weights.data() + row * kTile / kGroup<T>, sums, row, D,
+                a.scale, a.softcap, row_low - first, std::min(high, position + 1) - first);
+    }
+    add_values<T>(rows, scratch.weights.data(), tile, next, D, sums.values);
+    tile = has_next ? next : first + kTile < high ? find_tile(a, item, first + kTile, low, high, scratch) : tile;
+  }
+}
+
+template <typename T>
+static void write_output(const AttentionArgs<T>& a, const Item& item, Sums sums) {
+  const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads;
+  for (int64_t q = 0; q < item.num_queries; q++)
+    for (int64_t h = 0; h < heads; h++) {
+      const int64_t row = q * heads + h;
+      T* to = a.output + (item.first_row + q) * a.output_stride + (item.kv_head * heads + h) * D;
+      const float inverse = 1.0f / sums.weight[row];
+      const float* from = sums.values + row * D;
+      for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(from + d) * inverse);
+    }
+}
+
+template <typename T>
+static void attend(const AttentionArgs<T>& a, int num_threads) {
+  const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads;
+  std::vector<Item> items, merges;
+  int64_t num_partials = 0, first_row = 0;
+  for (int64_t b = 0; b < a.num_sequences; b++) {
+    const int64_t start = a.starts[b], length = a.lengths[b], end = start + length;
+    const int64_t begin = a.window > 0 ? std::max<int64_t>(0, start - a.window + 1) / kSplit * kSplit : 0;
+    for (int64_t k = 0; k < a.num_kv_heads; k++) {
+      if (length <= kDecodeTokens && end - begin > kSplit) {
+        merges.push_back({b, k, first_row, start, length, begin, end, num_partials});
+        for (int64_t token = begin; token < end; token += kSplit)
+          items.push_back({b, k, first_row, start, length, token, std::min(token + kSplit, end), num_partials++});
+        continue;
+      }
+      for (int64_t q = 0; q < length; q += kQueryTokens) {
+        const int64_t count = std::min<int64_t>(kQueryTokens, length - q);
+        items.push_back({b, k, first_row + q, start + q, count, 0, start + q + count, -1});
+      }
+    }
+    first_row += length;
+  }
+  // Late parts of a prompt read most: they go first, so that no thread is left with a long one at the end.
+  if (first_row > a.num_sequences)
+    std::stable_sort(items.begin(), items.end(), [](const Item& x, const Item& y) {
+      return (x.end_token - x.first_token) * x.num_queries > (y.end_token - y.first_token) * y.num_queries;
+    });
+  const int64_t most_rows = heads * kQueryTokens, partial_size = heads * kDecodeTokens * (D + 2);
+  std::vector<float> partials(num_partials * partial_size);
+  const int64_t num_workers = std::max<int64_t>(1, std::min<int64_t>(num_threads, items.size()));
+  int64_t next = 0;
+  parallel_for(num_workers, num_threads, [&](int64_t) {
+    Scratch<T> scratch(most_rows, D);
+    for (;;) {
+      const int64_t i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+      if (i >= int64_t(items.size())) break;
+      const Item& item = items[i];
+      const int64_t rows = heads * item.num_queries;
+      for (int64_t q = 0; q < item.num_queries; q++)
+        std::memcpy(reinterpret_cast<T*>(scratch.query.data()) + q * heads * D,
+                    a.query + (item.first_row + q) * a.query_stride + item.kv_head * heads * D, heads * D * sizeof(T));
+      if (item.partial >= 0) {
+        const Sums sums = sums_in(partials.data() + item.partial * partial_size, rows);
+        clear(sums, rows, D);
+        attend_part(a, item, item.first_token, item.end_token, sums, scratch);
+        continue;
+      }
+      const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
+      clear(total, rows, D);
+      const int64_t low = a.window > 0 ? std::max<int64_t>(0, item.first_query - a.window + 1) : 0;
+      for (int64_t token = low / kSplit * kSplit; token < item.end_token; token += kSplit) {
+        clear(part, rows, D);
+        attend_part(a, item, token, token + kSplit, part, scratch);
+        merge(total, part, rows, D);
+      }
+      write_output(a, item, total);
+    }
+  });
+  parallel_for(merges.size(), num_threads, [&](int64_t i) {
+    const Item& item = merges[i];
+    const int64_t rows = heads * item.num_queries;
+    std::vector<float> memory(rows * (D + 2));
+    const Sums total = sums_in(memory.data(), rows);
+    clear(total, rows, D);
+    const int64_t count = (item.end_token - item.first_token + kSplit - 1) / kSplit;
+    for (int64_t p = 0; p < count; p++)
+      merge(total, sums_in(partials.data() + (item.partial + p) * partial_size, rows), rows, D);
+    write_output(a, item, total);
+  });
+}
+
+}  // namespace agon
+
+extern "C" {
+
+#define AGON_ATTENTION(suffix, T)                                                                                     \
+  void agon_paged_attention_##suffix(                                                                                 \
+      const T* query, int64_t query_stride, T* output, int64_t output_stride, const T* pages, int64_t page_stride,    \
+      const int64_t* page_tables, int64_t table_stride, const int64_t* starts, const int64_t* lengths,                \
+      int64_t num_sequences, int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, int64_t page_tokens,          \
+      float scale, int64_t window, float softcap, int num_threads) {                                                  \
+    agon::attend<T>({query, query_stride, output, output_stride, pages, page_stride, page_tables, table_stride,       \
+                     starts, lengths, num_sequences, num_heads, num_kv_heads, head_dim, page_tokens, scale, window,   \
+                     softcap},                                                                                        \
+                    num_threads);                                                                                     \
+  }
+AGON_ATTENTION(f32, float)
+AGON_ATTENTION(bf16, agon::bf16)
+}

@@ -1,0 +1,58 @@
+"""The built library as Python functions of tensors. One function for each exported symbol and dtype; knows no layers.
+
+Calls release the interpreter lock. Tensors are on CPU, with contiguous rows where no stride is passed: the callers see
+to it.
+T = tokens, R = rows, B = sequences, H = query heads, K = key/value heads, D = head dimension.
+"""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from engine.errors import OperatorsUnavailable
+
+_POINTER, _INT, _FLOAT, _THREADS = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+_P, _I, _F = (_POINTER,), (_INT,), (_FLOAT,)
+_SIGNATURES = {
+    "pack_linear": 2 * _P + 2 * _I,
+    "linear": _P + _I + 3 * _P + 4 * _I,
+    "norm": 5 * _P + 2 * _I + _F,
+    "silu_mul": 2 * _P + 2 * _I,
+    "gelu_tanh_mul": 2 * _P + 2 * _I,
+    "gelu_tanh": 2 * _P + 2 * _I,
+    "argmax": _P + _I + _P + 2 * _I,
+    "store": _P + _I + 4 * _P + _F + _P + _I + _P + _I + 2 * _P + 6 * _I,
+    "paged_attention": _P + _I + _P + _I + _P + _I + _P + _I + 2 * _P + 5 * _I + _F + _I + _F,
+}
+_SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
+class Library:
+    """Symbols of one shared library, with the number of threads that they use."""
+
+    def __init__(self, path: Path, instruction_set: str, num_threads: int) -> None:
+        self.instruction_set = instruction_set
+        self._num_threads = num_threads
+        try:
+            self._library = ctypes.CDLL(str(path))
+            self._library.agon_panel_outputs.restype = _INT
+            self.panel_outputs = int(self._library.agon_panel_outputs())
+            for name, arguments in _SIGNATURES.items():
+                for suffix in _SUFFIXES.values():
+                    function = getattr(self._library, f"agon_{name}_{suffix}")
+                    function.argtypes = (*arguments, _THREADS)
+                    function.restype = None
+        except (OSError, AttributeError) as error:
+            raise OperatorsUnavailable(f"cannot load {path}: {error}") from error
+
+    def function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
+        """Arguments as in the C++ source, pointers as integers (0: null), but for the number of threads."""
+        symbol = getattr(self._library, f"agon_{name}_{_SUFFIXES[dtype]}")
+        num_threads = self._num_threads
+
+        def call(*arguments: int | float) -> None:
+            symbol(*arguments, num_threads)
+
+        return call

@@ -1,0 +1,46 @@
+"""The operators that layers are made of, behind one protocol: plain torch, or C++ where this machine could build it.
+
+One set is chosen when a model is loaded (kernels/__init__.py) and travels with its weights. Operators that have weights
+bind them once, in whatever layout they like. R = rows, T = tokens.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+#: x [R, in] -> [R, out]
+LinearFunction = Callable[[torch.Tensor], torch.Tensor]
+#: (stream [R, size], update [R, size] or None) -> norm of stream + update [R, size]; the stream becomes that sum.
+NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+class Operators(Protocol):
+    @property
+    def name(self) -> str:
+        """For logs and metrics: "torch", or "cpp" and the instruction set."""
+        ...
+
+    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        """weight [out, in], bias [out]. Neither is referred to afterwards where the layout is another."""
+        ...
+
+    def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
+        """weight [size], of the model's dtype or float32."""
+        ...
+
+    def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction: ...
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size]."""
+        ...
+
+    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor: ...
+
+    def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]."""
+        ...
+
+    def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits [R, vocab] -> [R] int64, the first of equal ones."""
+        ...

@@ -1,0 +1,131 @@
+"""The C++ attention against the plain reference, on every instruction set that this machine can run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+
+from engine.attention.backend import AttentionShape, HeadNorms, StepLayout
+from engine.attention.cpp_backend import CppBackend, unsupported_reason
+from engine.attention.rotation import Rotation
+from engine.attention.torch_backend import TorchBackend
+from engine.kernels.cpu.build import INSTRUCTION_SETS, best_instruction_set, build
+from engine.kernels.cpu.library import Library
+from engine.memory.planner import plan_pool
+from engine.memory.spec import NULL_PAGE, LayerSpec
+from tests.engine.attention.cases import TOLERANCE, Case, Prepared, attend, cases, expected, prepare
+
+ORDER = list(INSTRUCTION_SETS)
+USABLE = ORDER[ORDER.index(best_instruction_set()) :]
+
+
+def library(instruction_set: str = USABLE[0], num_threads: int = 2) -> Library:
+    return Library(build(instruction_set), instruction_set, num_threads)
+
+
+def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> CppBackend:
+    """A backend whose pages hold what the reference's hold, written token by token through its own operator."""
+    pool = torch.full_like(prepared.pool.view(case.dtype), float("nan")).view(torch.uint8)
+    pool[: case.plan.large_page_bytes] = 0  # the null page of every type
+    backend = CppBackend(case.plan, pool, case.shapes, case.dtype, library)
+    past = [(row, start) for row, start in enumerate(case.starts) if start]
+    if not past:
+        return backend
+    rows, starts = map(np.array, zip(*past, strict=True))
+    shape = case.shape
+    tables = {name: table[rows] for name, table in prepared.layout.page_tables.items()}
+    step = backend.begin(StepLayout(np.zeros_like(starts), starts, tables))
+    for kind in prepared.type_layouts:
+        for layer_id in kind.layer_type.layer_ids:
+            pages = kind.layer_pages(prepared.pool, case.dtype, layer_id)
+            key_value = torch.cat(
+                [
+                    pages[table[np.arange(start) // case.page_tokens], :, :, np.arange(start) % case.page_tokens]
+                    for start, table in zip(starts, tables[kind.layer_type.name], strict=True)
+                ]
+            )
+            attend(step, layer_id, key_value.new_zeros(len(key_value), shape.num_heads, shape.head_dim), key_value)
+    return backend
+
+
+@pytest.mark.parametrize("instruction_set", USABLE)
+@settings(max_examples=25, deadline=None)
+@given(case=cases())
+def test_it_equals_the_reference_and_never_reads_stale_bytes(instruction_set: str, case: Case) -> None:
+    case = replace(case, shape=replace(case.shape, head_dim=4 * case.shape.head_dim), padding=case.padding // 2 * 2)
+    assume(unsupported_reason(case.plan, case.shapes, case.dtype) is None)
+    prepared = prepare(case, 0.0, NULL_PAGE)
+    step = backend_with_the_past(case, prepared, library(instruction_set)).begin(prepared.layout)
+    for layer_id in range(len(case.windows)):
+        result = attend(step, layer_id, prepared.query, prepared.key_value)
+        wanted = expected(case, prepared, layer_id).flatten(1)
+        torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 100])
+def test_a_token_is_the_same_to_the_last_bit_however_the_work_is_cut(dtype: torch.dtype, window: int | None) -> None:
+    """Alone or beside others, in one chunk or token by token, on one thread or two."""
+    shape = AttentionShape(6, 2, 32, softcap=20.0)
+    length, windows = 700, (window,)
+    whole = Case(shape, 16, [0, 0], [length, 90], seed=1, dtype=dtype, windows=windows)
+    prepared = prepare(whole, 0.0, NULL_PAGE)
+    wanted = attend(
+        backend_with_the_past(whole, prepared, library(num_threads=2)).begin(prepared.layout),
+        0,
+        prepared.query.clone(),
+        prepared.key_value,
+    )[:length]
+    backend = backend_with_the_past(whole, prepared, library(num_threads=1))
+    tables = {name: table[:1] for name, table in prepared.layout.page_tables.items()}
+    outputs, start = [], 0
+    for size in (1, 250, 3, 100, 345, 1):
+        step = backend.begin(StepLayout(np.array([start]), np.array([size]), tables))
+        outputs.append(attend(step, 0, prepared.query[start : start + size], prepared.key_value[start : start + size]))
+        start += size
+    assert start == length
+    assert torch.equal(torch.cat(outputs), wanted)
+
+
+@pytest.mark.parametrize("rotary_dim", [32, 20, None])
+@pytest.mark.parametrize("has_norms", [True, False])
+def test_norm_and_rotation_are_those_of_the_torch_backend(rotary_dim: int | None, has_norms: bool) -> None:
+    case = Case(AttentionShape(4, 2, 32), 16, [0, 0], [37, 1], seed=3, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(4)
+    prepared = prepare(case, 0.0, NULL_PAGE)
+    qkv = torch.randn(38, 8, 32, generator=generator)
+    angles = torch.randn(38, (rotary_dim or 0) // 2, generator=generator)
+    rotation = Rotation(angles.cos(), angles.sin()) if rotary_dim else None
+    norms = HeadNorms(torch.randn(32, generator=generator), torch.randn(32, generator=generator), 1e-5)
+    torch_backend = TorchBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype)
+    cpp_backend = CppBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype, library())
+    results = [
+        backend.begin(prepared.layout).attend(0, qkv.clone(), rotation, norms if has_norms else None)
+        for backend in (torch_backend, cpp_backend)
+    ]
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
+
+
+def test_offsets_beyond_two_gigabytes_of_elements_do_not_wrap() -> None:
+    shape = AttentionShape(1, 1, 64)
+    plan = plan_pool([LayerSpec("full", 2 * 64 * 2, "bfloat16")], page_tokens=16, pool_bytes=6 << 30)
+    pool = torch.from_numpy(np.zeros(plan.pool_bytes, dtype=np.uint8))  # never touched but in one page
+    last = plan.num_large_pages - 1
+    layout = StepLayout(np.array([0]), np.array([3]), {plan.types[0].name: np.array([[last]])})
+    key_value = torch.ones(3, 2, 1, 64, dtype=torch.bfloat16)
+    step = CppBackend(plan, pool, (shape,), torch.bfloat16, library()).begin(layout)
+    assert attend(step, 0, key_value[:, 0], key_value).eq(1).all()
+    assert pool.view(torch.bfloat16)[last * 16 * 128 :].eq(1).sum() == 2 * 3 * 64
+
+
+def test_what_it_does_not_take_is_said() -> None:
+    spec = LayerSpec("full", 2 * 24 * 2, "bfloat16")
+    plan = plan_pool([spec], page_tokens=7, pool_bytes=1 << 20)
+    reason = unsupported_reason(plan, (AttentionShape(1, 1, 24),), torch.bfloat16)
+    assert reason is not None
+    assert "24 channels" in reason
+    reason = unsupported_reason(plan, (AttentionShape(1, 1, 32),), torch.bfloat16)
+    assert reason is not None
+    assert "7 tokens" in reason
