@@ -1,4 +1,5 @@
-"""A circuit breaker per worker: after failures in a row it gets no work for a while, then one probe.
+"""A circuit breaker per worker: after failures in a row it gets no work for a while, then one probe. One that nobody
+listens for any more gets none until it is heard of again.
 
 Only failures of the worker count: connections refused, answers 5xx, streams that break or stand still. Requests that
 the worker rightly refuses (4xx), a full queue and clients that leave never do.
@@ -21,6 +22,7 @@ class _Record:
     failures: int = 0
     pause_s: float = FIRST_PAUSE_S
     closed_until: float = 0.0  #: no work before this time
+    refused_ms: int = -1  #: when its address refused a connection, by the store's clock
 
 
 class CircuitBreaker:
@@ -30,9 +32,14 @@ class CircuitBreaker:
         self._clock = clock
         self._records: dict[WorkerStart, _Record] = {}
 
-    def allows(self, worker: WorkerStart) -> bool:
+    def allows(self, worker: WorkerStart, beat_ms: int) -> bool:
+        """beat_ms: its last heartbeat, by the store's clock."""
         record = self._records.get(worker)
-        return record is None or record.failures < FAILURES_TO_OPEN or self._clock() >= record.closed_until
+        if record is None:
+            return True
+        if beat_ms <= record.refused_ms:
+            return False
+        return record.failures < FAILURES_TO_OPEN or self._clock() >= record.closed_until
 
     def chosen(self, worker: WorkerStart) -> None:
         """Work is being sent: where it is the probe after a pause, nothing else shall follow until it has ended."""
@@ -49,6 +56,11 @@ class CircuitBreaker:
         if record.failures >= FAILURES_TO_OPEN:
             record.closed_until = self._clock() + record.pause_s
             record.pause_s = min(2 * record.pause_s, LONGEST_PAUSE_S)
+
+    def refused(self, worker: WorkerStart, now_ms: int) -> None:
+        """Its address refused a connection: the process is gone, though its lease may run for seconds yet. A heartbeat
+        from after this moment shows otherwise. Counts as a failure only where `failed` is called, too."""
+        self._records.setdefault(worker, _Record()).refused_ms = now_ms
 
     def forget_all_but(self, workers: set[WorkerStart]) -> None:
         """Drop records of workers that are gone, so that the table of records stays small."""

@@ -164,7 +164,7 @@ class Dispatcher:
         )
 
     def _is_open(self, worker: Worker) -> bool:
-        return self._breaker.allows((worker.worker_id, worker.epoch))
+        return self._breaker.allows((worker.worker_id, worker.epoch), worker.beat_ms)
 
     def _slots(self, worker: Worker) -> int:
         return worker.slots + self._since_refresh[worker.worker_id]

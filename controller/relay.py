@@ -181,6 +181,8 @@ class Relay:
                 async with limit:
                     response = await self._client.send(upstream, stream=True)
         except httpx.HTTPError as error:
+            if isinstance(error, httpx.ConnectError):
+                self._breaker.refused((worker.worker_id, worker.epoch), round(self._table.store_time() * 1000))
             raise _Trouble(ErrorCode.WORKER_FAILED, f"no connection: {type(error).__name__}", blame=True) from None
         try:
             if response.status_code != 200:

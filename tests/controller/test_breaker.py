@@ -1,6 +1,7 @@
 from controller.breaker import FAILURES_TO_OPEN, FIRST_PAUSE_S, LONGEST_PAUSE_S, CircuitBreaker
 
 WORKER = ("w-1", 7)
+BEAT_MS = 5_000  # its last heartbeat
 
 
 class _Clock:
@@ -21,11 +22,11 @@ def test_a_worker_gets_no_work_after_failures_in_a_row() -> None:
     breaker = CircuitBreaker(_Clock())
     for _ in range(FAILURES_TO_OPEN - 1):
         breaker.failed(WORKER)
-    assert breaker.allows(WORKER)
+    assert breaker.allows(WORKER, BEAT_MS)
 
     breaker.failed(WORKER)
 
-    assert not breaker.allows(WORKER)
+    assert not breaker.allows(WORKER, BEAT_MS)
 
 
 def test_a_success_in_between_wipes_the_record() -> None:
@@ -34,18 +35,18 @@ def test_a_success_in_between_wipes_the_record() -> None:
         breaker.failed(WORKER)
         breaker.succeeded(WORKER)
 
-    assert breaker.allows(WORKER)
+    assert breaker.allows(WORKER, BEAT_MS)
 
 
 def test_after_the_pause_one_probe_is_sent_and_no_more() -> None:
     clock = _Clock()
     breaker = _broken(clock)
     clock.now += FIRST_PAUSE_S
-    assert breaker.allows(WORKER)
+    assert breaker.allows(WORKER, BEAT_MS)
 
     breaker.chosen(WORKER)
 
-    assert not breaker.allows(WORKER)
+    assert not breaker.allows(WORKER, BEAT_MS)
 
 
 def test_a_good_probe_closes_the_circuit() -> None:
@@ -56,7 +57,7 @@ def test_a_good_probe_closes_the_circuit() -> None:
 
     breaker.succeeded(WORKER)
 
-    assert breaker.allows(WORKER)
+    assert breaker.allows(WORKER, BEAT_MS)
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
@@ -64,15 +65,15 @@ def test_pauses_grow_up_to_a_limit() -> None:
     breaker = _broken(clock)
     for _ in range(10):
         clock.now += LONGEST_PAUSE_S
-        assert breaker.allows(WORKER)
+        assert breaker.allows(WORKER, BEAT_MS)
         breaker.failed(WORKER)
 
     clock.now += LONGEST_PAUSE_S - 1
-    assert not breaker.allows(WORKER)
+    assert not breaker.allows(WORKER, BEAT_MS)
 
 
 def test_a_restarted_worker_starts_with_a_clean_record() -> None:
-    assert _broken(_Clock()).allows((WORKER[0], WORKER[1] + 1))
+    assert _broken(_Clock()).allows((WORKER[0], WORKER[1] + 1), BEAT_MS)
 
 
 def test_records_of_workers_that_are_gone_are_dropped() -> None:
@@ -80,4 +81,24 @@ def test_records_of_workers_that_are_gone_are_dropped() -> None:
 
     breaker.forget_all_but(set())
 
-    assert breaker.allows(WORKER)
+    assert breaker.allows(WORKER, BEAT_MS)
+
+
+def test_a_worker_that_refused_a_connection_gets_no_work_until_it_is_heard_of_again() -> None:
+    breaker = CircuitBreaker(_Clock())
+
+    breaker.refused(WORKER, BEAT_MS + 300)
+
+    assert not breaker.allows(WORKER, BEAT_MS)
+    assert not breaker.allows(WORKER, BEAT_MS + 300)
+    assert breaker.allows(WORKER, BEAT_MS + 301)
+    assert breaker.allows((WORKER[0], WORKER[1] + 1), BEAT_MS), "a new start of it"
+
+
+def test_a_worker_that_answers_is_trusted_before_its_next_heartbeat() -> None:
+    breaker = CircuitBreaker(_Clock())
+    breaker.refused(WORKER, BEAT_MS + 300)
+
+    breaker.succeeded(WORKER)
+
+    assert breaker.allows(WORKER, BEAT_MS)

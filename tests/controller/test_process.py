@@ -53,6 +53,30 @@ async def _controller(
             process.communicate()
 
 
+@contextlib.asynccontextmanager
+async def _echo_worker(arena: Arena, model: str) -> AsyncGenerator[subprocess.Popen[bytes]]:
+    """A real worker process, ready and known to the arena."""
+    before = len((await arena.client.get("/arena/workers")).json())
+    command = [sys.executable, "-m", "model_worker", "--model", model, "--engine", "echo", "--port", "0"]
+    environment = {**os.environ, "AGON_WORKER_TOKEN": WORKER_TOKEN}
+    with subprocess.Popen([*command, "--controller", arena.url], env=environment, stderr=subprocess.DEVNULL) as process:
+
+        async def is_known() -> bool:
+            assert process.poll() is None
+            views = (await arena.client.get("/arena/workers")).json()
+            return len(views) > before and all(view["load"]["kv_bytes_total"] for view in views)
+
+        try:
+            await eventually(is_known, timeout_s=60)
+            yield process
+        finally:
+            process.kill()
+
+
+def _hello(model: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+
+
 async def test_a_controller_ends_on_sigterm_and_logs_json(arena: Arena) -> None:
     async with _controller(arena) as (process, _):
         process.send_signal(signal.SIGTERM)
@@ -62,6 +86,39 @@ async def test_a_controller_ends_on_sigterm_and_logs_json(arena: Arena) -> None:
     lines = [json.loads(line) for line in output.splitlines()]
     assert lines
     assert all({"ts", "level", "event", "logger"} <= set(line) for line in lines)
+
+
+async def test_a_killed_worker_is_asked_once_and_not_again_although_its_lease_runs_on(arena: Arena) -> None:
+    living = await arena.add_worker(FakeWorker("alpha"))
+    async with _echo_worker(arena, "alpha") as process:
+        process.kill()
+        process.wait()
+
+        for _ in range(20):
+            reply = await arena.client.post("/v1/chat/completions", json=_hello("alpha"))
+            assert reply.status_code == 200
+
+    assert len((await arena.client.get("/arena/workers")).json()) == 2, "its lease still runs"
+    assert len(living.requests) == 20
+    metrics = (await arena.client.get("/metrics")).text
+    [moves] = [line for line in metrics.splitlines() if line.startswith("arena_failovers_total{")] or ["x 0"]
+    assert float(moves.rpartition(" ")[2]) <= 1
+
+
+async def test_a_model_whose_only_worker_was_killed_is_drawn_for_no_battle(arena: Arena) -> None:
+    for model in ("alpha", "beta"):
+        await arena.add_worker(FakeWorker(model))
+    async with _echo_worker(arena, "gamma") as process:
+        process.kill()
+        process.wait()
+
+        assert (await arena.client.post("/v1/chat/completions", json=_hello("gamma"))).status_code == 502
+        views = [await arena.create(mode="anonymous") for _ in range(20)]
+
+    keys = [arena.keys.battle(view["id"]) for view in views]
+    sides = [await arena.redis.hget(key, f"side:{side}") for key in keys for side in ("a", "b")]
+    assert len((await arena.client.get("/arena/workers")).json()) == 3, "its lease still runs"
+    assert {json.loads(side)["model"] for side in sides} == {"alpha", "beta"}
 
 
 async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_another(arena: Arena) -> None:
