@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         limits = measure_limits(chosen.seconds)
         print(limits, file=sys.stderr, flush=True)
         rows = []
-        for case in all_cases(is_quick=chosen.quick):
+        for case in all_cases(chosen.threads, is_quick=chosen.quick):
             if chosen.operator is None or chosen.operator in case.operator:
                 rows.append(_measure(case, limits, chosen.seconds))
                 print(_line(rows[-1]), flush=True)

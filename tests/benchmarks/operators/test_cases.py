@@ -8,7 +8,7 @@ from benchmarks.operators import __main__ as operators
 from benchmarks.operators.cases import Case, all_cases
 from benchmarks.operators.limits import CACHED_BYTES, Limits, best_seconds
 
-QUICK = [case for case in all_cases(is_quick=True) if "49152" not in case.shape]
+QUICK = [case for case in all_cases(1, is_quick=True) if "49152" not in case.shape]
 
 
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: f"{case.operator} {case.implementation} {case.shape}")
@@ -20,9 +20,9 @@ def test_every_operator_can_be_called_again_and_again(case: Case) -> None:
 
 
 def test_the_full_list_has_every_shape_once_for_each_implementation() -> None:
-    names = [(case.operator, case.implementation, case.shape, case.dtype) for case in all_cases(is_quick=False)]
+    names = [(case.operator, case.implementation, case.shape, case.dtype) for case in all_cases(1, is_quick=False)]
     assert len(names) == len(set(names))
-    shapes = {case.shape for case in all_cases(is_quick=False) if case.operator == "paged attention, decode"}
+    shapes = {case.shape for case in all_cases(1, is_quick=False) if case.operator == "paged attention, decode"}
     assert len(shapes) == 2 * 3 * 3
 
 
@@ -38,6 +38,7 @@ def test_a_run_writes_every_row_with_its_share(tmp_path: Path) -> None:
     result = tmp_path / "operators.json"
     operators.main(["--quick", "--operator", "RMS", "--threads", "1", "--seconds", "0.01", "--json", str(result)])
     document = json.loads(result.read_text())
-    (row,) = document["rows"]
-    assert row["share_of_limit"] == pytest.approx(row["limit_us"] / row["best_us"], rel=0.02)
+    assert {row["operator"] for row in document["rows"]} == {"addition and RMS norm"}
+    for row in document["rows"]:
+        assert row["share_of_limit"] == pytest.approx(row["limit_us"] / row["best_us"], rel=0.05, abs=1e-3)
     assert document["limits"]["memory_gb_per_s"] > 0
