@@ -99,6 +99,7 @@ class TurnRun:
         self._drafts = {side: _Draft(lanes[side], battle.sides[side]) for side in SIDES}
         self._may_redraw = battle.may_redraw
         self._opened: set[Side] = set()
+        self._failures: dict[Side, ErrorDetail] = {}  #: sides that have failed, in the order in which they did
         self._admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._started = time.monotonic()
@@ -120,7 +121,9 @@ class TurnRun:
             try:
                 result = await self._until_over(flusher)
             except asyncio.CancelledError:
-                await self._end_failed(self._unfinished_side(), ApiError(ErrorCode.SHUTTING_DOWN, ""))
+                for side in self._open_sides() or ("b",):  # both finished, but nobody has been told: not answered
+                    await self._fail_side(_SideFailed(side, ApiError(ErrorCode.SHUTTING_DOWN, "")))
+                await self._end_aborted()
                 raise
         except (OwnershipLost, ApiError) as error:
             log_event(
@@ -148,15 +151,18 @@ class TurnRun:
             while not all(task.done() for task in answers):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    await task  # raises what it failed with
+                    try:
+                        await task
+                    except _SideFailed as failure:
+                        if self._is_refusal(failure):
+                            await cancel(*answers, *stops, flusher)
+                            return await self._end_refused(failure)
+                        await self._fail_side(failure)  # the other one goes on to its own end
                 if any(task.done() for task in stops):
                     break
-        except _SideFailed as failure:
-            await cancel(*answers, *stops, flusher)
-            return await self._end_failed(failure.side, failure.error)
         finally:
             await cancel(*answers, *stops, flusher)
-        return await self._end_answered()
+        return await (self._end_aborted() if self._failures else self._end_answered())
 
     async def _answer(self, side: Side) -> None:
         draft = self._drafts[side]
@@ -228,10 +234,21 @@ class TurnRun:
             "finished", FinishedEvent(side=side, finish_reason=finish_reason, usage=shown), {"finished": side}
         )
 
+    async def _fail_side(self, failure: _SideFailed) -> None:
+        """From here on the battle cannot be voted on, but what the other side says can still be read."""
+        detail = neutral(failure.error).body().error
+        self._failures[failure.side] = detail
+        self._writer.event("failed", FailedEvent(side=failure.side, error=detail))
+        self._open()
+        await self._drafts[failure.side].lane.close()
+
+    def _finish_the_rest(self) -> None:
+        """Sides that were stopped: their streams end, too."""
+        for side in self._open_sides():
+            self._finish_side(side, self._drafts[side], "abort", None)
+
     async def _end_answered(self) -> str:
-        for side, draft in self._drafts.items():
-            if draft.finish_reason is None:
-                self._finish_side(side, draft, "abort", None)
+        self._finish_the_rest()
         stopped = any(draft.finish_reason == "abort" for draft in self._drafts.values())
         turns = (*self._battle.turns[: self.begun.turn - 1], self._stored_turn())
         changes = self._changes("answered")
@@ -245,24 +262,29 @@ class TurnRun:
         await self._writer.end("finish", changes)
         return "stopped" if stopped else "finished"
 
-    async def _end_failed(self, side: Side, error: ApiError) -> str:
-        """A refused turn is forgotten; a failed one is the end of its battle."""
+    def _is_refusal(self, failure: _SideFailed) -> bool:
+        """Whether the whole turn can still be refused, as if it had never been asked for."""
+        is_refusal = neutral(failure.error).code in REFUSALS
+        return is_refusal and not self._failures and not self._drafts[failure.side].has_begun
+
+    async def _end_refused(self, failure: _SideFailed) -> str:
+        """A refused turn is forgotten."""
         self._gate.cancel()
-        shown = neutral(error)
-        refused = shown.code in REFUSALS and not self._drafts[side].has_begun
-        detail = shown.body().error
-        state: BattleState = "aborted"
-        if refused:
-            state = "answered" if self._battle.turns else "open"
-        self._writer.event("failed", FailedEvent(side=side, error=detail))
+        shown = neutral(failure.error)
+        state: BattleState = "answered" if self._battle.turns else "open"
+        self._writer.event("failed", FailedEvent(side=failure.side, error=shown.body().error))
         self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state=state))
-        if refused:
-            await self._writer.end("refuse", {})
-            if not self._admission.done():
-                self._admission.set_exception(shown)
-                self._admission.exception()  # retrieved: the client may have gone
-            return "refused"
-        await self._writer.end("finish", self._changes("aborted", detail))
+        await self._writer.end("refuse", {})
+        if not self._admission.done():
+            self._admission.set_exception(shown)
+            self._admission.exception()  # retrieved: the client may have gone
+        return "refused"
+
+    async def _end_aborted(self) -> str:
+        """A failed turn is the end of its battle."""
+        self._finish_the_rest()
+        self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="aborted"))
+        await self._writer.end("finish", self._changes("aborted", next(iter(self._failures.values()))))
         self._tools.metrics.battles.labels("aborted").inc()
         return "aborted"
 
@@ -277,8 +299,11 @@ class TurnRun:
     def _stored_turn(self) -> StoredTurn:
         return StoredTurn(content=self._content, a=self._drafts["a"].answer(), b=self._drafts["b"].answer())
 
-    def _unfinished_side(self) -> Side:
-        return "b" if self._drafts["a"].finish_reason is not None else "a"
+    def _open_sides(self) -> tuple[Side, ...]:
+        """Those whose streams have not ended."""
+        return tuple(
+            side for side, draft in self._drafts.items() if draft.finish_reason is None and side not in self._failures
+        )
 
     def _open(self) -> None:
         self._gate.cancel()

@@ -193,7 +193,7 @@ class Seat(Generic[T]):
 
 
 def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
-    """When a turn has ended nobody writes any more: a side that had not finished was cut off by the other's failure."""
+    """When a turn has ended nobody writes any more: a side without an end was cut off with its controller."""
     last = exchanges[-1]
     for side in SIDES:
         answer = last.side(side)

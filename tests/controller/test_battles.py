@@ -376,8 +376,9 @@ async def test_without_another_model_to_draw_the_battle_is_aborted(arena: Arena)
 
     events = await arena.turn(battle["id"])
 
-    assert [event.event for event in events if event.event != "delta"][-2:] == ["failed", "turn_finished"]
-    assert len(of_kind(events, "failed")) == 1
+    ends = [event.event for event in events if event.event != "delta"]
+    assert sorted(ends[:-1]) == ["failed", "finished"]
+    assert ends[-1] == "turn_finished"
     assert _state(events) == "aborted"
 
 
@@ -397,7 +398,51 @@ async def test_a_worker_that_dies_in_the_middle_aborts_the_battle_with_one_failu
     assert (vote.status_code, vote.json()["error"]["code"]) == (409, "battle_aborted")
     assert (await _post_turn(arena, battle["id"])).json()["error"]["code"] == "battle_aborted"
     assert await arena.vote_log() == []
-    assert beta.num_aborted == 1
+    assert (beta.num_aborted, beta.num_open) == (0, 0)
+    assert (view["turns"][0]["b"]["text"], view["turns"][0]["b"]["finish_reason"]) == (words(50), "stop")
+
+
+async def test_the_other_side_of_a_failed_one_goes_on_to_its_own_end(arena: Arena) -> None:
+    alpha, _ = await _two(arena, num_tokens=20, delay_s=0.01)
+    alpha.break_at = 2
+    battle = await arena.create("alpha", "beta")
+
+    events = await arena.turn(battle["id"])
+
+    ends = [(event.event, json.loads(event.data).get("side")) for event in events if event.event != "delta"]
+    assert ends == [("failed", "a"), ("finished", "b"), ("turn_finished", None)]
+    first_end = next(index for index, event in enumerate(events) if event.event == "failed")
+    assert [json.loads(event.data)["side"] for event in events[first_end:] if event.event == "delta"]
+    assert await arena.num_slots() == 0
+
+
+async def test_a_stop_after_a_failure_ends_the_other_side(arena: Arena) -> None:
+    alpha, beta = await _two(arena, num_tokens=2000, delay_s=0.01)
+    alpha.break_at = 2
+    battle = await arena.create("alpha", "beta")
+    turn = asyncio.create_task(arena.turn(battle["id"]))
+    await eventually(lambda: len(beta.requests) == 1 and alpha.num_open == 0 and len(alpha.requests) >= 1)
+    await asyncio.sleep(0.1)
+
+    assert (await arena.client.post(f"/arena/battles/{battle['id']}/stop")).status_code < 300
+
+    events = await turn
+    [finished] = of_kind(events, "finished")
+    assert (json.loads(finished.data)["side"], json.loads(finished.data)["finish_reason"]) == ("b", "abort")
+    assert _state(events) == "aborted"
+    await eventually(lambda: beta.num_open == 0)
+
+
+async def test_two_sides_that_fail_are_told_each_and_the_first_says_why(arena: Arena) -> None:
+    alpha, beta = await _two(arena, num_tokens=50, delay_s=0.01)
+    alpha.break_at, beta.break_at = 2, 20
+    battle = await arena.create("alpha", "beta")
+
+    events = await arena.turn(battle["id"])
+
+    assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a", "b"]
+    assert _state(events) == "aborted"
+    assert (await arena.view(battle["id"]))["error"]["code"] == "worker_failed"
     assert await arena.num_slots() == 0
 
 

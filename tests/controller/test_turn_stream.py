@@ -161,8 +161,12 @@ async def test_a_controller_that_shuts_down_ends_its_turns_with_a_failure(open_a
 
         response.cancel()
         events = await _resume(arena, battle["id"], None)
-        assert [event.event for event in events[-2:]] == ["failed", "turn_finished"]
-        assert json.loads(events[-2].data)["error"]["code"] == "shutting_down"
+        failures = [json.loads(event.data) for event in events if event.event == "failed"]
+        assert [(failure["side"], failure["error"]["code"]) for failure in failures] == [
+            ("a", "shutting_down"),
+            ("b", "shutting_down"),
+        ]
+        assert events[-1].event == "turn_finished"
         assert (await arena.view(battle["id"]))["state"] == "aborted"
         assert all(worker.num_aborted == 1 for worker in arena.workers)
         await asyncio.gather(response, return_exceptions=True)
