@@ -22,7 +22,8 @@ from engine.memory.designs import (
     uniform_design,
 )
 from engine.memory.kv_cache import KVCache
-from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.layer_tables import layers_from_config
+from engine.memory.model_configs import CONFIGS
 from engine.memory.planner import choose_design, pool_of
 from engine.memory.spec import LayerSpec, PoolPlan
 

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.simulator import Result
-from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.layer_tables import layers_from_config
+from engine.memory.model_configs import CONFIGS
 from engine.memory.planner import plan_layers
 
 _GIB = 2**30

@@ -13,7 +13,8 @@ from typing import Any
 from cli.bench_record import commit, machine
 from engine.memory.designs import Design, lcm_design
 from engine.memory.kv_cache import KVCache
-from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.layer_tables import layers_from_config
+from engine.memory.model_configs import CONFIGS
 from engine.memory.planner import choose_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
@@ -100,7 +101,16 @@ def _step_times(design: Design) -> list[float]:
 
 
 def measure() -> dict[str, Any]:
-    models = ("llama-3.1-8b", "gemma-2-9b", "ministral-8b", "gemma-3-12b", "gemma-3-27b", "jamba-1.5-mini")
+    models = (
+        "llama-3.1-8b",
+        "gemma-2-9b",
+        "ministral-8b",
+        "gemma-3-12b",
+        "gemma-3-27b",
+        "jamba-1.5-mini",
+        "llama-3.1-8b-pyramidkv",
+        "gemma-2-27b-with-2b-draft",
+    )
     return {
         "per_page": {str(num_pages): page_costs(num_pages) for num_pages in (1_000, 10_000, 100_000)},
         "step_of_256_requests": {model: step_ms(model) for model in models},

@@ -5,7 +5,8 @@ from string import Template
 from typing import Any
 
 from engine.memory.designs import lcm_design, max_page_design, uniform_waste
-from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.layer_tables import layers_from_config
+from engine.memory.model_configs import CONFIGS
 from engine.memory.planner import plan_layers
 
 _LENGTHS = (100, 500, 2_000, 32_000)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.memory.grouping import group_layers, large_page_bytes, split_type
-from engine.memory.spec import IMAGE_KINDS, LayerSpec, LayerType
+from engine.memory.spec import LayerSpec, LayerType
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,3 @@ def _merge_states(layers: Sequence[LayerSpec]) -> list[LayerSpec]:
 
 def _as_known_elsewhere(spec: LayerSpec) -> LayerSpec:
     return replace(spec, kind="full", span=0) if spec.kind == "budgeted" else spec
-
-
-def has_images(types: Sequence[LayerType]) -> bool:
-    return any(layer_type.spec.kind in IMAGE_KINDS for layer_type in types)

@@ -56,7 +56,6 @@ class CacheCounters:
     """Since the cache was made."""
 
     num_copies: int = 0  #: small pages copied on write
-    num_forks: int = 0
     num_encoded_images: int = 0  #: images whose pages were not cached when a sequence reached them
 
 
@@ -127,10 +126,6 @@ class KVCache:
         for group in self.groups:
             group.pool.end_request(request)
 
-    def touch(self, sequence: SequenceKey) -> None:
-        """The sequence is used in this step: its pages get this time stamp when released. `extend` does it too."""
-        self._tables[sequence].last_access = self._step
-
     # Admission
 
     def can_admit(
@@ -199,7 +194,8 @@ class KVCache:
         num_before = [len(pages) for pages in tables.pages]
         for group in self._image_groups:
             self._take_cached_images(tables, group, end)
-        may_take_large = self._room.prepare(tables.request, self._extension_needs(tables, num_before, start, end))
+        needs = self._extension_needs(tables, num_before, start, end)
+        may_take_large = self._room.prepare(tables.request, needs)
         if may_take_large is None:
             for group in self._image_groups:
                 for page in tables.pages[group.index][num_before[group.index] :]:
@@ -210,14 +206,17 @@ class KVCache:
             self.counters.num_encoded_images += sum(1 for _ in tables.missing_images(self._image_groups[0], end))
         changes: list[TableChange] = []
         copies: list[Copy] = []
-        for group, first_new in zip(self.groups, num_before, strict=True):
-            if tables.may_share_tail:
+        for group, need, first_new in zip(self.groups, needs, num_before, strict=True):
+            pages = tables.pages[group.index]
+            if need and tables.may_share_tail:
                 for index in range(group.policy.first_written_page(start, tables.images), first_new):
-                    if group.pool.ref_counts[tables.pages[group.index][index]] > 1:
+                    if group.pool.ref_counts[pages[index]] > 1:
                         copies += self._copy_on_write(tables, group, index, may_take_large)
                         changes += self._changes(tables, group, index, index + 1)
-            copies += self._grow(tables, group, end, may_take_large)
-            changes += self._changes(tables, group, first_new, len(tables.pages[group.index]))
+            if need:
+                copies += self._grow(tables, group, end, may_take_large)
+            if len(pages) > first_new:
+                changes += self._changes(tables, group, first_new, len(pages))
         if not may_take_large:
             self._room.give_back_unused(tables.request)
         tables.num_slots = min(
@@ -228,6 +227,8 @@ class KVCache:
 
     def chunk_end(self, start: int, end: int) -> int:
         """Up to where positions [start, end) may be computed in one step: recurrent states stop at checkpoints."""
+        if end - start == 1:
+            return end
         for policy in self._chunk_policies:
             end = policy.chunk_end(start, end)
         return end
@@ -258,7 +259,6 @@ class KVCache:
         tables.copy_to(other)
         other.last_access = self._step
         tables.may_share_tail = other.may_share_tail = True
-        self.counters.num_forks += 1
 
     def free(self, sequence: SequenceKey) -> None:
         """Give up all pages. What was published stays cached until someone needs the room; the sequence stays open."""
@@ -424,8 +424,6 @@ class KVCache:
         return [Copy(*copy) for copy in zip(group.types, pool.beside(src), pool.beside(dst), strict=True)]
 
     def _changes(self, tables: SequenceTables, group: LockstepGroup, start: int, end: int) -> list[TableChange]:
-        if start >= end:
-            return []
         columns = group.pool.tables(tables.pages[group.index][start:end])
         return [TableChange(which, start, column) for which, column in zip(group.types, columns, strict=True)]
 

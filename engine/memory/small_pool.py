@@ -83,9 +83,9 @@ class SmallPool:
             self._forget(page)
             self.num_evictable -= 1
             self._num_evictable_in[page // self.ratio] -= 1
+            self._mark_used(page)
         else:
             return None
-        self._mark_used(page)
         self.ref_counts[page] = 1
         return page
 
@@ -116,7 +116,7 @@ class SmallPool:
         if large is None:
             return False
         first = large[0] * self.ratio
-        self._hold(large, request, list(range(first + self.ratio - 1, first - 1, -1)))
+        self._hold(large, request, list(range(first + self.ratio - 1, first - 1, -1)), num_used=0)
         self.num_empty += self.ratio
         return True
 
@@ -286,14 +286,18 @@ class SmallPool:
         self._is_kept.discard(page)
 
     def _adopt(self, large: Sequence[int], request: RequestKey) -> int:
-        first = large[0] * self.ratio
-        self._hold(large, request, list(range(first + self.ratio - 1, first, -1)) if self.ratio > 1 else [])
-        self.num_empty += self.ratio - 1
+        """Hold a new row and use its first page."""
+        first, num_others = large[0] * self.ratio, self.ratio - 1
+        self._hold(large, request, list(range(first + num_others, first, -1)) if num_others else [], num_used=1)
+        self.num_used += 1
+        self.num_empty += num_others
+        self.num_reusable_beside_used += num_others
         return first
 
-    def _hold(self, large: Sequence[int], request: RequestKey, empty: list[int]) -> None:
+    def _hold(self, large: Sequence[int], request: RequestKey, empty: list[int], num_used: int) -> None:
         row = large[0]
-        self._num_used_in[row] = self._num_evictable_in[row] = 0
+        self._num_used_in[row] = num_used
+        self._num_evictable_in[row] = 0
         if self.width > 1:
             self._rows[row] = large
         if empty:
@@ -337,6 +341,7 @@ class SmallPool:
             if self.ratio == 1:
                 self._dissociate(row)
         self.num_empty -= 1
+        self._mark_used(page)
         return page
 
     def _not_roomy(self, row: int, holder: RequestKey | None) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from engine.errors import CheckpointError
 from engine.memory.grouping import group_layers
-from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.layer_tables import layers_from_config
+from engine.memory.model_configs import CONFIGS
 from engine.memory.spec import LayerSpec, storing_layer
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from engine.memory.designs import gcd_design, lcm_design, max_page_design, uniform_waste
-from engine.memory.layer_tables import CONFIGS, layers_from_config
+from engine.memory.layer_tables import layers_from_config
+from engine.memory.model_configs import CONFIGS
 from engine.memory.planner import plan_layers
 from engine.memory.spec import LayerSpec
 

@@ -1,6 +1,7 @@
 import pytest
 
-from engine.memory.planner import group_layers, large_page_bytes, plan_layers, plan_pool, pool_bytes_for
+from engine.memory.grouping import group_layers, large_page_bytes
+from engine.memory.planner import plan_layers, plan_pool, pool_bytes_for
 from engine.memory.spec import LayerSpec
 
 MIB = 2**20
