@@ -44,9 +44,8 @@ class SmallPool:
         self.ref_counts: dict[int, int] = {}  #: of used pages
         self._large_pool = large_pool
         self._names: dict[int, PageName] = {}  # of published pages, as the next two
-        self._prefix_tokens: dict[int, int] = {}
+        self._eviction_keys: dict[int, EvictionKey] = {}  # by its last release
         self._is_kept: set[int] = set()
-        self._last_access: dict[int, int] = {}
         self._by_name: dict[PageName, int] = {}
         self._evictor = Evictor()  # evictable small pages, except those in wholly evictable rows
         self._num_used_in: dict[int, int] = {}  # by row, as all below
@@ -141,9 +140,9 @@ class SmallPool:
     def release(self, page: int, last_access: int) -> None:
         """One reference less; without any, a page with published content becomes evictable, another one empty."""
         count = self.ref_counts[page] - 1
-        is_published = page in self._names
-        if (count or is_published) and last_access > self._last_access.get(page, _NEVER):
-            self._last_access[page] = last_access
+        key = self._eviction_keys.get(page)
+        if key is not None and last_access > key[0]:
+            self._eviction_keys[page] = last_access, key[1]
         if count:
             self.ref_counts[page] = count
             return
@@ -153,10 +152,9 @@ class SmallPool:
         self._num_used_in[row] = num_used
         self.num_used -= 1
         self.num_reusable_beside_used += 1 if num_used else 1 - self.ratio
-        if is_published:
+        if key is not None:
             self._become_evictable(page, row)
         else:
-            self._last_access.pop(page, None)
             self._become_empty(page, row)
 
     def publish(self, page: int, name: PageName, prefix_tokens: int) -> None:
@@ -165,7 +163,7 @@ class SmallPool:
             assert page not in self._names
             self._by_name[name] = page
             self._names[page] = name
-            self._prefix_tokens[page] = prefix_tokens
+            self._eviction_keys[page] = _NEVER, -prefix_tokens
 
     def lookup(self, name: PageName) -> int | None:
         """The page that holds this content; a name has the token ids in it, so that no hash alone is believed."""
@@ -189,9 +187,9 @@ class SmallPool:
         is_alone = self._num_evictable_in[row] < self.ratio
         if is_alone:
             self._evictor.remove(page)
-        self._last_access[page] = last_access
+        self._eviction_keys[page] = key = last_access, self._eviction_keys[page][1]
         if is_alone:
-            self._evictor.add(page, self._eviction_key(page))
+            self._evictor.add(page, key)
         for rows in (self._large_pool.evictable, self._large_pool.idle):
             if row in rows:
                 rows.remove(row, self.width)
@@ -248,7 +246,7 @@ class SmallPool:
             self._large_pool.evictable.remove(row, self.width)
             for other in self._pages_in(row):
                 if other != page:
-                    self._evictor.add(other, self._eviction_key(other))
+                    self._evictor.add(other, self._eviction_keys[other])
         else:
             self._evictor.remove(page)
         self._num_evictable_in[row] = num_evictable - 1
@@ -265,7 +263,7 @@ class SmallPool:
                     self._evictor.remove(other)
             self._large_pool.evictable.add(row, self.width, self._newest_key_in(row))
             return
-        self._evictor.add(page, self._eviction_key(page))
+        self._evictor.add(page, self._eviction_keys[page])
         if self._num_used_in[row] == 0:
             self._large_pool.idle.add(row, self.width, self._newest_key_in(row))
 
@@ -281,8 +279,7 @@ class SmallPool:
         self._roomy.setdefault(self._holder[row], {})[row] = None
 
     def _forget(self, page: int) -> None:
-        del self._by_name[self._names.pop(page)]
-        del self._prefix_tokens[page], self._last_access[page]
+        del self._by_name[self._names.pop(page)], self._eviction_keys[page]
         self._is_kept.discard(page)
 
     def _adopt(self, large: Sequence[int], request: RequestKey) -> int:
@@ -353,15 +350,12 @@ class SmallPool:
     def _pages_in(self, row: int) -> range:
         return range(row * self.ratio, (row + 1) * self.ratio)
 
-    def _eviction_key(self, page: int) -> EvictionKey:
-        return self._last_access[page], -self._prefix_tokens[page]
-
     def _newest_key_in(self, row: int) -> EvictionKey:
         """A row is as old as its newest cached small page (section 5.4)."""
         if self.ratio == 1:
-            return self._eviction_key(row)
+            return self._eviction_keys[row]
         return max(
-            self._eviction_key(page)
+            self._eviction_keys[page]
             for page in self._pages_in(row)
             if page in self._names and page not in self.ref_counts
         )
@@ -406,11 +400,8 @@ class SmallPool:
         _check(sum(map(len, self._roomy.values())) == len(roomy_rows), "a row has room that is not its own")
         _check(len(self.ref_counts) == used and all(self.ref_counts.values()), "a page outside the pool is used")
         _check(len(self._names) == len(by_name), "a page outside the pool has a name")
-        _check(self._prefix_tokens.keys() == self._names.keys(), "prefix lengths of other pages")
+        _check(self._eviction_keys.keys() == self._names.keys(), "eviction keys of other pages")
         _check(self._is_kept <= self._names.keys(), "a page without content is kept")
-        _check(
-            evictable_pages <= self._last_access.keys() <= self._names.keys() | self.ref_counts.keys(), "time stamps"
-        )
         _check(self._num_used_in.keys() == self._num_evictable_in.keys(), "rows")
         _check(self._rows.keys() == (self._num_used_in.keys() if self.width > 1 else set()), "large pages of rows")
 
