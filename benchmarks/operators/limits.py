@@ -5,7 +5,7 @@ An operator's limit is the longer of the time to read and write its bytes once a
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -23,6 +23,9 @@ class Limits:
     bfloat16_gflops: float
     float32_gflops: float
     int8_gops: float
+
+    def best_of(self, other: "Limits") -> "Limits":
+        return Limits(**{name: max(value, getattr(other, name)) for name, value in asdict(self).items()})
 
     def seconds(self, num_bytes: int, operations: int, dtype: torch.dtype) -> float:
         bandwidth = self.cache_gb_per_s if num_bytes <= CACHED_BYTES else self.memory_gb_per_s

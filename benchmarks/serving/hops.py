@@ -22,55 +22,66 @@ PROMPT_WORDS = 22
 OUTPUT_TOKENS = 64
 
 
+HOPS = ("engine", "worker", "controller")
+Progress = Callable[[str], None]
+
+
 def measure_hops(
-    model: Path, folder: Path, *, threads: int, streams: int, singles: int, rounds: int, progress: Callable[[str], None]
+    model: Path, folder: Path, *, threads: int, streams: int, singles: int, rounds: int, progress: Progress
 ) -> list[dict[str, Any]]:
     """One row for each of engine, worker and controller."""
+    config = EngineConfig(str(model), device="cpu", num_threads=threads, enable_prefix_caching=False)
     options = ("--threads", str(threads), "--no-prefix-caching")
-    arena_settings = {"AGON_PREFIX_CACHING": "false"}
-    llm = LLM(str(model), device="cpu", num_threads=threads, enable_prefix_caching=False)
+    arena_options = ("--threads-per-worker", str(threads))
     with (
         served_model(model, *options) as worker,
         running_arena(
-            folder, [f"{model.name}={model}"], "--threads-per-worker", str(threads), settings=arena_settings
+            folder, [f"{model.name}={model}"], *arena_options, settings={"AGON_PREFIX_CACHING": "false"}
         ) as arena,
     ):
-        seen: dict[str, dict[str, list[float]]] = {}
-        for number in range(rounds + 1):  # round 0 warms up
-            many = random_texts(streams, PROMPT_WORDS, OUTPUT_TOKENS, seed=number)
-            few = random_texts(singles, PROMPT_WORDS, 2, seed=1000 + number)
-            config = EngineConfig(str(model), device="cpu", num_threads=threads, enable_prefix_caching=False)
-            results = {
-                "engine": (_engine_throughput(llm, many), asyncio.run(_engine_first_tokens(config, few))),
-                "worker": asyncio.run(_served(worker.url, model.name, many, few)),
-                "controller": asyncio.run(_served(arena.url, model.name, many, few)),
-            }
-            for hop, (throughput, first_ms) in results.items():
-                progress(f"round {number} of {rounds}: {hop} {throughput:.1f} tokens/s, {first_ms:.2f} ms")
-                if number:
-                    kept = seen.setdefault(hop, {"output_tokens_per_s": [], "ttft_ms_p50": []})
-                    kept["output_tokens_per_s"].append(throughput)
-                    kept["ttft_ms_p50"].append(first_ms)
-    llm.close()
-    engine = statistics.median(seen["engine"]["output_tokens_per_s"])
+        urls = {"worker": worker.url, "controller": arena.url}
+        throughput = asyncio.run(_throughput(config, urls, model.name, streams, rounds, progress))
+        first_ms = asyncio.run(_first_tokens(config, urls, model.name, singles * rounds, progress))
+    alone = statistics.median(throughput["engine"])
     rows = []
-    before = statistics.median(seen["engine"]["ttft_ms_p50"])
-    for hop, kept in seen.items():
-        throughput = statistics.median(kept["output_tokens_per_s"])
-        first_ms = statistics.median(kept["ttft_ms_p50"])
+    for number, hop in enumerate(HOPS):
+        tokens_per_s = statistics.median(throughput[hop])
+        # Differences of one prompt's times, so that a machine that gets slower meanwhile does so for both.
+        pairs = zip(first_ms[HOPS[max(0, number - 1)]], first_ms[hop], strict=True)
         rows.append(
             {
                 "hop": hop,
                 "streams": streams,
-                "output_tokens_per_s": round(throughput, 1),
-                "of_the_engine": round(throughput / engine, 4),
-                "ttft_ms_p50": round(first_ms, 2),
-                "added_ttft_ms": round(first_ms - before, 2),
-                "rounds": {name: [round(value, 2) for value in values] for name, values in kept.items()},
+                "output_tokens_per_s": round(tokens_per_s, 1),
+                "of_the_engine": round(tokens_per_s / alone, 4),
+                "ttft_ms_p50": round(statistics.median(first_ms[hop]), 2),
+                "added_ttft_ms": round(statistics.median(after - before for before, after in pairs), 2),
+                "output_tokens_per_s_all": [round(value, 1) for value in throughput[hop]],
             }
         )
-        before = first_ms
     return rows
+
+
+async def _throughput(
+    config: EngineConfig, urls: dict[str, str], model: str, streams: int, rounds: int, progress: Progress
+) -> dict[str, list[float]]:
+    """Output tokens per second of every round by hop. Round 0 warms up."""
+    seen: dict[str, list[float]] = {hop: [] for hop in HOPS}
+    with LLM(config.model, device="cpu", num_threads=config.num_threads, enable_prefix_caching=False) as llm:
+        for number in range(rounds + 1):
+            items = random_texts(streams, PROMPT_WORDS, OUTPUT_TOKENS, seed=number)
+            results = {"engine": _engine_throughput(llm, items)}
+            for hop, url in urls.items():
+                async with connect(url, None) as client:
+                    row = await run_closed(client, Load(model, items), streams, lambda: None)
+                if row["failed"]:
+                    raise RuntimeError(row["first_error"])
+                results[hop] = row["output_tokens_per_s"]
+            progress(f"round {number} of {rounds}: {results}")
+            if number:
+                for hop, value in results.items():
+                    seen[hop].append(value)
+    return seen
 
 
 def _engine_throughput(llm: LLM, items: Sequence[TextWork]) -> float:
@@ -81,30 +92,36 @@ def _engine_throughput(llm: LLM, items: Sequence[TextWork]) -> float:
     return len(items) * OUTPUT_TOKENS / (time.perf_counter() - started)
 
 
-async def _engine_first_tokens(config: EngineConfig, items: Sequence[TextWork]) -> float:
-    """Median milliseconds, one request at a time."""
+async def _first_tokens(
+    config: EngineConfig, urls: dict[str, str], model: str, count: int, progress: Progress
+) -> dict[str, list[float]]:
+    """Milliseconds by hop, one request at a time: each prompt goes to every hop before the next one does."""
+    seen: dict[str, list[float]] = {hop: [] for hop in HOPS}
     engine = await AsyncEngine.from_config(config)
+    clients = {hop: connect(url, None) for hop, url in urls.items()}
     try:
-        times = []
-        for item in items:
-            started = time.perf_counter()
-            prompt = engine.tokenizer.render_chat([{"role": "user", "content": item.text}])
-            async with engine.generate(
-                prompt, SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
-            ) as stream:
-                async for _ in stream:
-                    times.append(time.perf_counter() - started)
-                    break
-        return 1e3 * statistics.median(times)
+        for number, item in enumerate(random_texts(count + 1, PROMPT_WORDS, 2, seed=1000)):
+            results = {"engine": await _engine_first_token(engine, item)}
+            for hop, client in clients.items():
+                row = await run_closed(client, Load(model, [item]), 1, lambda: None)
+                if row["failed"]:
+                    raise RuntimeError(row["first_error"])
+                results[hop] = row["ttft_ms_p50"]
+            if number:  # the first one opens connections
+                for hop, value in results.items():
+                    seen[hop].append(value)
+        progress(f"first tokens of {count} prompts measured")
     finally:
+        for client in clients.values():
+            await client.aclose()
         await engine.shutdown()
+    return seen
 
 
-async def _served(url: str, model: str, many: Sequence[TextWork], few: Sequence[TextWork]) -> tuple[float, float]:
-    async with connect(url, None) as client:
-        together = await run_closed(client, Load(model, many), len(many), lambda: None)
-        alone = await run_closed(client, Load(model, few), 1, lambda: None)
-    for row in (together, alone):
-        if row["failed"]:
-            raise RuntimeError(row["first_error"])
-    return together["output_tokens_per_s"], alone["ttft_ms_p50"]
+async def _engine_first_token(engine: AsyncEngine, item: TextWork) -> float:
+    started = time.perf_counter()
+    prompt = engine.tokenizer.render_chat([{"role": "user", "content": item.text}])
+    params = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
+    async with engine.generate(prompt, params) as stream:
+        await anext(stream)
+        return 1e3 * (time.perf_counter() - started)

@@ -34,6 +34,12 @@ def test_the_limit_is_the_longer_of_moving_and_computing() -> None:
     assert limits.seconds(CACHED_BYTES + 1, 0, torch.float32) == pytest.approx((CACHED_BYTES + 1) / 10e9)
 
 
+def test_the_better_of_two_measurements_of_a_limit_counts() -> None:
+    assert Limits(1.0, 20.0, 3.0, 40.0, 5.0).best_of(Limits(10.0, 2.0, 30.0, 4.0, 50.0)) == Limits(
+        10.0, 20.0, 30.0, 40.0, 50.0
+    )
+
+
 def test_a_run_writes_every_row_with_its_share(tmp_path: Path) -> None:
     result = tmp_path / "operators.json"
     operators.main(["--quick", "--operator", "RMS", "--threads", "1", "--seconds", "0.01", "--json", str(result)])
