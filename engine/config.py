@@ -23,6 +23,7 @@ class EngineConfig:
     device: str = "auto"  #: "auto", "cpu" or "cuda"
     load_format: Literal["auto", "dummy"] = "auto"  #: "dummy": random weights from config.json alone, for benchmarks
     page_tokens: int = 16  #: tokens in a small page
+    checkpoint_tokens: int = 512  #: a recurrent layer keeps a state for later requests every that many tokens
     kv_cache_bytes: int | None = None  #: size of the page pool; None: chosen from free memory and the model's context
     swap_bytes: int = 0  #: host memory for the pages of preempted requests; 0: they are always recomputed
     max_model_len: int | None = None  #: context limit in tokens; None: the checkpoint's own
@@ -36,7 +37,14 @@ class EngineConfig:
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
 
     def __post_init__(self) -> None:
-        for name in ("page_tokens", "max_batched_tokens", "max_running", "max_queued_requests", "max_queued_tokens"):
+        for name in (
+            "page_tokens",
+            "checkpoint_tokens",
+            "max_batched_tokens",
+            "max_running",
+            "max_queued_requests",
+            "max_queued_tokens",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.swap_bytes < 0:

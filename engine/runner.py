@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from engine.attention import choose_backend
-from engine.attention.backend import AttentionBackend, AttentionShape, ForwardBatch, StepLayout
-from engine.attention.layout import layer_specs, small_pages
+from engine.attention.backend import AttentionBackend, ForwardBatch, StepLayout
+from engine.attention.layout import layer_specs, small_pages, state_specs
+from engine.attention.state_pages import StatePages
 from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import CheckpointError
@@ -98,6 +99,7 @@ class Runner:
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._operators = operators or TorchOperators()
         self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)
+        self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
         self.mirror_plan = mirror
         self._mirror: HostMirror | None = None
         if mirror is not None:
@@ -129,7 +131,7 @@ class Runner:
 
     def close(self) -> None:
         """Give the memory back. The runner cannot be used afterwards."""
-        del self._model, self._backend, self._mirror, self._pages, self._page_tables
+        del self._model, self._backend, self._states, self._mirror, self._pages, self._page_tables
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -176,6 +178,7 @@ class Runner:
             token_ids=torch.from_numpy(token_ids).to(self._device),
             positions=torch.from_numpy(layout.positions).to(self._device),
             attention=self._backend.begin(layout),
+            states=self._states.begin(layout),
         )
         hidden = self._model.forward(batch)
         last_rows = np.cumsum(lengths) - 1
@@ -221,7 +224,7 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
-    plan = _plan(config, model.attention_shapes, limits, dtype, device)
+    plan = _plan(config, model, limits, dtype, device)
     runner = Runner(
         model,
         plan=plan,
@@ -318,12 +321,14 @@ def _zeroed_pool(num_bytes: int, device: torch.device) -> torch.Tensor:
 
 def _plan(
     config: EngineConfig,
-    shapes: tuple[AttentionShape, ...],
+    model: CausalLM,
     limits: ModelLimits,
     dtype: torch.dtype,
     device: torch.device,
 ) -> PoolPlan:
-    design = choose_design(layer_specs(shapes, dtype, limits.max_model_len), page_tokens=config.page_tokens)
+    specs = layer_specs(model.attention_shapes, dtype, limits.max_model_len)
+    specs += state_specs(model.state_shapes, config.checkpoint_tokens)
+    design = choose_design(specs, page_tokens=config.page_tokens)
     pool_bytes = config.kv_cache_bytes
     if pool_bytes is None:
         enough = pool_bytes_for(

@@ -38,6 +38,15 @@ class AttentionShape:
 
 
 @dataclass(frozen=True, slots=True)
+class StateShape:
+    """A state that a recurrent layer keeps of every sequence, whatever its length."""
+
+    part: str  #: "conv" or "ssm": tells apart the two of one layer
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
 class StepLayout:
     """Which tokens of which sequences a step computes; tokens of a sequence are adjacent, sequences in order.
 
@@ -92,6 +101,23 @@ class AttentionBackend(Protocol):
     def begin(self, layout: StepLayout) -> AttentionStep: ...
 
 
+class StateStep(Protocol):
+    """The recurrent states of a step's sequences. B = sequences, in the order of the step."""
+
+    @property
+    def lengths(self) -> IntArray:
+        """[B]: tokens that the step computes of each; its tokens are adjacent."""
+        ...
+
+    def read(self, state_id: int) -> torch.Tensor:
+        """[B, *shape]: what is behind the tokens before the step; zeros for a sequence that begins."""
+        ...
+
+    def write(self, state_id: int, states: torch.Tensor) -> None:
+        """[B, *shape]: what is behind the step's tokens."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """Input of a model's forward pass."""
@@ -99,3 +125,4 @@ class ForwardBatch:
     token_ids: torch.Tensor  #: [T] int64
     positions: torch.Tensor  #: [T] int64
     attention: AttentionStep
+    states: StateStep | None = None  #: None: no layer is recurrent

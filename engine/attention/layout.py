@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.attention.backend import AttentionShape
+from engine.attention.backend import AttentionShape, StateShape
 from engine.memory.spec import LayerSpec, LayerType, PoolPlan
 
 
@@ -27,6 +27,20 @@ def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_mode
         else:
             specs.append(LayerSpec("window", token_bytes, name, span=shape.window))
     return specs
+
+
+def state_specs(shapes: tuple[StateShape, ...], checkpoint_tokens: int) -> list[LayerSpec]:
+    """What recurrent layers store; ids of states follow those of the attention layers."""
+    return [
+        LayerSpec(
+            "recurrent",
+            math.prod(shape.shape) * shape.dtype.itemsize,
+            str(shape.dtype).removeprefix("torch."),
+            span=checkpoint_tokens,
+            part=shape.part,
+        )
+        for shape in shapes
+    ]
 
 
 def num_small_pages(plan: PoolPlan, layer_type: LayerType) -> int:
@@ -108,9 +122,12 @@ class TypeLayout:
 
 
 def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
-    """One layout for each layer type; shapes by layer id. Layers of a type may differ in scale and soft cap only."""
+    """One layout for each type of attention layers; shapes by layer id. Layers of a type may differ in scale and soft
+    cap only."""
     layouts = []
     for layer_type in plan.types:
+        if layer_type.spec.kind == "recurrent":
+            continue
         if layer_type.spec.kind not in ("full", "window"):
             raise ValueError(f"{layer_type.name}: attention of kind {layer_type.spec.kind} cannot be computed")
         heads = {(shapes[i].num_heads, shapes[i].num_kv_heads, shapes[i].head_dim) for i in layer_type.layer_ids}

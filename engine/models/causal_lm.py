@@ -4,13 +4,18 @@ from typing import Protocol
 
 import torch
 
-from engine.attention.backend import AttentionShape, ForwardBatch
+from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 
 
 class CausalLM(Protocol):
     @property
     def attention_shapes(self) -> tuple[AttentionShape, ...]:
-        """Heads of each layer; a layer's id is its index."""
+        """Heads of each attention layer; a layer's id is its index."""
+        ...
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """States of the recurrent layers; a state's id is its index."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms, StateShape
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
@@ -98,6 +98,8 @@ def _softcap(config: ConfigReader, key: str, default: float | None) -> float | N
 
 
 class Gemma:
+    state_shapes: tuple[StateShape, ...] = ()
+
     def __init__(self, config: GemmaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions

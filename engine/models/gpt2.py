@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
@@ -23,6 +23,8 @@ def gpt2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_mo
 
 
 class GPT2:
+    state_shapes: tuple[StateShape, ...] = ()
+
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("scale_attn_weights", True)
         config.expect("scale_attn_by_inverse_layer_idx", False)

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
@@ -25,6 +25,8 @@ def gpt_neox(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, ma
 
 
 class GPTNeoX:
+    state_shapes: tuple[StateShape, ...] = ()
+
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
         hidden = config.require("hidden_size", int)
         num_layers = config.require("num_hidden_layers", int)

@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms, StateShape
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
@@ -75,6 +75,8 @@ class LlamaConfig:
 
 
 class Llama:
+    state_shapes: tuple[StateShape, ...] = ()
+
     def __init__(self, config: LlamaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding
@@ -26,6 +26,8 @@ def opt(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_mod
 
 
 class OPT:
+    state_shapes: tuple[StateShape, ...] = ()
+
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)
         num_layers = config.require("num_hidden_layers", int)

@@ -11,6 +11,7 @@ from engine.layers.weights import WeightSource
 from engine.models import gpt2 as gpt2_module
 from engine.models import gpt_neox as gpt_neox_module
 from engine.models import llama as llama_module
+from engine.models import mamba as mamba_module
 from engine.models import opt as opt_module
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
@@ -18,7 +19,9 @@ from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import gemma3
 from engine.models.gpt2 import gpt2
 from engine.models.gpt_neox import gpt_neox
+from engine.models.jamba import jamba
 from engine.models.llama import Llama, LlamaConfig
+from engine.models.mamba import mamba
 from engine.models.mistral import mistral
 from engine.models.mixtral import mixtral
 from engine.models.opt import opt
@@ -56,6 +59,8 @@ ARCHITECTURES = {
         Architecture("Qwen3MoeForCausalLM", qwen3_moe, llama_module.IGNORED),
         Architecture("GPTNeoXForCausalLM", gpt_neox, gpt_neox_module.IGNORED),
         Architecture("OPTForCausalLM", opt, opt_module.IGNORED),
+        Architecture("MambaForCausalLM", mamba, mamba_module.IGNORED),
+        Architecture("JambaForCausalLM", jamba, mamba_module.IGNORED),
         Architecture("GPT2LMHeadModel", gpt2, gpt2_module.IGNORED),
     )
 }

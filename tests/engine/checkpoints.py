@@ -121,6 +121,30 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
+    "mamba": (
+        "Mamba",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "state_size": 5,
+            "num_hidden_layers": 3,
+            "initializer_range": 0.3,
+            "max_position_embeddings": CONTEXT,
+            "eos_token_id": None,
+        },
+    ),
+    "jamba": (
+        "Jamba",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "num_hidden_layers": 4,
+            "num_experts": 3,
+            "attn_layer_period": 3,
+            "attn_layer_offset": 1,
+            "mamba_d_state": 5,
+        },
+    ),
     "gpt2": (
         "GPT2",
         {

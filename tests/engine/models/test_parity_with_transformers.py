@@ -10,7 +10,8 @@ import torch
 
 from engine.attention import choose_backend
 from engine.attention.backend import ForwardBatch, StepLayout
-from engine.attention.layout import layer_specs
+from engine.attention.layout import layer_specs, state_specs
+from engine.attention.state_pages import StatePages
 from engine.config import EngineConfig
 from engine.kernels import choose_operators
 from engine.kernels.operators import Operators
@@ -37,9 +38,11 @@ def chunked_logits(
     weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=CPU, operators=operators)
     model = architecture_of(config).build(config, weights, torch.float32, None)
     specs = layer_specs(model.attention_shapes, torch.float32, model.max_positions)
+    specs += state_specs(model.state_shapes, len(token_ids))
     plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
     backend = choose_backend(operators, plan, pool, model.attention_shapes, torch.float32)
+    state_pages = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
     tables = {}
     for which, kind in enumerate(plan.types):  # every type has its own share of the pool
         first = plan.num_large_pages * which // len(plan.types) * plan.ratio(kind)
@@ -49,7 +52,8 @@ def chunked_logits(
         part = token_ids[start : start + chunk]
         layout = StepLayout(np.array([start]), np.array([len(part)]), tables)
         positions = torch.from_numpy(layout.positions)
-        logits.append(model.logits(model.forward(ForwardBatch(torch.tensor(part), positions, backend.begin(layout)))))
+        batch = ForwardBatch(torch.tensor(part), positions, backend.begin(layout), state_pages.begin(layout))
+        logits.append(model.logits(model.forward(batch)))
     return torch.cat(logits)
 
 

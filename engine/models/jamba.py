@@ -1,0 +1,157 @@
+"""Jamba: Mamba layers with a few attention layers between them, a mixture of experts in every other layer, no positions
+but those that the recurrence knows."""
+
+from collections.abc import Callable
+
+import torch
+
+from engine.attention.backend import AttentionShape, ForwardBatch, StateStep
+from engine.errors import CheckpointError
+from engine.layers.attention import SelfAttention
+from engine.layers.embedding import Embedding
+from engine.layers.experts import Experts
+from engine.layers.linear import Linear
+from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
+from engine.layers.mlp import GatedMLP
+from engine.layers.norm import RMSNorm
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+from engine.models.mamba import read_rank
+
+
+def jamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "Jamba":
+    return Jamba(config, weights, dtype)
+
+
+class Jamba:
+    def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
+        config.expect("hidden_act", "silu")
+        num_layers = config.require("num_hidden_layers", int)
+        period, offset = config.get("attn_layer_period", int, 8), config.get("attn_layer_offset", int, 4)
+        has_attention = [index % period == offset for index in range(num_layers)]
+        sizes, shape = _sizes(config), _shape(config)
+        hidden, eps = sizes.hidden, config.get("rms_norm_eps", float, 1e-6)
+        self.vocab_size = config.require("vocab_size", int)
+        self.max_positions = config.get("max_position_embeddings", int, 262_144)
+        self.attention_shapes = (shape,) * sum(has_attention)
+        self.state_shapes = sizes.state_shapes(dtype) * (num_layers - sum(has_attention))
+        self._num_taps = sizes.num_taps
+        self._embedding = Embedding.load(weights, "model.embed_tokens", self.vocab_size, hidden)
+        self._layers: list[_Layer] = []
+        for index in range(num_layers):
+            name = f"model.layers.{index}"
+            num_attention = sum(has_attention[:index])
+            mixer: SelfAttention | Mamba
+            if has_attention[index]:
+                mixer = _attention(weights, f"{name}.self_attn", num_attention, shape, hidden)
+            else:
+                num_before = index - num_attention
+                norms = [
+                    RMSNorm.load(weights, f"{name}.mamba.{part}_layernorm", size, eps)
+                    for part, size in (("dt", sizes.rank), ("b", sizes.num_states), ("c", sizes.num_states))
+                ]
+                mixer_weights = MambaWeights.load(weights, f"{name}.mamba", sizes, (norms[0], norms[1], norms[2]))
+                mixer = Mamba(2 * num_before, 2 * num_before + 1, mixer_weights)
+            self._layers.append(_Layer(config, index, mixer, hidden, eps, weights))
+        self._norm = RMSNorm.load(weights, "model.final_layernorm", hidden, eps)
+        is_tied = config.get("tie_word_embeddings", bool, False)
+        head = self._embedding if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
+        self._head = Linear(weights.operators, head.weight)
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        states = batch.states
+        assert states is not None
+        order = TokenOrder.of(states.lengths, self._num_taps, batch.token_ids.device)
+        hidden = self._embedding(batch.token_ids)
+        update = None
+        for layer in self._layers:
+            update = layer(hidden, update, batch, states, order)
+        return self._norm(hidden, update)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(hidden)
+
+
+class _Layer:
+    def __init__(
+        self,
+        config: ConfigReader,
+        index: int,
+        mixer: SelfAttention | Mamba,
+        hidden: int,
+        eps: float,
+        weights: WeightSource,
+    ) -> None:
+        name = f"model.layers.{index}"
+        self._mixer_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps)
+        self._mixer = mixer
+        self._mlp_norm = RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps)
+        self._mlp = _feed_forward(config, index, f"{name}.feed_forward", hidden, weights)
+
+    def __call__(
+        self,
+        stream: torch.Tensor,
+        update: torch.Tensor | None,
+        batch: ForwardBatch,
+        states: StateStep,
+        order: TokenOrder,
+    ) -> torch.Tensor:
+        """Adds the last layer's update to the residual stream and returns its own."""
+        normed = self._mixer_norm(stream, update)
+        if isinstance(self._mixer, Mamba):
+            mixed = self._mixer(normed, states, order)
+        else:
+            mixed = self._mixer(normed, None, batch.attention)
+        return self._mlp(self._mlp_norm(stream, mixed))
+
+
+def _attention(weights: WeightSource, name: str, layer_id: int, shape: AttentionShape, hidden: int) -> SelfAttention:
+    query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    qkv = [f"{name}.{part}_proj" for part in "qkv"]
+    return SelfAttention(
+        layer_id,
+        shape,
+        Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=False),
+        Linear.load(weights, f"{name}.o_proj", query_size, hidden, bias=False),
+    )
+
+
+def _feed_forward(
+    config: ConfigReader, index: int, name: str, hidden: int, weights: WeightSource
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    ffn = config.require("intermediate_size", int)
+    num_experts = config.get("num_experts", int, 16)
+    period, offset = config.get("expert_layer_period", int, 2), config.get("expert_layer_offset", int, 1)
+    if num_experts == 1 or index % period != offset:
+        return _gated_mlp(weights, name, hidden, ffn)
+    experts = [_gated_mlp(weights, f"{name}.experts.{expert}", hidden, ffn) for expert in range(num_experts)]
+    router = Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False)
+    return Experts(router, experts, num_chosen=config.get("num_experts_per_tok", int, 2), sums_to_one=False)
+
+
+def _gated_mlp(weights: WeightSource, name: str, hidden: int, ffn: int) -> GatedMLP:
+    gate_up = Linear.fused(weights, [f"{name}.gate_proj", f"{name}.up_proj"], hidden, [ffn, ffn], bias=False)
+    down = Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=False)
+    return GatedMLP(gate_up, down, weights.operators.silu_mul)
+
+
+def _shape(config: ConfigReader) -> AttentionShape:
+    num_heads = config.require("num_attention_heads", int)
+    num_kv_heads = config.get("num_key_value_heads", int, num_heads)
+    head_dim = config.get("head_dim", int, config.require("hidden_size", int) // num_heads)
+    if num_heads % num_kv_heads:
+        raise CheckpointError(f"config.json: {num_heads} heads over {num_kv_heads} do not fit")
+    return AttentionShape(num_heads, num_kv_heads, head_dim)
+
+
+def _sizes(config: ConfigReader) -> MambaSizes:
+    hidden = config.require("hidden_size", int)
+    return MambaSizes(
+        hidden=hidden,
+        num_channels=config.get("mamba_expand", int, 2) * hidden,
+        num_states=config.get("mamba_d_state", int, 16),
+        num_taps=config.get("mamba_d_conv", int, 4),
+        rank=read_rank(config, "mamba_dt_rank", hidden),
+        has_bias=config.get("mamba_proj_bias", bool, False),
+        has_conv_bias=config.get("mamba_conv_bias", bool, True),
+    )

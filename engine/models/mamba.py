@@ -1,0 +1,83 @@
+"""Mamba: no attention at all; each layer keeps two states of fixed size, whatever the length of the sequence."""
+
+import re
+
+import torch
+
+from engine.attention.backend import AttentionShape, ForwardBatch
+from engine.layers.embedding import Embedding
+from engine.layers.linear import Linear
+from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
+from engine.layers.norm import RMSNorm
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+
+#: None of its tensors.
+IGNORED = re.compile(r"(?!)")
+
+#: The states tell no positions apart, so nothing but patience limits the context.
+_CONTEXT = 131_072
+
+
+def mamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "MambaLM":
+    return MambaLM(config, weights, dtype)
+
+
+class MambaLM:
+    attention_shapes: tuple[AttentionShape, ...] = ()
+
+    def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
+        config.expect("hidden_act", "silu")
+        sizes = _sizes(config)
+        hidden, num_layers = sizes.hidden, config.require("num_hidden_layers", int)
+        eps = config.get("layer_norm_epsilon", float, 1e-5)
+        self.vocab_size = config.require("vocab_size", int)
+        self.max_positions = config.get("max_position_embeddings", int, _CONTEXT)
+        self.state_shapes = num_layers * sizes.state_shapes(dtype)
+        self._num_taps = sizes.num_taps
+        self._dtype = dtype
+        self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else dtype
+        name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints
+        self._embedding = Embedding.load(weights, f"backbone.{name}", self.vocab_size, hidden)
+        self._layers = [
+            (
+                RMSNorm.load(weights, f"backbone.layers.{i}.norm", hidden, eps),
+                Mamba(2 * i, 2 * i + 1, MambaWeights.load(weights, f"backbone.layers.{i}.mixer", sizes)),
+            )
+            for i in range(num_layers)
+        ]
+        self._norm = RMSNorm.load(weights, "backbone.norm_f", hidden, eps)
+        is_tied = config.get("tie_word_embeddings", bool, True)
+        head = self._embedding if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
+        self._head = Linear(weights.operators, head.weight)
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        states = batch.states
+        assert states is not None
+        order = TokenOrder.of(states.lengths, self._num_taps, batch.token_ids.device)
+        residual = self._embedding(batch.token_ids).to(self._residual_dtype)
+        for norm, mixer in self._layers:
+            residual = residual + mixer(norm(residual.to(self._dtype)), states, order)
+        return self._norm(residual.to(self._dtype))
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(hidden)
+
+
+def _sizes(config: ConfigReader) -> MambaSizes:
+    hidden = config.require("hidden_size", int)
+    return MambaSizes(
+        hidden=hidden,
+        num_channels=config.get("expand", int, 2) * hidden,
+        num_states=config.get("state_size", int, 16),
+        num_taps=config.get("conv_kernel", int, 4),
+        rank=read_rank(config, "time_step_rank", hidden),
+        has_bias=config.get("use_bias", bool, False),
+        has_conv_bias=config.get("use_conv_bias", bool, True),
+    )
+
+
+def read_rank(config: ConfigReader, key: str, hidden: int) -> int:
+    """A number, or "auto"."""
+    rank = config.get(key, object, "auto")
+    return rank if isinstance(rank, int) else -(-hidden // 16)
