@@ -62,10 +62,10 @@ class CppBackend:
         """pool: bytes [plan.pool_bytes]; shapes by layer id."""
         assert unsupported_reason(plan, shapes, dtype) is None
         self._pool = pool
-        self._names = [kind.name for kind in plan.types]
         self._store = library.function("store", dtype)
         self._attend = library.function("paged_attention", dtype)
         layouts = type_layouts(plan, shapes)
+        self._names = [layout.layer_type.name for layout in layouts]
         type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
         self._layers = []
         for layer_id, shape in enumerate(shapes):

@@ -138,6 +138,8 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         {
             **_SIZES,
             "pad_token_id": None,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
             "num_hidden_layers": 4,
             "num_experts": 3,
             "attn_layer_period": 3,

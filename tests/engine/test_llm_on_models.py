@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig, SamplingParams
@@ -19,6 +20,7 @@ TinyModels = Callable[[str], TinyModel]
 PAGE_BYTES = 3 * 2 * 16 * 2 * 4 * 4
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3")
+RECURRENT = ("mamba", "jamba")
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=16, ignore_eos=True)
@@ -123,6 +125,55 @@ def check_every_prompt(model: TinyModel, settings: dict[str, object]) -> EngineS
     return llm.stats()
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="plenty of everything"),
+        pytest.param({"kv_cache_bytes": 60_000}, id="a pool that holds two or three"),
+        pytest.param({"max_batched_tokens": 5}, id="small chunks"),
+        pytest.param({"enable_prefix_caching": False}, id="no prefix cache"),
+    ],
+)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_so_they_are_where_layers_are_recurrent(tiny_model: TinyModels, name: str, settings: dict[str, object]) -> None:
+    check_every_prompt(tiny_model(name), {"checkpoint_tokens": 8, **settings})
+
+
+def test_so_they_are_where_layers_are_recurrent_and_requests_are_preempted(tiny_model: TinyModels) -> None:
+    model = tiny_model("jamba")
+    params = replace(GREEDY, max_tokens=60)
+    expected = [model.greedy(prompt, 60) for prompt in PROMPTS]
+    for swap_bytes in (0, 1 << 20):
+        llm = load(model.folder, checkpoint_tokens=8, kv_cache_bytes=60_000, swap_bytes=swap_bytes)
+        assert tokens_of(llm, PROMPTS, params) == expected
+        llm._core.check_integrity()
+        assert llm.stats().preemptions_total > 0
+        assert (llm.stats().swap_preemptions_total > 0) == (swap_bytes > 0)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_conversation_goes_on_from_the_last_checkpoint_of_its_states(tiny_model: TinyModels, name: str) -> None:
+    model = tiny_model(name)
+    llm = load(model.folder, checkpoint_tokens=8)
+    first = random_prompt(1, 50)
+    second = first + tokens_of(llm, [first], GREEDY)[0] + random_prompt(9, 21)
+    assert tokens_of(llm, [second], GREEDY) == [model.greedy(second, GREEDY.max_tokens)]
+    alignment = max(kind.page_tokens for kind in llm._core._cache.plan.types)
+    assert llm.stats().prefix_hit_tokens_total == (50 + 16 - 1) // alignment * alignment > 0
+    llm._core.check_integrity()
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "jamba"])
+def test_what_the_pool_holds_at_first_is_never_read_but_for_the_null_page(tiny_model: TinyModels, name: str) -> None:
+    model = tiny_model(name)
+    llm = load(model.folder, checkpoint_tokens=8)
+    plan = llm._core._cache.plan
+    for kind in plan.types:
+        pages = llm._core._runner._pages[kind.name][plan.ratio(kind) :]  # type: ignore[attr-defined]
+        pages.fill_(-1 if pages.dtype == torch.int64 else 255)  # NaN in every dtype
+    assert tokens_of(llm, PROMPTS, GREEDY) == [model.greedy(prompt, GREEDY.max_tokens) for prompt in PROMPTS]
+
+
 @pytest.mark.parametrize("name", MIXED)
 def test_pages_outside_the_window_are_free_while_a_request_runs(tiny_model: TinyModels, name: str) -> None:
     llm = load(tiny_model(name).folder, max_batched_tokens=16, enable_prefix_caching=False)
@@ -170,6 +221,18 @@ def test_32_requests_at_once_equal_the_same_ones_one_at_a_time(tiny_model: TinyM
     together = load(tiny_model("llama").folder, max_running=32).generate(prompts, each)
     alone = load(tiny_model("llama").folder, max_running=1, enable_prefix_caching=False).generate(prompts, each)
     assert [result.outputs[0].token_ids for result in together] == [result.outputs[0].token_ids for result in alone]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "jamba"])
+def test_so_they_do_where_layers_store_different_things(tiny_model: TinyModels, name: str) -> None:
+    llm = load(tiny_model(name).folder, checkpoint_tokens=8)
+    (forked,) = llm.generate([PROMPTS[4]], replace(SAMPLED, n=4))
+    assert llm.stats().page_copies_total > 0
+    single = [
+        tokens_of(llm, [PROMPTS[4]], replace(SAMPLED, seed=sample_seed(SAMPLED.seed or 0, index)))[0]
+        for index in range(4)
+    ]
+    assert [output.token_ids for output in forked.outputs] == single
 
 
 @pytest.mark.parametrize("num_pages", [40, 400])

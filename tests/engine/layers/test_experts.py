@@ -1,5 +1,6 @@
 import torch
 
+from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
@@ -8,8 +9,11 @@ from engine.layers.mlp import GatedMLP
 def test_every_token_gets_its_own_experts_whoever_is_beside_it() -> None:
     generator = torch.Generator().manual_seed(0)
     router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
-    mlps = [GatedMLP(Linear(gate_up[i]), Linear(down[i])) for i in range(5)]
-    experts = Experts(Linear(router), mlps, num_chosen=2, sums_to_one=False)
+    operators = TorchOperators()
+    mlps = [
+        GatedMLP(Linear(operators, gate_up[i]), Linear(operators, down[i]), operators.silu_mul) for i in range(5)
+    ]
+    experts = Experts(Linear(operators, router), mlps, num_chosen=2, sums_to_one=False)
     x = torch.randn(40, 8, generator=generator)
     together = experts(x)
     for row in range(40):

@@ -1,0 +1,68 @@
+"""The selective state space layer: what comes out does not depend on chunks or on the sequences beside it."""
+
+import numpy as np
+import torch
+
+from engine.attention.backend import IntArray
+from engine.kernels.torch_operators import TorchOperators
+from engine.layers.linear import Linear
+from engine.layers.mamba import Mamba, MambaWeights, TokenOrder
+
+HIDDEN, CHANNELS, STATES, TAPS, RANK = 6, 8, 3, 4, 2
+
+
+class HeldStates:
+    """States of a few sequences, outside any page."""
+
+    def __init__(self, lengths: IntArray) -> None:
+        self.lengths = lengths
+        self.states = [torch.zeros(len(lengths), TAPS - 1, CHANNELS), torch.zeros(len(lengths), CHANNELS, STATES)]
+
+    def read(self, state_id: int) -> torch.Tensor:
+        return self.states[state_id]
+
+    def write(self, state_id: int, states: torch.Tensor) -> None:
+        self.states[state_id] = states
+
+
+def layer() -> Mamba:
+    generator = torch.Generator().manual_seed(1)
+
+    def linear(out_features: int, in_features: int, *, bias: bool = False) -> Linear:
+        weight = torch.randn(out_features, in_features, generator=generator) * 0.5
+        return Linear(TorchOperators(), weight, torch.randn(out_features, generator=generator) if bias else None)
+
+    weights = MambaWeights(
+        in_proj=linear(2 * CHANNELS, HIDDEN),
+        conv=torch.randn(CHANNELS, 1, TAPS, generator=generator),
+        conv_bias=torch.randn(CHANNELS, generator=generator),
+        x_proj=linear(RANK + 2 * STATES, CHANNELS),
+        dt_proj=linear(CHANNELS, RANK, bias=True),
+        a_log=torch.randn(CHANNELS, STATES, generator=generator),
+        d=torch.randn(CHANNELS, generator=generator),
+        out_proj=linear(HIDDEN, CHANNELS),
+    )
+    return Mamba(0, 1, weights)
+
+
+def run(mamba: Mamba, x: torch.Tensor, states: HeldStates) -> torch.Tensor:
+    return mamba(x, states, TokenOrder.of(states.lengths, TAPS, x.device))
+
+
+def test_sequences_side_by_side_in_chunks_equal_each_one_alone_and_whole() -> None:
+    mamba = layer()
+    inputs = torch.randn(3, 20, HIDDEN, generator=torch.Generator().manual_seed(2))
+    whole = [run(mamba, inputs[index], HeldStates(np.array([20]))) for index in range(3)]
+    states = HeldStates(np.array([0, 0, 0]))
+    done = np.zeros(3, np.int64)
+    outputs: list[list[torch.Tensor]] = [[], [], []]
+    for lengths in ([1, 7, 2], [5, 1, 1], [1, 2, 15], [13, 10, 2]):
+        states.lengths = np.array(lengths)
+        parts = [inputs[index, done[index] : done[index] + length] for index, length in enumerate(lengths)]
+        result = run(mamba, torch.cat(parts), states).split(lengths)  # type: ignore[no-untyped-call]
+        for index, part in enumerate(result):
+            outputs[index].append(part)
+        done += states.lengths
+    assert done.tolist() == [20, 20, 20]
+    for index in range(3):
+        torch.testing.assert_close(torch.cat(outputs[index]), whole[index], atol=1e-5, rtol=1e-5)
