@@ -10,9 +10,7 @@ def test_every_token_gets_its_own_experts_whoever_is_beside_it() -> None:
     generator = torch.Generator().manual_seed(0)
     router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
     operators = TorchOperators()
-    mlps = [
-        GatedMLP(Linear(operators, gate_up[i]), Linear(operators, down[i]), operators.silu_mul) for i in range(5)
-    ]
+    mlps = [GatedMLP(Linear(operators, gate_up[i]), Linear(operators, down[i]), operators.silu_mul) for i in range(5)]
     experts = Experts(Linear(operators, router), mlps, num_chosen=2, sums_to_one=False)
     x = torch.randn(40, 8, generator=generator)
     together = experts(x)
