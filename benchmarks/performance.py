@@ -220,7 +220,8 @@ def _others(row: dict[str, Any]) -> str:
 def _engine(result: dict[str, Any], figures: Path) -> list[str]:
     shares = result["shares"]
     parts = [
-        f"A decode step of {shares['batch']} sequences takes {shares['step_ms']} ms; everything but the model's own "
+        f"With {shares['operators']} operators a decode step of {shares['batch']} sequences takes "
+        f"{shares['step_ms']} ms; everything but the model's own "
         f"products, attention and output head is {100 * shares['overhead_share']:.1f} % of it "
         f"(mean of {shares['steps']} steps).\n",
         _table(

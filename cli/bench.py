@@ -130,6 +130,7 @@ def offline(
         "max_batched_tokens": max_batched_tokens,
         "threads": engine.threads,
         "dtype": comparison.dtype,
+        "operators": comparison.operators,
         "device": device.value,
         "repeats": repeats,
     }
@@ -415,7 +416,7 @@ def _ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
 def _offline_table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title, title_justify="left")
     for column in ("system", "at once", "prompts", "output tokens", "seconds", "tokens/s"):
-        table.add_column(column, justify="left" if column == "system" else "right")
+        table.add_column(column, justify="left" if column == "system" else "right", overflow="fold")
     for row in rows:
         seconds = ", ".join(f"{second:.2f}" for second in row["seconds"])
         cells = (row["concurrency"], row["num_prompts"], row["output_tokens"], seconds, f"{row['tokens_per_s']:.1f}")
@@ -434,7 +435,7 @@ def _latency_table(title: str, row: dict[str, Any]) -> Table:
         "gaps ms p50/p95/p99": "/".join(str(row.get(f"itl_ms_p{percent}", "-")) for percent in (50, 95, 99)),
     }
     for column in cells:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     table.add_row(*(str(cell) for cell in cells.values()))
     return table
 
@@ -446,7 +447,7 @@ def _serving_table(url: str, rows: list[dict[str, Any]], level: str) -> Table:
     heads = [level, "requests", "failed", "tokens/s", *(f"{name[:4].upper()} ms p50/p95/p99" for name in times)]
     heads[-1] = "ITL ms p50/p95/p99"
     for column in (*heads, *(["within targets/s"] if has_goodput else [])):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for row in rows:
         percentiles = ("/".join(str(row[f"{name}_p{percent}"]) for percent in (50, 95, 99)) for name in times)
         numbers = (row.get("concurrency", row.get("request_rate")), row["requests"], row["failed"])

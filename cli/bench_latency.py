@@ -17,7 +17,7 @@ from cli.bench_workloads import Work
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """When the tokens of one answer came, in seconds after the request."""
+    """When the tokens of one answer came, in seconds after the request. Tokens that came together share a time."""
 
     token_times_s: tuple[float, ...]
 

@@ -72,6 +72,7 @@ class Comparison:
     """`num_equal` of `num_compared` prompts got token for token the same answer from both systems."""
 
     dtype: str  #: what "auto" became
+    operators: str  #: what our engine computed with
     measured: list[Measured]
     num_equal: int = 0
     num_compared: int = 0
@@ -101,7 +102,7 @@ def measure(
         progress("warming up")
         ours.together([Work(item.ids, 2) for item in work[: settings.max_running]])
         _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
-        return Comparison(ours.dtype, [measured])
+        return Comparison(ours.dtype, ours.operators, [measured])
 
 
 def compare(
@@ -132,7 +133,7 @@ def compare(
         rows = [measured for measured, _ in plan]
         reference, ours_single, ours_together = rows[0].outputs, rows[2].outputs, rows[3].outputs
         equal = [a == b == c for a, b, c in zip(reference, ours_single, ours_together[:num_single], strict=True)]
-        return Comparison(ours.dtype, rows, sum(equal), len(equal))
+        return Comparison(ours.dtype, ours.operators, rows, sum(equal), len(equal))
 
 
 def _take_turns(
@@ -212,6 +213,7 @@ class _Agon:
             load_format=settings.load_format,
         )
         self.dtype = self._llm.info.dtype
+        self.operators = self._llm.info.operators
 
     def one_at_a_time(self, work: Sequence[Work]) -> list[Tokens]:
         return [self.together([item])[0] for item in work]

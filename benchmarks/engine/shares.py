@@ -84,6 +84,7 @@ def measure_shares(config: EngineConfig, *, batch: int, prompt_tokens: int, step
     core.close()
     whole = seconds["step"]
     return {
+        "operators": loaded.info.operators,
         "batch": batch,
         "prompt_tokens": prompt_tokens,
         "steps": steps,

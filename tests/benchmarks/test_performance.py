@@ -66,7 +66,7 @@ def test_the_bound_counts_every_product_of_every_token(tmp_path: Path) -> None:
 
 def test_overheads_cold_start_and_operators_have_their_tables(tmp_path: Path) -> None:
     parts = {"model": 9.0, "sampling": 1.0}
-    shares = {"batch": 32, "steps": 8, "step_ms": 10.0, "parts_ms": parts, "overhead_share": 0.1}
+    shares = {"operators": "cpp", "batch": 32, "steps": 8, "step_ms": 10.0, "parts_ms": parts, "overhead_share": 0.1}
     shares["shares"] = {"model": 0.9, "sampling": 0.1}
     points = [
         {"varied": varied, "batch": 1, "context": 64, "new_tokens": 1, "page_tokens": 16, "median_ms": 2.5}

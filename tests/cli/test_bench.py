@@ -86,7 +86,8 @@ def test_latency_tells_the_first_token_and_every_gap(tmp_path: Path) -> None:
     (row,) = rows_of(result)
     assert (row["prompt_tokens"], row["output_tokens"], row["repeats"]) == (9, 6, 2)
     assert row["ttft_ms"] > 0
-    assert 0 < row["itl_ms_p50"] <= row["itl_ms_p99"]
+    assert 0 <= row["itl_ms_p50"] <= row["itl_ms_p99"]  # 0: a busy machine hands out two tokens at once
+    assert row["itl_ms_p99"] > 0
     assert row["tokens_per_s"] == pytest.approx(1000 / row["tpot_ms"], rel=0.01)
     assert picture.stat().st_size > 0
 

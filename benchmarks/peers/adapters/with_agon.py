@@ -11,7 +11,6 @@ class Agon:
     def __init__(self, settings: dict[str, Any]) -> None:
         from importlib.metadata import version
 
-        self.version = version("agon")
         self._llm = LLM(
             settings["model"],
             dtype=settings["dtype"],
@@ -23,6 +22,7 @@ class Agon:
             num_threads=settings["threads"],
             **settings["options"],
         )
+        self.version = f"{version('agon')}, operators {self._llm.info.operators}"
 
     def generate(self, prompts: list[channel.Tokens], lengths: list[int]) -> list[channel.Tokens]:
         params = [SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True) for length in lengths]
