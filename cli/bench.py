@@ -139,7 +139,10 @@ def offline(
     Console().print(_offline_table(title, rows))
     more: dict[str, Any] = {}
     if against is not None:
-        more = {"ratios": _ratios(rows), "agreement": {"equal": comparison.num_equal, "compared": len(work[:single])}}
+        more = {
+            "ratios": _ratios(rows),
+            "agreement": {"equal": comparison.num_equal, "compared": comparison.num_compared},
+        }
         print(*(f"{name}: agon is {ratio:.2f} times as fast" for name, ratio in more["ratios"].items()), sep="\n")
         print(f"equal greedy answers: {comparison.num_equal} of {comparison.num_compared}")
     if output is not None:
