@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from engine.batch import SampledToken, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
+from engine.gate import Gate
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
@@ -29,8 +30,9 @@ from engine.request import (
     request_seed,
     sample_seed,
 )
-from engine.scheduler import Gate, Scheduler
+from engine.scheduler import Scheduler
 from engine.stats import EngineStats, Tally
+from engine.swapper import Swapper
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo
@@ -122,12 +124,13 @@ class EngineCore:
             max_requests=config.max_queued_requests if has_queue_bound else None,
             max_tokens=config.max_queued_tokens if has_queue_bound else None,
         )
-        self._mirror = MirrorPool(runner.mirror_plan) if runner.mirror_plan is not None else None
-        self._scheduler = Scheduler(config, self._cache, self.gate, self._mirror)
-        if self._mirror is not None:
-            trial = self._scheduler.plan_trial_moves()
+        self._swapper: Swapper | None = None
+        if runner.mirror_plan is not None:
+            self._swapper = Swapper(self._cache, MirrorPool(runner.mirror_plan))
+            trial = self._swapper.plan_trial_moves()
             for _ in range(2):  # the first one also pays for memory that was never touched
-                self._scheduler.commit(trial, runner.run(trial))
+                self._swapper.note_costs(trial, runner.run(trial))
+        self._scheduler = Scheduler(config, self._cache, self.gate, self._swapper)
         self._requests: dict[str, Request] = {}
         self._outputs: dict[int, _Output] = {}  # by sequence id
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete
@@ -291,7 +294,7 @@ class EngineCore:
     # Views
 
     def stats(self) -> EngineStats:
-        return self._tally.snapshot(self._scheduler, self._cache, self._mirror, self.gate.num_tokens)
+        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.gate.num_tokens)
 
     def ledger(self) -> Ledger:
         """Every byte of the page pool, accounted for."""
@@ -305,14 +308,14 @@ class EngineCore:
         """Raise AssertionError if an idle engine still holds pages. Cheap: a server does it whenever it goes idle."""
         if not self._cache.is_unused:
             raise AssertionError("pages are used although no request is open")
-        if self._mirror is not None and self._mirror.used_bytes:
+        if self._swapper is not None and self._swapper.mirror.used_bytes:
             raise AssertionError("pages of the mirror are used although no request is open")
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every page is accounted for. O(pool): for tests."""
         self._cache.check_integrity()
-        if self._mirror is not None:
-            self._mirror.check_integrity()
+        if self._swapper is not None:
+            self._swapper.mirror.check_integrity()
         if self.is_idle:
             self.check_idle()
 

@@ -2,13 +2,10 @@
 
 Continuous batching over num_computed: a step is a token budget handed out to running sequences in order of arrival,
 decodes first, then chunks of prompts, then newcomers. Prefill and decode differ in length only. Used by the core,
-from one thread; only the Gate may be called from others. Knows pages through KVCache alone, and no tensors, texts or
-clocks.
+from one thread. Knows pages through KVCache and Swapper alone, and no tensors, texts or clocks.
 """
 
-import threading
 from bisect import insort
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.batch import (
@@ -21,96 +18,17 @@ from engine.batch import (
     StepOutput,
     StepPlan,
 )
-from engine.config import EngineConfig, ModelLimits, SamplingParams
-from engine.errors import ContextTooLong, InvalidRequest, QueueFull
-from engine.memory.admission import AdmissionRule
+from engine.config import EngineConfig
+from engine.gate import Gate
 from engine.memory.images import Images
 from engine.memory.kv_cache import Extension, KVCache
-from engine.memory.spec import NUM_NULL_LARGE_PAGES
-from engine.memory.swap import MirrorPool, Move
-from engine.memory.swap_cost import CostMeter
-from engine.request import FinishReason, Request, RequestState, Sequence, check_prompt
+from engine.request import FinishReason, Request, RequestState, Sequence
+from engine.swapper import Swapper
 
 #: How often younger requests may pass one that does not fit yet, before everyone waits for it: no starvation.
 MAX_OVERTAKEN = 64
 #: How many waiting requests are looked at in one step: bounds the cost of a step when the pool is full.
 MAX_LOOKED_AT = 64
-_NUM_TRIAL_PAGES = 64
-
-
-class Gate:
-    """Says at once whether a request may enter: whether it can ever be served, and whether the queue has room for it.
-
-    Thread-safe, so that a caller is refused before any work is done for it. A reservation lasts until the request's
-    first step (or its end); it is counted here and not in the queue, because between the two lies another thread.
-    """
-
-    def __init__(
-        self,
-        rule: AdmissionRule,
-        limits: ModelLimits,
-        *,
-        max_running: int,
-        max_requests: int | None,
-        max_tokens: int | None,
-    ) -> None:
-        self._rule = rule
-        self._limits = limits
-        self._max_running = max_running
-        self._max_requests = max_requests
-        self._max_tokens = max_tokens
-        self._lock = threading.Lock()
-        self._num_requests = 0
-        self._num_tokens = 0
-
-    def check(
-        self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = (), images: Images = ()
-    ) -> None:
-        """Raise InvalidRequest or ContextTooLong for what can never be served. Images take pages of their own."""
-        check_prompt(prompt, self._limits)
-        if resume:
-            check_prompt(resume, self._limits, param="resume_token_ids")
-            if params.n > 1:
-                raise InvalidRequest("only a request with one sample can be resumed", param="n")
-            if len(resume) > params.max_tokens:
-                raise InvalidRequest("more tokens to resume than max_tokens", param="resume_token_ids")
-        if params.n > self._max_running:
-            raise InvalidRequest(f"n must not exceed {self._max_running}, the sequences of one step", param="n")
-        if len(prompt) + max(1, len(resume)) > self._limits.max_model_len:
-            raise ContextTooLong(
-                f"the prompt has {len(prompt)} tokens; with at least one of output, only "
-                f"{self._limits.max_model_len} fit",
-                num_prompt_tokens=len(prompt),
-                max_tokens=params.max_tokens,
-            )
-        longest = min(len(prompt) + params.max_tokens, self._limits.max_model_len)
-        if not self._rule.fits_ever([longest] * params.n, len(prompt), images):
-            raise ContextTooLong(
-                f"{params.n} samples of up to {longest} tokens do not fit into the page pool",
-                num_prompt_tokens=len(prompt),
-                max_tokens=params.max_tokens,
-            )
-
-    def reserve(self, num_tokens: int) -> None:
-        """Take a place in the queue, or raise QueueFull. A request larger than the bound may wait alone."""
-        with self._lock:
-            if self._max_requests is not None and self._num_requests >= self._max_requests:
-                raise QueueFull(f"{self._num_requests} requests are waiting already", retry_after_s=1.0)
-            wanted = self._num_tokens + num_tokens
-            if self._max_tokens is not None and self._num_requests and wanted > self._max_tokens:
-                raise QueueFull(f"{self._num_tokens} prompt tokens are waiting already", retry_after_s=1.0)
-            self._num_requests += 1
-            self._num_tokens += num_tokens
-
-    def release(self, num_tokens: int) -> None:
-        with self._lock:
-            self._num_requests -= 1
-            self._num_tokens -= num_tokens
-
-    @property
-    def num_tokens(self) -> int:
-        """Prompt tokens of requests that wait for their first step."""
-        return self._num_tokens
 
 
 @dataclass(slots=True)
@@ -118,8 +36,6 @@ class SchedulerCounters:
     """Since the scheduler was made."""
 
     num_preemptions: int = 0
-    num_swap_outs: int = 0  #: of these, requests whose pages were put away; the others compute theirs again
-    swapped_bytes: int = 0  #: moved out and in
     prefix_query_tokens: int = 0  #: prompt tokens of admitted requests
     prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
 
@@ -150,17 +66,15 @@ class NewToken:
 class Scheduler:
     """Owner of the waiting queue, of the running requests and of the runner's slots.
 
-    Without a mirror preempted requests are always recomputed; with one, where swapping costs more or finds no room.
+    Without a swapper preempted requests are always recomputed; with one, where swapping costs more or finds no room.
     """
 
-    def __init__(self, config: EngineConfig, cache: KVCache, gate: Gate, mirror: MirrorPool | None = None) -> None:
+    def __init__(self, config: EngineConfig, cache: KVCache, gate: Gate, swapper: Swapper | None = None) -> None:
         self._cache = cache
-        self._mirror = mirror
-        self._costs = CostMeter()
+        self._swapper = swapper
         self._gate = gate
         self._max_batched_tokens = config.max_batched_tokens
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
-        self._page_bytes = {layer_type.name: layer_type.small_page_bytes for layer_type in cache.plan.types}
         self._waiting: list[Request] = []  # by arrival
         self._running: list[Request] = []  # by arrival
         self._num_slots = config.max_running
@@ -235,26 +149,14 @@ class Scheduler:
             swap_ins=tuple(draft.swap_ins),
         )
 
-    def plan_trial_moves(self) -> StepPlan:
-        """A step that only moves a few pages out and in again, so that `commit` learns what that costs. Before the
-        first request: no page holds anything yet."""
-        assert self._mirror is not None
-        assert not self.has_work
-        kind = self._cache.plan.types[0]
-        ratio = self._cache.plan.ratio(kind)
-        num_large = min(self._cache.plan.num_usable_large_pages, self._mirror.plan.num_usable_large_pages)
-        first = NUM_NULL_LARGE_PAGES * ratio
-        pages = range(first, first + min(_NUM_TRIAL_PAGES, num_large * ratio))
-        moves = tuple(PageMove(kind.name, page, page) for page in pages)
-        return StepPlan(self._step, (), (), (), swap_outs=moves, swap_ins=moves)
-
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
         """Take what the step has computed: advance, publish full pages, fork completed prompts, append new tokens.
 
         Whether a token ends its sequence is the caller's decision (stop strings need text); it calls `finish`.
         """
         assert output.step == plan.step
-        self._note_costs(plan, output)
+        if self._swapper is not None:
+            self._swapper.note_costs(plan, output)
         new_tokens: list[NewToken] = []
         for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
             assert len(samples) == scheduled.num_samples
@@ -376,10 +278,12 @@ class Scheduler:
         lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
         # One page per running sequence is left free: an admission that would soon have to be undone is no gain.
         num_spare = self.num_running
-        if self._is_swapped_out(request):
-            if not self._swap_in(draft, request, lengths, num_spare):
+        if self._swapper is not None and self._swapper.has(request):
+            moves = self._swapper.swap_in(request, lengths, num_spare)
+            if moves is None:
                 self._refused_at[request] = self._cache.release_count
                 return False
+            draft.swap_ins += moves
             self._refused_at.pop(request, None)
             self._take_slots(sequences)
             return True
@@ -431,7 +335,10 @@ class Scheduler:
     def _preempt(self, draft: _Draft, request: Request) -> None:
         """Take all pages and slots of a request away; it waits again, to get its pages back or to recompute them. Its
         tokens are kept."""
-        if not self._swap_out(draft, request):
+        moves = self._swapper.swap_out(request) if self._swapper is not None else None
+        if moves is not None:
+            draft.swap_outs += moves
+        else:
             for sequence in request.unfinished:
                 self._cache.free(sequence.sequence_id)
                 sequence.num_computed = 0
@@ -446,72 +353,13 @@ class Scheduler:
         self._running.remove(request)
         insort(self._waiting, request, key=_arrival)
 
-    # Swap
-
-    def _is_swapped_out(self, request: Request) -> bool:
-        return self._mirror is not None and request.arrival in self._mirror
-
-    def _swap_out(self, draft: _Draft, request: Request) -> bool:
-        """Put all pages of a running request away, if that costs less than computing them again and there is room.
-
-        What of them the prefix cache will still have when the request returns is not known, and not counted.
-        """
-        cost = self._costs.cost()
-        if self._mirror is None or cost is None:
-            return False
-        sequences = request.unfinished
-        tables = [self._cache.page_table(sequence.sequence_id) for sequence in sequences]
-        if not cost.is_swap_cheaper(*self._mirror.bytes_of(tables), _num_to_recompute(request)):
-            return False
-        moves = self._mirror.swap_out(request.arrival, tables)
-        if moves is None:
-            return False
-        draft.swap_outs += self._moves_for_runner(moves)
-        for sequence in sequences:
-            self._cache.suspend(sequence.sequence_id)
-        self.counters.num_swap_outs += 1
-        return True
-
-    def _swap_in(self, draft: _Draft, request: Request, lengths: list[int], num_spare_pages: int) -> bool:
-        """Pages for all that a request had, if there is room."""
-        assert self._mirror is not None
-        # In a step everything goes out before anything comes in: host pages that become free here are not written
-        # before they have been read.
-        tables = self._cache.resume(
-            [sequence.sequence_id for sequence in request.unfinished],
-            self._mirror.tables(request.arrival),
-            lengths,
-            request.num_prompt_tokens,
-            num_spare_pages=num_spare_pages,
-        )
-        if tables is None:
-            return False
-        draft.swap_ins += self._moves_for_runner(self._mirror.swap_in(request.arrival, tables))
-        return True
-
-    def _moves_for_runner(self, moves: tuple[Move, ...]) -> list[PageMove]:
-        named = [PageMove(self._type_names[move.layer_type], move.device_page, move.host_page) for move in moves]
-        self.counters.swapped_bytes += self._num_bytes(named)
-        return named
-
-    def _num_bytes(self, moves: Iterable[PageMove]) -> int:
-        return sum(self._page_bytes[move.layer_type] for move in moves)
-
-    def _note_costs(self, plan: StepPlan, output: StepOutput) -> None:
-        if plan.num_tokens:
-            self._costs.note_step(plan.num_tokens, output.compute_s)
-        if plan.swap_outs or plan.swap_ins:
-            self._costs.note_moves(self._num_bytes(plan.swap_outs + plan.swap_ins), output.move_s)
-
-    # Ends
-
     def _end(self, request: Request) -> None:
         (self._waiting if request.state is RequestState.WAITING else self._running).remove(request)
         request.state = RequestState.FINISHED
         self._cache.end_request(request.arrival)
         self._refused_at.pop(request, None)
-        if self._mirror is not None and request.arrival in self._mirror:
-            self._mirror.drop(request.arrival)
+        if self._swapper is not None and self._swapper.has(request):
+            self._swapper.drop(request)
         num_reserved = self._unreserved.pop(request.request_id, None)
         if num_reserved is not None:
             self._gate.release(num_reserved)
@@ -538,10 +386,3 @@ def _target(request: Request, sequence: Sequence) -> int:
     if request.is_forked or len(request.sequences) == 1:
         return len(sequence.token_ids)
     return request.num_prompt_tokens
-
-
-def _num_to_recompute(request: Request) -> int:
-    """Tokens that the request would compute again: of what its samples share, each token once."""
-    sequences = request.unfinished
-    num_computed = sum(sequence.num_computed for sequence in sequences)
-    return num_computed - (len(sequences) - 1) * request.num_prompt_tokens if request.is_forked else num_computed

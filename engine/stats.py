@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import PagesByState, pages_by_state
-from engine.memory.swap import MirrorPool
 from engine.scheduler import Scheduler
+from engine.swapper import Swapper
 
 RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
 
@@ -75,7 +75,7 @@ class Tally:
         self._forget_old()
 
     def snapshot(
-        self, scheduler: Scheduler, cache: KVCache, mirror: MirrorPool | None, num_queued_tokens: int
+        self, scheduler: Scheduler, cache: KVCache, swapper: Swapper | None, num_queued_tokens: int
     ) -> EngineStats:
         self._forget_old()
         types = pages_by_state(cache)
@@ -86,7 +86,7 @@ class Tally:
             running=scheduler.num_running_requests,
             running_sequences=scheduler.num_running,
             waiting=scheduler.num_waiting,
-            swapped=mirror.num_requests if mirror is not None else 0,
+            swapped=swapper.mirror.num_requests if swapper is not None else 0,
             queued_tokens=num_queued_tokens,
             pages_used=num_used,
             pages_evictable=num_evictable,
@@ -96,15 +96,15 @@ class Tally:
             kv_bytes_evictable=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
             kv_bytes_total=cache.plan.pool_bytes,
             types=types,
-            mirror_bytes_used=mirror.used_bytes if mirror is not None else 0,
-            mirror_bytes_total=mirror.plan.pool_bytes if mirror is not None else 0,
+            mirror_bytes_used=swapper.mirror.used_bytes if swapper is not None else 0,
+            mirror_bytes_total=swapper.mirror.plan.pool_bytes if swapper is not None else 0,
             prompt_tokens_total=self.num_prompt_tokens,
             generation_tokens_total=self._num_generated,
             prefix_query_tokens_total=scheduler.counters.prefix_query_tokens,
             prefix_hit_tokens_total=scheduler.counters.prefix_hit_tokens,
             preemptions_total=scheduler.counters.num_preemptions,
-            swap_preemptions_total=scheduler.counters.num_swap_outs,
-            swapped_bytes_total=scheduler.counters.swapped_bytes,
+            swap_preemptions_total=swapper.num_swap_outs if swapper is not None else 0,
+            swapped_bytes_total=swapper.swapped_bytes if swapper is not None else 0,
             page_copies_total=cache.counters.num_copies,
             steps_total=self._num_steps,
             finished_total=self.num_finished,

@@ -12,11 +12,12 @@ from benchmarks.memory.baselines import ContiguousCache
 from benchmarks.memory.traces import TraceRequest, mean
 from engine.batch import SampledToken, StepOutput
 from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.gate import Gate
 from engine.memory.kv_cache import KVCache
 from engine.memory.spec import LayerSpec
 from engine.request import Request
 from engine.request import Sequence as RequestSequence
-from engine.scheduler import Gate, Scheduler
+from engine.scheduler import Scheduler
 
 
 @dataclass(frozen=True)

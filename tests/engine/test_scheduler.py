@@ -6,11 +6,12 @@ import pytest
 
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import ContextTooLong
+from engine.gate import Gate
 from engine.memory.images import ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.spec import LayerSpec
 from engine.request import Request, Sequence
-from engine.scheduler import MAX_OVERTAKEN, Gate, Scheduler
+from engine.scheduler import MAX_OVERTAKEN, Scheduler
 from tests.engine.fakes import GREEDY, TWO_TYPES, continuation, make_core, pool_plan, run_all
 
 LONG = list(range(2, 42))  # ten pages of four tokens
