@@ -46,6 +46,19 @@ def test_a_battle_is_votable_when_both_sides_are_answered_and_the_stream_has_end
     assert session.exchanges[-1].b.is_cut
 
 
+def test_the_other_side_of_a_failed_one_goes_on_and_ends_by_itself() -> None:
+    events = [
+        DeltaEvent(side="a", seq=0, text="Go"),
+        FailedEvent(side="b", error=ERROR),
+        DeltaEvent(side="a", seq=1, text="od"),
+    ]
+    session = asked().after(events)
+    assert (session.exchanges[-1].a, session.exchanges[-1].b.status) == (SideAnswer("Good", "writing"), "failed")
+    assert session.is_busy
+    ended = session.after([FinishedEvent(side="a", finish_reason="stop"), TurnFinishedEvent(turn=1, state="aborted")])
+    assert (ended.exchanges[-1].a.status, ended.failure_code, ended.is_votable) == ("finished", "worker_failed", False)
+
+
 def test_a_failed_side_ends_the_battle() -> None:
     session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="aborted")])
     assert session.is_over
