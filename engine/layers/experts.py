@@ -28,3 +28,16 @@ class Experts:
             rows, places = (chosen == expert).nonzero(as_tuple=True)
             output.index_add_(0, rows, self._experts[expert](x[rows]) * weights[rows, places, None])
         return output
+
+
+class WithSharedExpert:
+    """Experts, and beside them one that every token goes through, weighted by the sigmoid of a score of its own."""
+
+    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear) -> None:
+        self._experts = experts
+        self._shared = shared
+        self._gate = gate
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]."""
+        return self._experts(x) + self._gate(x).sigmoid() * self._shared(x)

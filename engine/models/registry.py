@@ -22,11 +22,12 @@ from engine.models.gpt_neox import gpt_neox
 from engine.models.jamba import jamba
 from engine.models.llama import Llama, LlamaConfig
 from engine.models.mamba import mamba
-from engine.models.mistral import mistral
+from engine.models.mistral import ministral, mistral
 from engine.models.mixtral import mixtral
 from engine.models.opt import opt
 from engine.models.phi3 import phi3
 from engine.models.qwen2 import qwen2
+from engine.models.qwen2_moe import qwen2_moe
 from engine.models.qwen3 import qwen3
 from engine.models.qwen3_moe import qwen3_moe
 
@@ -50,12 +51,14 @@ ARCHITECTURES = {
     for architecture in (
         Architecture("LlamaForCausalLM", llama, llama_module.IGNORED),
         Architecture("MistralForCausalLM", mistral, llama_module.IGNORED),
+        Architecture("MinistralForCausalLM", ministral, llama_module.IGNORED),
         Architecture("Qwen2ForCausalLM", qwen2, llama_module.IGNORED),
         Architecture("Qwen3ForCausalLM", qwen3, llama_module.IGNORED),
         Architecture("Gemma2ForCausalLM", gemma2, llama_module.IGNORED),
         Architecture("Gemma3ForCausalLM", gemma3, llama_module.IGNORED),
         Architecture("Phi3ForCausalLM", phi3, llama_module.IGNORED),
         Architecture("MixtralForCausalLM", mixtral, llama_module.IGNORED),
+        Architecture("Qwen2MoeForCausalLM", qwen2_moe, llama_module.IGNORED),
         Architecture("Qwen3MoeForCausalLM", qwen3_moe, llama_module.IGNORED),
         Architecture("GPTNeoXForCausalLM", gpt_neox, gpt_neox_module.IGNORED),
         Architecture("OPTForCausalLM", opt, opt_module.IGNORED),

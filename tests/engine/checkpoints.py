@@ -55,6 +55,14 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "llama-linear-rope": ("Llama", {**_SIZES, "rope_parameters": _LINEAR_ROPE}),
     "mistral": ("Mistral", {**_SIZES, "sliding_window": None}),
     "mistral-window": ("Mistral", {**_SIZES, "sliding_window": WINDOW}),
+    "ministral": (
+        "Ministral",
+        {
+            **_SIZES,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "qwen2": ("Qwen2", {**_SIZES}),
     "qwen2-window": (
         "Qwen2",
@@ -91,11 +99,24 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "mixtral": ("Mixtral", {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2-moe": (
+        "Qwen2Moe",
+        {
+            **_SIZES,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "decoder_sparse_step": 2,
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+        },
+    ),
     "qwen3-moe": (
         "Qwen3Moe",
         {
             **_SIZES,
-            "head_dim": 8,
+            "head_dim": 16,
             "moe_intermediate_size": 24,
             "num_experts": 6,
             "num_experts_per_tok": 3,
@@ -103,10 +124,16 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "mlp_only_layers": [1],
         },
     ),
-    "gpt-neox": ("GPTNeoX", {**_SIZES, "num_attention_heads": 3}),
+    "gpt-neox": ("GPTNeoX", {**_SIZES, "num_attention_heads": 3, "num_key_value_heads": 3}),
     "gpt-neox-in-sequence": (
         "GPTNeoX",
-        {**_SIZES, "num_attention_heads": 3, "use_parallel_residual": False, "tie_word_embeddings": True},
+        {
+            **_SIZES,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 3,
+            "use_parallel_residual": False,
+            "tie_word_embeddings": True,
+        },
     ),
     "opt": (
         "OPT",

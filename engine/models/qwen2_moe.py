@@ -1,0 +1,66 @@
+"""Qwen2-MoE (Qwen1.5-MoE too): Qwen2, but a mixture of experts in place of the MLP, in all layers or in those that the
+config says, and beside it an expert that every token goes through."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from engine.layers.experts import Experts, WithSharedExpert
+from engine.layers.linear import Linear
+from engine.layers.mlp import GatedMLP
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+from engine.models.llama import Llama, LlamaConfig, MLPLoader, gated_mlp
+from engine.models.windows import read_windows
+
+
+def qwen2_moe(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
+    settings = LlamaConfig.read(config)
+    load_mlp = qwen_experts(config, num_experts=60, num_chosen=4, ffn=1408, shared_ffn=5632)
+    is_on = config.get("use_sliding_window", bool, False)
+    end = config.get("max_window_layers", int, 28) if is_on else 0
+    window = config.get("sliding_window", int, 4096) if is_on else None
+    windows = read_windows(config, window, [i % 2 == 0 and i < end for i in range(settings.num_layers)])
+    has_qkv_bias = config.get("qkv_bias", bool, True)
+    settings = replace(settings, has_qkv_bias=has_qkv_bias, has_output_bias=False, windows=windows, load_mlp=load_mlp)
+    return Llama(settings, weights, dtype)
+
+
+def qwen_experts(
+    config: ConfigReader, *, num_experts: int, num_chosen: int, ffn: int, shared_ffn: int | None
+) -> MLPLoader:
+    """Numbers are those of the architecture, for a config without them. shared_ffn: None: no expert is shared."""
+    num_experts = config.get("num_experts", int, config.get("num_local_experts", int, num_experts))
+    num_chosen = config.get("num_experts_per_tok", int, num_chosen)
+    sums_to_one = config.get("norm_topk_prob", bool, False)
+    ffn = config.get("moe_intermediate_size", int, ffn)
+    if shared_ffn is not None:
+        shared_ffn = config.get("shared_expert_intermediate_size", int, shared_ffn)
+    period = config.get("decoder_sparse_step", int, 1)
+    dense = config.get("mlp_only_layers", list, [])
+
+    def load_mlp(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> Callable[[torch.Tensor], torch.Tensor]:
+        if layer_id in dense or (layer_id + 1) % period:
+            return gated_mlp(settings, layer_id, weights)
+        name, hidden = f"model.layers.{layer_id}.mlp", settings.hidden_size
+        experts = Experts(
+            Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False),
+            [_expert(weights, f"{name}.experts.{index}", hidden, ffn) for index in range(num_experts)],
+            num_chosen=num_chosen,
+            sums_to_one=sums_to_one,
+        )
+        if shared_ffn is None:
+            return experts
+        gate = Linear.load(weights, f"{name}.shared_expert_gate", hidden, 1, bias=False)
+        return WithSharedExpert(experts, _expert(weights, f"{name}.shared_expert", hidden, shared_ffn), gate)
+
+    return load_mlp
+
+
+def _expert(weights: WeightSource, name: str, hidden: int, ffn: int) -> GatedMLP:
+    return GatedMLP(
+        Linear.fused(weights, [f"{name}.gate_proj", f"{name}.up_proj"], hidden, [ffn, ffn], bias=False),
+        Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=False),
+        weights.operators.silu_mul,
+    )
