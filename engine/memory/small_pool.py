@@ -158,12 +158,22 @@ class SmallPool:
             self._become_empty(page, row)
 
     def publish(self, page: int, name: PageName, prefix_tokens: int) -> None:
-        """The used page holds this content for good. A content that another page already holds is left to that one."""
-        if name not in self._by_name:
-            assert page not in self._names
-            self._by_name[name] = page
-            self._names[page] = name
-            self._eviction_keys[page] = _NEVER, -prefix_tokens
+        """The used page holds this content for good. A page that holds it already keeps the name while somebody uses
+        it; if nobody does, it is given up: the younger one will be needed longer."""
+        other = self._by_name.get(name)
+        if other is not None:
+            if other in self.ref_counts:
+                return
+            is_kept = other in self._is_kept
+            self.share(other)
+            self._forget(other)
+            self.release(other, _NEVER)
+            if is_kept:
+                self._is_kept.add(page)
+        assert page not in self._names
+        self._by_name[name] = page
+        self._names[page] = name
+        self._eviction_keys[page] = _NEVER, -prefix_tokens
 
     def lookup(self, name: PageName) -> int | None:
         """The page that holds this content; a name has the token ids in it, so that no hash alone is believed."""

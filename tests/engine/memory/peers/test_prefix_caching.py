@@ -111,6 +111,30 @@ def test_the_least_recently_used_text_goes_first():
     assert [find(cache, text) for text in texts] == [48, 0, 48]
 
 
+def test_a_page_that_is_computed_again_takes_the_place_of_the_cached_one():
+    """A prompt sent again, whose length is a whole number of pages: its last page is computed anew. If the old one kept
+    the name it would be the first to go, and all that follows it could not be found any more."""
+    cache = cache_of(FULL, num_pages=10, page_tokens=16)
+    start(cache, 0, COMMON)
+    end(cache, 0)
+    for step in (1, 2):
+        cache.begin_step(step)
+        assert start(cache, step, COMMON) == 32
+        assert (cache.large_pool.num_empty, cache.large_pool.num_evictable) == (7, 0)
+        end(cache, step)
+    cache.begin_step(3)
+    start(cache, 3, [7] * 16)
+    end(cache, 3)
+    cache.begin_step(4)
+    answer = [*COMMON, *[5] * 48]
+    start(cache, 4, answer)
+    cache.begin_step(5)
+    start(cache, 5, [8] * 64)  # takes the three pages that are empty and the oldest cached one
+    end(cache, 4)
+    assert find(cache, answer) == 96
+    cache.check_integrity()
+
+
 def test_two_sequences_that_write_the_same_text_at_once_leave_one_entry():
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     for sequence in (0, 1):
