@@ -34,6 +34,9 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     seed: int = 0  #: used for requests that bring no seed, and for dummy weights
     operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU where it can be built; "torch": never
+    weights: Literal["auto", "int8"] = (
+        "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
+    )
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
 
     def __post_init__(self) -> None:
@@ -49,6 +52,10 @@ class EngineConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.swap_bytes < 0:
             raise ValueError(f"swap_bytes must not be negative, got {self.swap_bytes}")
+        if self.weights not in ("auto", "int8"):
+            raise ValueError(f"weights must be auto or int8, got {self.weights!r}")
+        if self.operators not in ("auto", "torch"):
+            raise ValueError(f"operators must be auto or torch, got {self.operators!r}")
         if self.dtype not in ("auto", "bfloat16", "float32"):
             raise ValueError(f"dtype must be auto, bfloat16 or float32, got {self.dtype!r}")
 

@@ -215,7 +215,13 @@ def load_runner(config: EngineConfig) -> LoadedModel:
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads or _num_threads(num_parameters * dtype.itemsize))
-    operators = choose_operators(device, dtype, torch.get_num_threads(), allow_cpp=config.operators == "auto")
+    operators = choose_operators(
+        device,
+        dtype,
+        torch.get_num_threads(),
+        allow_cpp=config.operators == "auto",
+        has_int8_weights=config.weights == "int8",
+    )
     model = _build(architecture, settings, config, checkpoint, dtype, device, operators)
     has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()

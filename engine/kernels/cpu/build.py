@@ -33,8 +33,8 @@ _COMMON_FLAGS = (
 #: Compiler flags by instruction set, best first, and the processor flags that each needs.
 INSTRUCTION_SETS: Mapping[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "avx512-bf16": (
-        ("-march=x86-64-v4", "-mavx512bf16", "-mprefer-vector-width=512"),
-        frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "avx512_bf16"}),
+        ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", "-mprefer-vector-width=512"),
+        frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "avx512_bf16", "avx512_vnni"}),
     ),
     "avx512": (
         ("-march=x86-64-v4", "-mprefer-vector-width=512"),

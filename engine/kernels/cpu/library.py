@@ -8,6 +8,7 @@ T = tokens, R = rows, B = sequences, H = query heads, K = key/value heads, D = h
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ _POINTER, _INT, _FLOAT, _THREADS = ctypes.c_void_p, ctypes.c_int64, ctypes.c_flo
 _P, _I, _F = (_POINTER,), (_INT,), (_FLOAT,)
 _SIGNATURES = {
     "pack_linear": 2 * _P + 2 * _I,
+    "linear_int8": _P + _I + 5 * _P + 4 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
     "norm": 5 * _P + 2 * _I + _F,
     "silu_mul": 2 * _P + 2 * _I,
@@ -26,7 +28,7 @@ _SIGNATURES = {
     "store": _P + _I + 4 * _P + _F + _P + _I + _P + _I + 2 * _P + 6 * _I,
     "paged_attention": _P + _I + _P + _I + _P + _I + _P + _I + 2 * _P + 5 * _I + _F + _I + _F,
 }
-_SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
 
 
 class Library:
@@ -40,10 +42,9 @@ class Library:
             self._library.agon_panel_outputs.restype = _INT
             self.panel_outputs = int(self._library.agon_panel_outputs())
             for name, arguments in _SIGNATURES.items():
-                for suffix in _SUFFIXES.values():
-                    function = getattr(self._library, f"agon_{name}_{suffix}")
-                    function.argtypes = (*arguments, _THREADS)
-                    function.restype = None
+                for suffix in ("f32", "bf16"):
+                    self._declare(f"{name}_{suffix}", arguments)
+            self._declare("pack_linear_int8", _SIGNATURES["pack_linear"])
         except (OSError, AttributeError) as error:
             raise OperatorsUnavailable(f"cannot load {path}: {error}") from error
 
@@ -56,3 +57,8 @@ class Library:
             symbol(*arguments, num_threads)
 
         return call
+
+    def _declare(self, name: str, arguments: tuple[Any, ...]) -> None:
+        symbol = getattr(self._library, f"agon_{name}")
+        symbol.argtypes = (*arguments, _THREADS)
+        symbol.restype = None

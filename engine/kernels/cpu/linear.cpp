@@ -1,77 +1,93 @@
-// y = x W^T + b with weights packed once at load.
+// y = x W^T + b with weights packed once at load: float, bfloat16, or int8 with a scale for each output.
 //
 // Packed weights are panels of kPanel outputs, each [in / G, kPanel, G] so that one load brings G inputs of kLanes
 // outputs: G = 1 for float, 2 for bfloat16 (one dot product instruction), 4 for int8. Panels are read front to back,
 // each once from memory and then from the caches for all row tiles of the input.
 //
 // Every output is one chain of additions over the inputs in order, whatever the number of rows: a row's result does not
-// depend on the rows beside it.
+// depend on the rows beside it. int8 rows of x are quantised with a scale of their own, so this holds there too.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "threads.h"
 #include "vec.h"
 
 namespace agon {
 
-constexpr int kVectors = 3;                  // vectors of outputs in a panel
-constexpr int kPanel = kVectors * kLanes;    // 48 outputs with AVX-512
+constexpr int kVectors = 3;                      // vectors of outputs in a panel
+constexpr int kPanel = kVectors * kLanes;        // 48 outputs with AVX-512
 constexpr int kTileRows = kLanes == 16 ? 8 : 4;  // 24 (or 12) accumulators: most of the 32 (16) registers
-constexpr int64_t kRowBlock = 64;            // rows of one work item where there are few panels
+constexpr int64_t kRowBlock = 64;                // rows of one work item where there are few panels
 
-template <typename T>
-struct Group;
-template <>
-struct Group<float> {
-  static constexpr int size = 1;
-  using Weights = Floats;
-  using Inputs = Floats;
-  static AGON_INLINE Inputs inputs(const float* x) { return splat(*x); }
-  static AGON_INLINE Floats add(Floats sum, Inputs x, Weights w) { return sum + x * w; }
-};
-template <>
-struct Group<bf16> {
-  static constexpr int size = 2;
-  using Weights = Words;
-  using Inputs = Words;
-  static AGON_INLINE Inputs inputs(const bf16* x) {
-    uint32_t pair;
-    std::memcpy(&pair, x, 4);
-    return splat_word(pair);
-  }
-  static AGON_INLINE Floats add(Floats sum, Inputs x, Weights w) { return dot_pairs(sum, x, w); }
-};
-
-template <typename T>
+template <typename Kind>
 struct LinearArgs {
-  const T* x;
+  const typename Kind::Input* x;
   int64_t x_stride;
-  const T* packed;
-  const T* bias;  // may be null
-  T* y;
+  const typename Kind::Weight* packed;
+  const typename Kind::Output* bias;  // may be null
+  typename Kind::Output* y;
   int64_t y_stride;
   int64_t num_rows, num_inputs, num_outputs;
+  // int8 only
+  const float *row_scales, *output_scales;
+  const int32_t* output_sums;  // of each output's weights: inputs are stored with 128 added
+};
+
+// x and weights of the same type, sums in float.
+template <typename T>
+struct Plain {
+  using Input = T;
+  using Weight = T;
+  using Output = T;
+  using Sum = Floats;
+  static constexpr int kGroup = 4 / sizeof(T);
+  static AGON_INLINE Sum add(Sum sum, uint32_t x, const T* weights) {
+    if constexpr (sizeof(T) == 4) return sum + as_floats(splat_word(x)) * load(weights);
+    else return dot_pairs(sum, splat_word(x), load_as<Words>(weights));
+  }
+  static AGON_INLINE Floats finish(const LinearArgs<Plain>&, Sum sum, int64_t, int64_t) { return sum; }
+};
+
+// int8 weights, rows of x quantised to bytes, sums in int32 (exact up to 130,000 inputs).
+template <typename T>
+struct Int8 {
+  using Input = uint8_t;
+  using Weight = int8_t;
+  using Output = T;
+  using Sum = Ints;
+  static constexpr int kGroup = 4;
+  static AGON_INLINE Sum add(Sum sum, uint32_t x, const int8_t* weights) {
+    return dot_quads(sum, splat_word(x), load_as<Words>(weights));
+  }
+  static AGON_INLINE Floats finish(const LinearArgs<Int8>& a, Sum sum, int64_t row, int64_t output) {
+    const Ints exact = sum - 128 * load_as<Ints>(a.output_sums + output);
+    return __builtin_convertvector(exact, Floats) * a.row_scales[row] * load(a.output_scales + output);
+  }
 };
 
 // kRows rows of x times one panel. `ahead` is memory that will be read soon: one cache line for each step is fetched.
-template <typename T, int kRows>
-static void tile(const LinearArgs<T>& a, const T* panel, int64_t row, int64_t first_output, const char* ahead) {
-  using G = Group<T>;
-  Floats sums[kRows][kVectors];
+template <typename Kind, int kRows>
+static void tile(const LinearArgs<Kind>& a, const typename Kind::Weight* panel, int64_t row, int64_t first_output,
+                 const char* ahead) {
+  typename Kind::Sum sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; r++)
 #pragma GCC unroll 3
-    for (int v = 0; v < kVectors; v++) sums[r][v] = splat(0.0f);
-  const T* x = a.x + row * a.x_stride;
-  const int64_t steps = a.num_inputs / G::size;
+    for (int v = 0; v < kVectors; v++) sums[r][v] = typename Kind::Sum{};
+  const auto* x = a.x + row * a.x_stride;
+  const int64_t steps = a.num_inputs / Kind::kGroup;
+#pragma GCC unroll 1
   for (int64_t k = 0; k < steps; k++) {
     __builtin_prefetch(ahead + k * 64);
-    typename G::Weights w[kVectors];
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; v++) w[v] = load_as<typename G::Weights>(panel + (k * kPanel + v * kLanes) * G::size);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++) {
-      const auto inputs = G::inputs(x + r * a.x_stride + k * G::size);
+      uint32_t inputs;
+      std::memcpy(&inputs, x + r * a.x_stride + k * Kind::kGroup, 4);
 #pragma GCC unroll 3
-      for (int v = 0; v < kVectors; v++) sums[r][v] = G::add(sums[r][v], inputs, w[v]);
+      for (int v = 0; v < kVectors; v++)
+        sums[r][v] = Kind::add(sums[r][v], inputs, panel + (k * kPanel + v * kLanes) * Kind::kGroup);
     }
   }
 #pragma GCC unroll 3
@@ -84,25 +100,26 @@ static void tile(const LinearArgs<T>& a, const T* panel, int64_t row, int64_t fi
                                           : load_part(a.bias + output, int(count));
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++) {
-      T* y = a.y + (row + r) * a.y_stride + output;
-      if (count >= kLanes) store(y, sums[r][v] + bias);
-      else store_part(y, sums[r][v] + bias, int(count));
+      auto* y = a.y + (row + r) * a.y_stride + output;
+      const Floats result = Kind::finish(a, sums[r][v], row + r, output) + bias;
+      if (count >= kLanes) store(y, result);
+      else store_part(y, result, int(count));
     }
   }
 }
 
-template <typename T>
-using Tile = void (*)(const LinearArgs<T>&, const T*, int64_t, int64_t, const char*);
+template <typename Kind>
+using Tile = void (*)(const LinearArgs<Kind>&, const typename Kind::Weight*, int64_t, int64_t, const char*);
 
-template <typename T>
-static Tile<T> tile_of(int64_t num_rows) {
-  static constexpr Tile<T> tiles[] = {tile<T, 1>, tile<T, 2>, tile<T, 3>, tile<T, 4>,
-                                      tile<T, 5>, tile<T, 6>, tile<T, 7>, tile<T, 8>};
+template <typename Kind>
+static Tile<Kind> tile_of(int64_t num_rows) {
+  static constexpr Tile<Kind> tiles[] = {tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>,
+                                         tile<Kind, 5>, tile<Kind, 6>, tile<Kind, 7>, tile<Kind, 8>};
   return tiles[num_rows - 1];
 }
 
-template <typename T>
-static void linear(const LinearArgs<T>& a, int num_threads) {
+template <typename Kind>
+static void linear(const LinearArgs<Kind>& a, int num_threads) {
   const int64_t num_panels = (a.num_outputs + kPanel - 1) / kPanel;
   const int64_t panel_size = a.num_inputs * kPanel;
   // Few panels for many threads: rows are split too, at the price of reading a panel several times.
@@ -111,23 +128,22 @@ static void linear(const LinearArgs<T>& a, int num_threads) {
   parallel_for(num_panels * row_blocks, num_threads, [&](int64_t item) {
     const int64_t p = item / row_blocks;
     const Range rows = part_of(a.num_rows, item % row_blocks, row_blocks);
-    const T* panel = a.packed + p * panel_size;
+    const auto* panel = a.packed + p * panel_size;
     const int64_t num_tiles = (rows.last - rows.first + kTileRows - 1) / kTileRows;
     // The next panel is fetched while this one is computed on, a third by each of the first three tiles.
     const char* next = reinterpret_cast<const char*>(panel + (p + 1 < num_panels ? panel_size : 0));
-    const int64_t third = panel_size * int64_t(sizeof(T)) / 3;
+    const int64_t third = panel_size * int64_t(sizeof(*panel)) / 3;
     for (int64_t t = 0; t < num_tiles; t++) {
       const Range r = part_of(rows.last - rows.first, t, num_tiles);
       const char* ahead = num_tiles == 1 ? reinterpret_cast<const char*>(panel) + 2048 : next + (t < 3 ? t : 2) * third;
-      tile_of<T>(r.last - r.first)(a, panel, rows.first + r.first, p * kPanel, ahead);
+      tile_of<Kind>(r.last - r.first)(a, panel, rows.first + r.first, p * kPanel, ahead);
     }
   });
 }
 
 // weight [out, in] -> panels; outputs beyond the last are zero.
-template <typename T>
+template <int G, typename T>
 static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_inputs, int num_threads) {
-  constexpr int G = Group<T>::size;
   const int64_t num_panels = (num_outputs + kPanel - 1) / kPanel;
   parallel_for(num_panels, num_threads, [&](int64_t p) {
     T* panel = packed + p * num_inputs * kPanel;
@@ -140,20 +156,59 @@ static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_in
   });
 }
 
+// A row to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
+template <typename T>
+static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
+  float largest_magnitude = 0.0f;
+  for (int64_t i = 0; i < size; i++) largest_magnitude = std::max(largest_magnitude, std::fabs(to_float(x[i])));
+  const float scale = largest_magnitude / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+  for (int64_t i = 0; i < size; i++) bytes[i] = uint8_t(int(std::nearbyint(to_float(x[i]) * inverse)) + 128);
+  return scale;
+}
+
+template <typename T>
+static void linear_int8(const T* x, int64_t x_stride, LinearArgs<Int8<T>> a, int num_threads) {
+  std::vector<uint8_t> bytes(a.num_rows * a.num_inputs);
+  std::vector<float> scales(a.num_rows);
+  parallel_for(a.num_rows, a.num_rows < 8 ? 1 : num_threads, [&](int64_t row) {
+    scales[row] = quantize_row(x + row * x_stride, bytes.data() + row * a.num_inputs, a.num_inputs);
+  });
+  a.x = bytes.data();
+  a.x_stride = a.num_inputs;
+  a.row_scales = scales.data();
+  linear(a, num_threads);
+}
+
 }  // namespace agon
 
 extern "C" {
 
 int64_t agon_panel_outputs() { return agon::kPanel; }
 
+void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_outputs, int64_t num_inputs,
+                           int num_threads) {
+  agon::pack<4>(weight, packed, num_outputs, num_inputs, num_threads);
+}
+
 #define AGON_LINEAR(suffix, T)                                                                                        \
   void agon_pack_linear_##suffix(const T* weight, T* packed, int64_t num_outputs, int64_t num_inputs,                 \
                                  int num_threads) {                                                                   \
-    agon::pack<T>(weight, packed, num_outputs, num_inputs, num_threads);                                              \
+    agon::pack<agon::Plain<T>::kGroup>(weight, packed, num_outputs, num_inputs, num_threads);                         \
   }                                                                                                                   \
   void agon_linear_##suffix(const T* x, int64_t x_stride, const T* packed, const T* bias, T* y, int64_t y_stride,     \
                             int64_t num_rows, int64_t num_inputs, int64_t num_outputs, int num_threads) {             \
-    agon::linear<T>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs}, num_threads);        \
+    agon::linear<agon::Plain<T>>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, nullptr, \
+                                  nullptr, nullptr},                                                                  \
+                                 num_threads);                                                                        \
+  }                                                                                                                   \
+  /* output_scales and output_sums have room for whole panels. */                                                     \
+  void agon_linear_int8_##suffix(const T* x, int64_t x_stride, const int8_t* packed, const float* output_scales,      \
+                                 const int32_t* output_sums, const T* bias, T* y, int64_t y_stride, int64_t num_rows, \
+                                 int64_t num_inputs, int64_t num_outputs, int num_threads) {                          \
+    agon::linear_int8<T>(x, x_stride,                                                                                 \
+                         {nullptr, 0, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, nullptr,          \
+                          output_scales, output_sums},                                                                \
+                         num_threads);                                                                                \
   }
 AGON_LINEAR(f32, float)
 AGON_LINEAR(bf16, agon::bf16)

@@ -4,18 +4,20 @@ Every result depends on its own row only, to the last bit: not on the rows besid
 """
 
 import torch
+import torch.nn.functional as F
 
 from engine.kernels.cpu.library import Library
 from engine.kernels.operators import LinearFunction, NormFunction
 
 
 class CppOperators:
-    def __init__(self, library: Library, dtype: torch.dtype) -> None:
-        """dtype: of activations and weights, float32 or bfloat16."""
+    def __init__(self, library: Library, dtype: torch.dtype, *, has_int8_weights: bool = False) -> None:
+        """dtype: of activations, float32 or bfloat16, and of weights unless those are to be int8."""
         self.library = library
         self._dtype = dtype
-        self._pack = library.function("pack_linear", dtype)
+        self._has_int8_weights = has_int8_weights
         self._linear = library.function("linear", dtype)
+        self._linear_int8 = library.function("linear_int8", dtype)
         self._norm = library.function("norm", dtype)
         self._silu_mul = library.function("silu_mul", dtype)
         self._gelu_tanh_mul = library.function("gelu_tanh_mul", dtype)
@@ -24,19 +26,19 @@ class CppOperators:
 
     @property
     def name(self) -> str:
-        return f"cpp-{self.library.instruction_set}"
+        return f"cpp-{self.library.instruction_set}{'-int8' if self._has_int8_weights else ''}"
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
-        num_outputs, num_inputs = weight.shape
-        if num_inputs % 2:  # bfloat16 inputs go in pairs: a column of zeros beside them changes nothing
-            weight = torch.nn.functional.pad(weight, (0, 1))
-            multiply_even = self.linear(weight, bias)
-            return lambda x: multiply_even(torch.nn.functional.pad(x, (0, 1)))
-        num_panels = -(-num_outputs // self.library.panel_outputs)
-        packed = torch.empty(num_panels * self.library.panel_outputs * num_inputs, dtype=self._dtype)
-        weight = weight.to(self._dtype).contiguous()
-        self._pack(weight.data_ptr(), packed.data_ptr(), num_outputs, num_inputs)
+        if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
+            # Inputs go in pairs (bfloat16) or fours (int8): zeros beside them change nothing.
+            multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
+            return lambda x: multiply_padded(F.pad(x, (0, padding)))
         own_bias = None if bias is None else bias.to(self._dtype).clone()
+        return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
+
+    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        num_outputs, num_inputs = weight.shape
+        packed = self._packed(weight.to(self._dtype))
         call = self._linear
 
         def multiply(x: torch.Tensor) -> torch.Tensor:
@@ -45,12 +47,44 @@ class CppOperators:
             num_rows = x.shape[0]
             y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
             call(
-                x.data_ptr(), x.stride(0), packed.data_ptr(), 0 if own_bias is None else own_bias.data_ptr(),
+                x.data_ptr(), x.stride(0), packed.data_ptr(), 0 if bias is None else bias.data_ptr(),
                 y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
             )  # fmt: skip
             return y
 
         return multiply
+
+    def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        """Weights rounded to 127 steps on either side of zero, each output with a scale of its own."""
+        num_outputs, num_inputs = weight.shape
+        scales = weight.float().abs().amax(dim=1) / 127
+        steps = (weight.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round().to(torch.int8)
+        padding = -num_outputs % self.library.panel_outputs
+        sums = F.pad(steps.sum(dim=1, dtype=torch.int32), (0, padding))
+        scales = F.pad(scales, (0, padding))
+        packed = self._packed(steps)
+        call = self._linear_int8
+
+        def multiply(x: torch.Tensor) -> torch.Tensor:
+            if x.stride(1) != 1:
+                x = x.contiguous()
+            num_rows = x.shape[0]
+            y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
+            call(
+                x.data_ptr(), x.stride(0), packed.data_ptr(), scales.data_ptr(), sums.data_ptr(),
+                0 if bias is None else bias.data_ptr(), y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
+            )  # fmt: skip
+            return y
+
+        return multiply
+
+    def _packed(self, weight: torch.Tensor) -> torch.Tensor:
+        num_outputs, num_inputs = weight.shape
+        num_panels = -(-num_outputs // self.library.panel_outputs)
+        packed = torch.empty(num_panels * self.library.panel_outputs * num_inputs, dtype=weight.dtype)
+        weight = weight.contiguous()
+        self.library.function("pack_linear", weight.dtype)(weight.data_ptr(), packed.data_ptr(), *weight.shape)
+        return packed
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         return self._norm_with(weight, None, eps)

@@ -126,6 +126,17 @@ AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
 #endif
 }
 
+// Quadruples of bytes, one a lane: sum + the dot product of unsigned a and signed b.
+AGON_INLINE Ints dot_quads(Ints sum, Words a, Words b) {
+#if defined(__AVX512VNNI__)
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#else
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) sum += (Ints)(a << (24 - 8 * i) >> 24) * ((Ints)(b << (24 - 8 * i)) >> 24);
+  return sum;
+#endif
+}
+
 // e^x within 2 units in the last place for x in [-87, 88]; 0 below, infinite above.
 AGON_INLINE Floats exp(Floats x) {
   const Floats lowest = splat(-87.33654f), highest = splat(88.0f);

@@ -56,6 +56,25 @@ def test_linear(operators: Operators, dtype: torch.dtype, shape: tuple[int, int,
     assert_near(multiply(random(dtype, rows, inputs + 6)[:, :inputs].copy_(x)), wanted)  # rows apart
 
 
+@pytest.mark.parametrize("instruction_set", USABLE)
+@pytest.mark.parametrize("shape", [(1, 48, 96), (5, 42, 24), (33, 64, 200), (130, 30, 7)])
+def test_int8_weights_give_the_product_of_the_rounded_factors(
+    instruction_set: str, dtype: torch.dtype, shape: tuple[int, int, int]
+) -> None:
+    rows, inputs, outputs = shape
+    x, weight, bias = random(dtype, rows, inputs), random(dtype, outputs, inputs) * 0.1, random(dtype, outputs)
+    library = Library(build(instruction_set), instruction_set, 2)
+    multiply = CppOperators(library, dtype, has_int8_weights=True).linear(weight, bias)
+
+    def rounded(matrix: torch.Tensor) -> torch.Tensor:
+        scales = matrix.double().abs().amax(dim=1, keepdim=True) / 127
+        return (matrix.double() / scales).round() * scales
+
+    assert_near(multiply(x), F.linear(rounded(x), rounded(weight), bias.double()))
+    assert torch.equal(multiply(torch.zeros_like(x)), bias.expand(rows, -1))
+    assert torch.equal(multiply(x)[:1], multiply(x[:1]))
+
+
 def test_packed_weights_do_not_refer_to_the_source(operators: Operators, dtype: torch.dtype) -> None:
     weight = torch.eye(8, dtype=dtype)
     multiply = operators.linear(weight, None)
@@ -132,6 +151,11 @@ def test_without_a_compiler_the_torch_operators_serve(
     chosen = choose_operators(torch.device("cpu"), torch.float32, 1, allow_cpp=True)
     assert chosen.name == "torch"
     assert "slower torch operators" in caplog.text
+
+
+def test_int8_weights_without_the_cpp_operators_are_refused() -> None:
+    with pytest.raises(OperatorsUnavailable, match="int8 weights need"):
+        choose_operators(torch.device("cpu"), torch.float32, 1, allow_cpp=False, has_int8_weights=True)
 
 
 def test_a_broken_compiler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
