@@ -62,7 +62,7 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_python,
         _check_torch,
         _check_cpu,
-        _check_compiler,
+        _check_operators,
         _check_store,
         _check_web,
         lambda: _check_ports(folder),
@@ -118,13 +118,20 @@ def _cpu_flags() -> set[str]:
     return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
 
 
-def _check_compiler() -> Iterator[Finding]:
-    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        text = "no C++ compiler: the engine falls back to plain torch operators (Debian: apt install g++)"
-        yield Finding("compiler", Verdict.HINT, text)
+def _check_operators() -> Iterator[Finding]:
+    try:
+        from engine.kernels.cpu.build import best_instruction_set, find_compiler, library_path
+    except ImportError:
+        return  # without torch there is no engine; its own finding says so
+    name = best_instruction_set()
+    path, compiler = library_path(name), find_compiler()
+    if path.is_file():
+        yield Finding("operators", Verdict.OK, f"C++, {name}: {path}")
+    elif compiler is not None:
+        yield Finding("operators", Verdict.OK, f"C++, {name}: {compiler} builds them at the first start")
     else:
-        yield Finding("compiler", Verdict.OK, compiler)
+        text = "no C++ compiler: the CPU engine falls back to torch operators, several times slower"
+        yield Finding("operators", Verdict.HINT, f"{text} (Debian: apt install g++)")
 
 
 def _check_store() -> Iterator[Finding]:

@@ -34,9 +34,7 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     seed: int = 0  #: used for requests that bring no seed, and for dummy weights
     operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU where it can be built; "torch": never
-    weights: Literal["auto", "int8"] = (
-        "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
-    )
+    weights: Literal["auto", "int8"] = "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
 
     def __post_init__(self) -> None:

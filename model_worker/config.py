@@ -45,6 +45,8 @@ class WorkerSettings(BaseSettings):
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     device: str = "auto"
     threads: int | None = Field(default=None, ge=1)  #: torch threads; default: torch's own choice
+    operators: Literal["auto", "torch"] = "auto"  #: on CPU; auto: C++ where it can be built
+    weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
     load_format: Literal["auto", "dummy"] = "auto"
     page_tokens: int = Field(default=16, ge=1)
     kv_cache_bytes: int | None = Field(default=None, ge=1)

@@ -58,6 +58,10 @@ class EchoEngine:
         self._is_alive = True
 
     @property
+    def operators(self) -> None:
+        return None
+
+    @property
     def is_alive(self) -> bool:
         return self._is_alive
 

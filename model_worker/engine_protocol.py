@@ -57,6 +57,11 @@ class Engine(Protocol):
     def capacity(self) -> Capacity: ...
 
     @property
+    def operators(self) -> str | None:
+        """What the model is computed with on this machine; None where it is computed elsewhere, or not at all."""
+        ...
+
+    @property
     def is_alive(self) -> bool:
         """False for ever once nothing will be answered any more."""
         ...

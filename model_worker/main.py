@@ -75,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     flag("--dtype", "weights and computation (auto)", choices=("auto", "bfloat16", "float32"))
     flag("--device", "auto, cpu or cuda")
     flag("--threads", "torch threads", type=int)
+    flag("--operators", "on CPU: C++ where it can be built (auto), or never", choices=("auto", "torch"))
+    flag("--weights", "int8: linear weights of 8 bits, on CPU: faster, less exact", choices=("auto", "int8"))
     flag("--load-format", "dummy: random weights, for benchmarks", choices=("auto", "dummy"))
     flag("--page-tokens", "tokens in a small page (16)", type=int)
     flag("--kv-cache-bytes", "size of the page pool; default: what memory allows", type=int)

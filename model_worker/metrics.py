@@ -38,9 +38,16 @@ _VLLM_NAMES = {
 
 
 class WorkerMetrics:
-    """Owns the registry. `load` and `capacity` are asked at every scrape and give None until the model is loaded."""
+    """Owns the registry. The callables are asked at every scrape and give None until the model is loaded."""
 
-    def __init__(self, *, model: str, load: Callable[[], Load | None], capacity: Callable[[], Capacity | None]) -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        load: Callable[[], Load | None],
+        capacity: Callable[[], Capacity | None],
+        operators: Callable[[], str | None],
+    ) -> None:
         own = CollectorRegistry(auto_describe=False)
         label = ("model_name",)
         self._ttft = Histogram(
@@ -66,7 +73,7 @@ class WorkerMetrics:
             "agon_requests_aborted", "Answers whose reader left before the end", label, registry=own
         ).labels(model)
         self._failed = Counter("agon_requests_failed", "Refusals and failures by code", (*label, "code"), registry=own)
-        own.register(_LoadCollector(model, load, capacity))
+        own.register(_LoadCollector(model, load, capacity, operators))
         self._model = model
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_WithVllmNames(own))
@@ -99,8 +106,15 @@ class WorkerMetrics:
 class _LoadCollector(Collector):
     """The engine's own numbers."""
 
-    def __init__(self, model: str, load: Callable[[], Load | None], capacity: Callable[[], Capacity | None]) -> None:
+    def __init__(
+        self,
+        model: str,
+        load: Callable[[], Load | None],
+        capacity: Callable[[], Capacity | None],
+        operators: Callable[[], str | None],
+    ) -> None:
         self._model = model
+        self._operators = operators
         self._load = load
         self._capacity = capacity
 
@@ -109,6 +123,10 @@ class _LoadCollector(Collector):
         yield self._gauge("agon_model_loaded", "1 once the model answers", float(load is not None))
         if load is None or capacity is None:
             return
+        if (name := self._operators()) is not None:
+            family = GaugeMetricFamily("agon_operators", "What computes", labels=("model_name", "operators"))
+            family.add_metric((self._model, name), 1.0)
+            yield family
         yield self._gauge("agon_requests_running", "Requests in the running batch", load.running)
         yield self._gauge("agon_requests_waiting", "Requests in the queue", load.waiting)
         yield self._gauge("agon_requests_swapped", "Of those, requests whose pages lie in main memory", load.swapped)

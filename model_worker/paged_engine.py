@@ -8,7 +8,7 @@ from itertools import count
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
-from engine.errors import CheckpointError, EngineError
+from engine.errors import CheckpointError, EngineError, OperatorsUnavailable
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
@@ -50,7 +50,7 @@ class PagedEngine:
         try:
             defaults = await asyncio.to_thread(_sampling_defaults, settings.model_path)
             engine = await AsyncEngine.from_config(_engine_config(settings))
-        except (CheckpointError, ValueError, MemoryError) as error:
+        except (CheckpointError, OperatorsUnavailable, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
         info, stats = engine.info, engine.stats()
         return cls(
@@ -71,6 +71,10 @@ class PagedEngine:
             defaults=defaults,
             default_max_tokens=settings.default_max_tokens,
         )
+
+    @property
+    def operators(self) -> str:
+        return self._engine.info.operators
 
     @property
     def is_alive(self) -> bool:
@@ -203,6 +207,8 @@ def _engine_config(settings: WorkerSettings) -> EngineConfig:
         max_queued_tokens=settings.max_queued_tokens,
         enable_prefix_caching=settings.prefix_caching,
         seed=settings.seed,
+        operators=settings.operators,
+        weights=settings.weights,
         num_threads=settings.threads,
     )
 

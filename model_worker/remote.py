@@ -84,6 +84,10 @@ class RemoteEngine:
             default_max_tokens=settings.default_max_tokens,
         )
 
+    @property
+    def operators(self) -> None:
+        return None
+
     def tokenise(self, source: PromptSource) -> Prompt:
         return Prompt(source=source, token_ids=())
 

@@ -79,7 +79,13 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
 
 async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) -> None:
     worker.attach(engine)
-    log_event("ready", model=engine.card.name, revision=engine.card.revision, kv_tokens=engine.capacity.kv_tokens)
+    log_event(
+        "ready",
+        model=engine.card.name,
+        revision=engine.card.revision,
+        kv_tokens=engine.capacity.kv_tokens,
+        operators=engine.operators,
+    )
     token = worker.settings.read_worker_token() or ""
     heartbeat = Heartbeat(worker, url=url, boot_id=uuid.uuid4().hex, token=token)
     heartbeat.start()

@@ -35,6 +35,7 @@ class Worker:
             model=settings.model_name,
             load=self.load,
             capacity=lambda: self._engine.capacity if self._engine is not None else None,
+            operators=lambda: self._engine.operators if self._engine is not None else None,
         )
         self._liveness = Liveness(stalled_s=settings.stalled_step_s)
         self._engine = engine

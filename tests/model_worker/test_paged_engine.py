@@ -12,6 +12,7 @@ import openai
 import pytest
 import pytest_asyncio
 
+from engine.kernels.cpu.build import best_instruction_set
 from engine.memory.ledger import PoolCell
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
@@ -92,6 +93,26 @@ async def test_card_describes_the_checkpoint(engine: PagedEngine) -> None:
     assert engine.card.context_length == engine.capacity.kv_tokens == 1008  # what the small pool can hold
     assert engine.card.num_parameters > 100_000
     assert len(engine.card.revision) >= 8
+
+
+async def test_metrics_say_what_computes(client: httpx.AsyncClient) -> None:
+    metrics = (await client.get("/metrics")).text
+    name = f"cpp-{best_instruction_set()}"
+    assert f'agon_operators{{model_name="finch",operators="{name}"}} 1.0' in metrics
+
+
+async def test_int8_weights_answer_too_and_say_so() -> None:
+    loaded = await load_engine(settings_for(FINCH, weights="int8"))
+    assert isinstance(loaded, PagedEngine)
+    try:
+        assert loaded.operators == f"cpp-{best_instruction_set()}-int8"
+    finally:
+        await loaded.shutdown()
+
+
+async def test_int8_weights_without_the_cpp_operators_are_refused() -> None:
+    with pytest.raises(BadCheckpoint, match="int8 weights need the C\\+\\+ operators"):
+        await load_engine(settings_for(FINCH, weights="int8", operators="torch"))
 
 
 async def test_many_at_once_say_the_same_as_one_at_a_time(client: httpx.AsyncClient) -> None:

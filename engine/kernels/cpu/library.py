@@ -6,6 +6,7 @@ T = tokens, R = rows, B = sequences, H = query heads, K = key/value heads, D = h
 """
 
 import ctypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Library:
         self.instruction_set = instruction_set
         self._num_threads = num_threads
         try:
-            self._library = ctypes.CDLL(str(path))
+            self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
             self._library.agon_panel_outputs.restype = _INT
             self.panel_outputs = int(self._library.agon_panel_outputs())
             for name, arguments in _SIGNATURES.items():

@@ -11,18 +11,11 @@ from engine.attention.backend import AttentionShape, HeadNorms, StepLayout
 from engine.attention.cpp_backend import CppBackend, unsupported_reason
 from engine.attention.rotation import Rotation
 from engine.attention.torch_backend import TorchBackend
-from engine.kernels.cpu.build import INSTRUCTION_SETS, best_instruction_set, build
 from engine.kernels.cpu.library import Library
 from engine.memory.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
 from tests.engine.attention.cases import TOLERANCE, Case, Prepared, attend, cases, expected, prepare
-
-ORDER = list(INSTRUCTION_SETS)
-USABLE = ORDER[ORDER.index(best_instruction_set()) :]
-
-
-def library(instruction_set: str = USABLE[0], num_threads: int = 2) -> Library:
-    return Library(build(instruction_set), instruction_set, num_threads)
+from tests.engine.kernels.libraries import USABLE, library
 
 
 def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> CppBackend:

@@ -1,5 +1,7 @@
 """Every C++ operator against plain torch in float64, on every instruction set that this machine can run."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,14 +9,12 @@ import torch.nn.functional as F
 from engine.errors import OperatorsUnavailable
 from engine.kernels import choose_operators
 from engine.kernels.cpu import build as build_module
-from engine.kernels.cpu.build import INSTRUCTION_SETS, best_instruction_set, build
-from engine.kernels.cpu.library import Library
+from engine.kernels.cpu.build import build
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
+from tests.engine.kernels.libraries import USABLE, library
 
-ORDER = list(INSTRUCTION_SETS)
-USABLE = ORDER[ORDER.index(best_instruction_set()) :]
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 5e-3}
 
 
@@ -31,7 +31,7 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 @pytest.fixture
 def operators(name: str, dtype: torch.dtype) -> Operators:
-    return TorchOperators() if name == "torch" else CppOperators(Library(build(name), name, 2), dtype)
+    return TorchOperators() if name == "torch" else CppOperators(library(name), dtype)
 
 
 def random(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -63,8 +63,7 @@ def test_int8_weights_give_the_product_of_the_rounded_factors(
 ) -> None:
     rows, inputs, outputs = shape
     x, weight, bias = random(dtype, rows, inputs), random(dtype, outputs, inputs) * 0.1, random(dtype, outputs)
-    library = Library(build(instruction_set), instruction_set, 2)
-    multiply = CppOperators(library, dtype, has_int8_weights=True).linear(weight, bias)
+    multiply = CppOperators(library(instruction_set), dtype, has_int8_weights=True).linear(weight, bias)
 
     def rounded(matrix: torch.Tensor) -> torch.Tensor:
         scales = matrix.double().abs().amax(dim=1, keepdim=True) / 127
@@ -131,7 +130,7 @@ def test_argmax_takes_the_first_of_equal_ones(operators: Operators, dtype: torch
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_row_is_the_same_to_the_last_bit_beside_any_others(dtype: torch.dtype) -> None:
-    operators = CppOperators(Library(build(USABLE[0]), USABLE[0], 2), dtype)
+    operators = CppOperators(library(), dtype)
     multiply = operators.linear(random(dtype, 100, 64), random(dtype, 100))
     norm = operators.rms_norm(random(dtype, 64), 1e-6)
     x = random(dtype, 90, 64)
@@ -142,8 +141,9 @@ def test_a_row_is_the_same_to_the_last_bit_beside_any_others(dtype: torch.dtype)
 
 
 def test_without_a_compiler_the_torch_operators_serve(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("AGON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(OperatorsUnavailable, match="no C\\+\\+ compiler"):
@@ -158,7 +158,7 @@ def test_int8_weights_without_the_cpp_operators_are_refused() -> None:
         choose_operators(torch.device("cpu"), torch.float32, 1, allow_cpp=False, has_int8_weights=True)
 
 
-def test_a_broken_compiler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_a_broken_compiler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AGON_CACHE_DIR", str(tmp_path))
     with pytest.raises(OperatorsUnavailable, match="could not build"):
         build("portable", extra_flags=("-std=no-such-standard",))

@@ -31,17 +31,23 @@ DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
 
 
 def chunked_logits(
-    folder: Path, token_ids: list[int], *, page_tokens: int, chunk: int, operators: Operators
+    folder: Path,
+    token_ids: list[int],
+    *,
+    page_tokens: int,
+    chunk: int,
+    operators: Operators,
+    dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order."""
     config = ConfigReader(read_config(folder))
-    weights = CheckpointWeights(Checkpoint(folder), dtype=torch.float32, device=CPU, operators=operators)
-    model = architecture_of(config).build(config, weights, torch.float32, None)
-    specs = layer_specs(model.attention_shapes, torch.float32, model.max_positions)
+    weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=CPU, operators=operators)
+    model = architecture_of(config).build(config, weights, dtype, None)
+    specs = layer_specs(model.attention_shapes, dtype, model.max_positions)
     specs += state_specs(model.state_shapes, len(token_ids))
     plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
-    backend = choose_backend(operators, plan, pool, model.attention_shapes, torch.float32)
+    backend = choose_backend(operators, plan, pool, model.attention_shapes, dtype)
     state_pages = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
     tables = {}
     for which, kind in enumerate(plan.types):  # every type has its own share of the pool
@@ -66,6 +72,22 @@ def test_logits_are_those_of_transformers(tiny_model: TinyModels, name: str, pag
         with torch.inference_mode():
             logits = chunked_logits(tiny.folder, prompt, page_tokens=page_tokens, chunk=chunk, operators=operators)
         torch.testing.assert_close(logits, tiny.logits(prompt), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_bfloat16_logits_of_the_cpp_operators_are_as_near_as_those_of_torch(tiny_model: TinyModels, name: str) -> None:
+    """At most 1.5 times the root mean square error of the torch operators, plus 0.2 % of the logits themselves."""
+    tiny = tiny_model(name)
+    prompt = random_prompt(9, 50)
+    exact = tiny.logits(prompt)
+    errors = []
+    for operators in (TorchOperators(), choose_operators(CPU, torch.bfloat16, 1, allow_cpp=True)):
+        with torch.inference_mode():
+            logits = chunked_logits(
+                tiny.folder, prompt, page_tokens=16, chunk=20, operators=operators, dtype=torch.bfloat16
+            )
+        errors.append(float((logits.float() - exact).square().mean().sqrt()))
+    assert errors[1] <= 1.5 * errors[0] + 0.002 * float(exact.square().mean().sqrt())
 
 
 @pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 256), (1, 13), (4, 16), (7, 5)])
