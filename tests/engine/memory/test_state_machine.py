@@ -4,6 +4,7 @@ AGON_SOAK=1 runs 5,000 x 100 instead of 200 x 50.
 """
 
 import os
+from dataclasses import replace
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -32,6 +33,9 @@ LAYERS = st.one_of(
 BUDGETED = st.builds(LayerSpec, st.just("budgeted"), st.just(4), st.just("bf16"), span=st.sampled_from([6, 12]))
 MIXES = st.one_of(
     st.lists(LAYERS, min_size=1, max_size=5),
+    st.lists(LAYERS, min_size=1, max_size=3).map(  # every type twice: they are in lockstep
+        lambda layers: [*layers, *(replace(layer, model="draft") for layer in layers)]
+    ),
     st.lists(st.one_of(LAYERS, BUDGETED), min_size=1, max_size=4),
 ).filter(lambda layers: any(layer.kind not in ("cross", "vision") for layer in layers))
 DESIGNS = st.sampled_from([lcm_design, lcm_design, gcd_design, equal_page_design])

@@ -28,7 +28,9 @@ def used_bytes(cache, sequences):
     for sequence in sequences:
         for kind, table in zip(cache.plan.types, cache.page_table(sequence), strict=True):
             size = kind.small_page_bytes
-            spans.update((page * size, (page + 1) * size) for page in table if page != NULL_PAGE)
+            pages = [page for page in table if page != NULL_PAGE]
+            assert len(set(pages)) == len(pages), "a page stands twice in one table"
+            spans.update((page * size, (page + 1) * size) for page in pages)
     return sorted(spans)
 
 
