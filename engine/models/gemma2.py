@@ -45,6 +45,7 @@ def gemma2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_
         rope=rope,
         window_rope=rope,
         default_context=8192,
+        default_vocab=256_000,
         has_head_norm=False,
     )
     return Gemma(settings, weights, dtype)
@@ -57,6 +58,7 @@ def read_gemma(
     rope: Rope,
     window_rope: Rope,
     default_context: int,
+    default_vocab: int,
     has_head_norm: bool,
 ) -> GemmaConfig:
     """What both versions say alike. window_rule: which layers read a window where the config does not list them."""
@@ -76,7 +78,7 @@ def read_gemma(
         score_scale=config.get("query_pre_attn_scalar", float, 256.0) ** -0.5,
     )
     return GemmaConfig(
-        vocab_size=config.require("vocab_size", int),
+        vocab_size=config.get("vocab_size", int, default_vocab),
         hidden_size=config.require("hidden_size", int),
         intermediate_size=config.require("intermediate_size", int),
         shape=shape,

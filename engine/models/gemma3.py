@@ -1,12 +1,19 @@
 """Gemma 3 for text: Gemma 2, but query and key heads are normalised, nothing is capped, five layers of six read a
-window, and these rotate by a base of their own."""
+window, and these rotate by a base of their own. Of the checkpoints that also see, the part for text is served."""
+
+import re
 
 import torch
 
+from engine.errors import CheckpointError
+from engine.kernels.operators import Operators
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import Gemma, read_gemma
 from engine.models.rope import Rope, rope_in
+
+#: What sees, and a copy of the tied output head.
+IGNORED_OF_SEEING = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|language_model\.lm_head\.weight")
 
 _BASE = 1_000_000.0
 _WINDOW_BASE = 10_000.0
@@ -22,9 +29,38 @@ def gemma3(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_
         rope=rope,
         window_rope=window_rope,
         default_context=131_072,
+        default_vocab=262_208,
         has_head_norm=True,
     )
     return Gemma(settings, weights, dtype)
+
+
+def gemma3_of_seeing(
+    config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None
+) -> Gemma:
+    """The larger checkpoints: the same text model, one level deeper."""
+    text = config.section("text_config")
+    if text is None:
+        raise CheckpointError("config.json has no text_config")
+    return gemma3(text, _Within(weights, "language_model."), dtype, max_model_len)
+
+
+class _Within:
+    """Weights whose names have a prefix."""
+
+    def __init__(self, weights: WeightSource, prefix: str) -> None:
+        self._weights = weights
+        self._prefix = prefix
+
+    @property
+    def operators(self) -> Operators:
+        return self._weights.operators
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self._prefix}{name}" in self._weights
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        return self._weights.take(f"{self._prefix}{name}", *shape)
 
 
 def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:

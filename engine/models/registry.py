@@ -8,6 +8,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.layers.weights import WeightSource
+from engine.models import gemma3 as gemma3_module
 from engine.models import gpt2 as gpt2_module
 from engine.models import gpt_neox as gpt_neox_module
 from engine.models import llama as llama_module
@@ -16,7 +17,7 @@ from engine.models import opt as opt_module
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import gemma2
-from engine.models.gemma3 import gemma3
+from engine.models.gemma3 import gemma3, gemma3_of_seeing
 from engine.models.gpt2 import gpt2
 from engine.models.gpt_neox import gpt_neox
 from engine.models.jamba import jamba
@@ -56,6 +57,7 @@ ARCHITECTURES = {
         Architecture("Qwen3ForCausalLM", qwen3, llama_module.IGNORED),
         Architecture("Gemma2ForCausalLM", gemma2, llama_module.IGNORED),
         Architecture("Gemma3ForCausalLM", gemma3, llama_module.IGNORED),
+        Architecture("Gemma3ForConditionalGeneration", gemma3_of_seeing, gemma3_module.IGNORED_OF_SEEING),
         Architecture("Phi3ForCausalLM", phi3, llama_module.IGNORED),
         Architecture("MixtralForCausalLM", mixtral, llama_module.IGNORED),
         Architecture("Qwen2MoeForCausalLM", qwen2_moe, llama_module.IGNORED),

@@ -88,6 +88,24 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"full_attention": _LINEAR_ROPE, "sliding_attention": {"rope_type": "default"}},
         },
     ),
+    "gemma3-seeing": (
+        "Gemma3Seeing",
+        {
+            "text_config": {**_GEMMA, "_sliding_window_pattern": 2},
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "mm_tokens_per_image": 4,
+            "image_token_index": 310,
+            "boi_token_index": 309,
+            "eoi_token_index": 308,
+        },
+    ),
     "phi3": ("Phi3", {**_SIZES, "pad_token_id": None}),
     "phi3-partly-rotated-window": (
         "Phi3",
@@ -187,7 +205,12 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-_CONFIG_CLASSES = {"Gemma3": "Gemma3TextConfig"}
+#: Classes of transformers whose names do not follow the rule.
+_CLASSES = {
+    "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
+    "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "Gemma3Seeing": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
+}
 
 
 @dataclass(frozen=True)
@@ -224,10 +247,10 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
     import transformers
 
     kind, settings = VARIANTS[name]
-    suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
-    config = getattr(transformers, _CONFIG_CLASSES.get(kind, f"{kind}Config"))(**{**settings, **changes})
+    config_class, model_class = _CLASSES.get(kind, (f"{kind}Config", f"{kind}ForCausalLM"))
+    config = getattr(transformers, config_class)(**{**settings, **changes})
     torch.manual_seed(20)
-    model = getattr(transformers, f"{kind}{suffix}")(config)
+    model = getattr(transformers, model_class)(config)
     for tensor_name, parameter in model.named_parameters():
         if parameter.ndim == 1:
             parameter.data += 0.2 * torch.randn_like(parameter)
@@ -236,7 +259,7 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
         # Scaled and tied embeddings as large as the rest only repeat their own token; logits get their size back.
         if kind.startswith("Gemma") and "embed_tokens" in tensor_name:
             parameter.data *= 0.05
-        elif kind.startswith("Gemma") and tensor_name == "model.norm.weight":
+        elif kind.startswith("Gemma") and tensor_name in ("model.norm.weight", "model.language_model.norm.weight"):
             parameter.data += 15.0
     model.save_pretrained(folder)
     write_tokenizer(folder)
