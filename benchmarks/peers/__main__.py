@@ -15,11 +15,10 @@ from pathlib import Path
 
 from benchmarks.models import CONFIGS, models_folder
 from benchmarks.peers import environments, measure
-from benchmarks.peers.variants import WORKLOADS, Variant, expand, prepare, with_options
+from benchmarks.peers.variants import WORKLOADS, Variant, available, expand, prepare, with_options
 from cli import bench_record
 
 RESULTS = Path(__file__).parent.parent / "results"
-DEFAULT_PEERS = "agon,vllm,openvino,openvino-int8,transformers"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for command in ("prepare", "run"):
         options = commands.add_parser(command)
         options.add_argument("--model", default="smol-135m", choices=list(CONFIGS))
-        options.add_argument("--peers", default=DEFAULT_PEERS, help="with commas; groups: transformers, all")
+        options.add_argument("--peers", help="with commas; groups: transformers, all; default: those that are set up")
         options.add_argument(
             "--set", action="append", default=[], metavar="PEER.NAME=VALUE", help="an option of that peer's own call"
         )
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(environments.setup(name))
         return
     try:
-        peers = expand(chosen.peers.split(","))
+        peers = expand(chosen.peers.split(",")) if chosen.peers else available()
         variants = with_options(chosen.set)
     except ValueError as error:
         parser.error(str(error))

@@ -64,6 +64,10 @@ def python_of(environment: str) -> Path:
     return python
 
 
+def has_environment(environment: str) -> bool:
+    return environment == "agon" or (environments_folder() / environment / _RECORD).is_file()
+
+
 def setup(name: str) -> Path:
     """Make or complete the environment of that name; one that holds what its recipe says stays as it is."""
     recipe = RECIPES[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models import make_checkpoint
-from benchmarks.peers.environments import environments_folder, find_tcmalloc, python_of
+from benchmarks.peers.environments import environments_folder, find_tcmalloc, has_environment, python_of
 
 ADAPTERS = Path(__file__).parent / "adapters"
 WORKLOADS = ("sharegpt", "alpaca", "single")
@@ -53,6 +53,11 @@ def expand(names: Sequence[str]) -> list[str]:
         if name not in VARIANTS:
             raise ValueError(f"there is no peer {name!r}; there are {', '.join((*VARIANTS, *GROUPS))}")
     return list(dict.fromkeys(chosen))
+
+
+def available() -> list[str]:
+    """Peers whose environments were made."""
+    return [name for name, variant in VARIANTS.items() if has_environment(variant.environment)]
 
 
 def with_options(texts: Sequence[str]) -> dict[str, Variant]:

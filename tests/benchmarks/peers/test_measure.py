@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.peers.measure import measure
 from benchmarks.peers.process import PeerFailed, PeerProcess
-from benchmarks.peers.variants import ADAPTERS, VARIANTS, Variant, expand, with_options
+from benchmarks.peers.variants import ADAPTERS, VARIANTS, Variant, available, expand, with_options
 from cli.bench_workloads import Work
 
 FINCH = Path(__file__).parent.parent.parent.parent / "demo_models" / "finch"
@@ -113,3 +113,12 @@ def test_options_of_one_peer_can_be_changed() -> None:
     for text in ("agon", "agon=3", "nobody.a=1", "agon.=1"):
         with pytest.raises(ValueError, match="must be PEER"):
             with_options([text])
+
+
+def test_only_peers_with_a_finished_environment_are_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGON_BENCH_ENVS", str(tmp_path))
+    assert available() == ["agon"]
+    (tmp_path / "vllm").mkdir()
+    assert available() == ["agon"]
+    (tmp_path / "vllm" / "installed.json").write_text("[]")
+    assert available() == ["agon", "vllm"]
