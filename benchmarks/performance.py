@@ -286,20 +286,27 @@ def _operators(result: dict[str, Any]) -> list[str]:
     ]
     for operator in dict.fromkeys(row["operator"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["operator"] == operator]
-        cells = (
-            (
-                row["shape"],
-                row["dtype"],
-                row["implementation"],
-                row["best_us"],
-                row["median_us"],
-                f"{100 * row['share_of_limit']:.1f} %",
-            )
-            for row in rows
-        )
-        heads = ("shape", "dtype", "implementation", "best us", "median us", "of the limit")
-        parts += [f"### {operator}\n", _table(heads, cells)]
+        parts += [f"### {operator}\n", _operator_table(rows)]
     return parts
+
+
+def _operator_table(rows: list[dict[str, Any]]) -> str:
+    """One line for each shape; for each implementation its best time and its share of the limit."""
+    implementations = list(dict.fromkeys(row["implementation"].partition("-")[0] for row in rows))
+    lines: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault((row["shape"], row["dtype"]), {})[row["implementation"].partition("-")[0]] = row
+    heads = ["shape", "dtype", "limit us"]
+    for name in implementations:
+        heads += [f"{name} us", "of the limit"]
+    cells = []
+    for (shape, dtype), by_name in lines.items():
+        line: list[Any] = [shape, dtype, next(iter(by_name.values()))["limit_us"]]
+        for name in implementations:
+            row = by_name.get(name)
+            line += [row["best_us"], f"{100 * row['share_of_limit']:.1f} %"] if row else [None, None]
+        cells.append(line)
+    return _table(heads, cells)
 
 
 if __name__ == "__main__":

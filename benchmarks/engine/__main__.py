@@ -44,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             enable_prefix_caching=False,
         )
 
+    settings = {"model": chosen.model, "dtype": chosen.dtype, "threads": chosen.threads, "repeats": chosen.repeats}
+    document = bench_record.document("engine", settings, [])  # before: the commit that the run started with
     with NoiseMeter(os.getpid()) as meter:
         batch, steps = (4, 8) if chosen.quick else (32, 64)
         shares = measure_shares(config(16, 1024), batch=batch, prompt_tokens=128, steps=steps)
@@ -54,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             is_quick=chosen.quick,
             progress=lambda text: print(text, file=sys.stderr, flush=True),
         )
-    settings = {"model": chosen.model, "dtype": chosen.dtype, "threads": chosen.threads, "repeats": chosen.repeats}
-    document = bench_record.document("engine", settings, rows, shares=shares, noise=asdict(meter.noise()))
-    bench_record.write(chosen.json, document)
+    bench_record.write(chosen.json, {**document, "rows": rows, "shares": shares, "noise": asdict(meter.noise())})
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, default=RESULT)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
+    settings = {"threads": chosen.threads, "seconds": chosen.seconds, "page_tokens": 16}
+    document = bench_record.document("operators", settings, [])  # before: the commit that the run started with
     with torch.inference_mode(), NoiseMeter(os.getpid()) as meter:
         limits = measure_limits(3 * chosen.seconds)
         print(limits, file=sys.stderr, flush=True)
@@ -43,11 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Measured again, and the better of both counts: a limit that others' work lowered would flatter every operator.
         limits = limits.best_of(measure_limits(3 * chosen.seconds))
         rows = [_row(case, times, limits) for case, times in measured]
-    settings = {"threads": chosen.threads, "seconds": chosen.seconds, "page_tokens": 16}
     noise = asdict(meter.noise())
-    bench_record.write(
-        chosen.json, bench_record.document("operators", settings, rows, limits=asdict(limits), noise=noise)
-    )
+    bench_record.write(chosen.json, {**document, "rows": rows, "limits": asdict(limits), "noise": noise})
 
 
 def _row(case: Case, times: Sequence[float], limits: Limits) -> dict[str, Any]:

@@ -74,6 +74,8 @@ def _run(
     if min(chosen.rounds, chosen.threads, chosen.max_running) < 1:
         parser.error("--rounds, --threads and --max-running must be at least 1")
     settings = {"threads": chosen.threads, "max_running": chosen.max_running, "max_model_len": 1024, "cache_gib": 2}
+    said = {"model": chosen.model, **settings, "rounds": chosen.rounds, **({"set": chosen.set} if chosen.set else {})}
+    result = bench_record.document("peers", said, [])  # before: the commit and the load that the run started with
     rows, failed_later = measure.measure(
         list(peers),
         workloads,
@@ -84,19 +86,14 @@ def _run(
         progress=lambda text: print(text, file=sys.stderr, flush=True),
         variants=peers,
     )
-    failed |= failed_later
-    settings = {"model": chosen.model, **settings, "rounds": chosen.rounds}
-    if chosen.set:
-        settings["set"] = chosen.set
-    result = bench_record.document("peers", settings, rows, failed=failed)
     path = chosen.json or measure.result_path(RESULTS, chosen.model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    bench_record.write(path, result)
+    bench_record.write(path, {**result, "rows": rows, "failed": {**failed, **failed_later}})
     for row in rows:
         figure = {key: row[key] for key in ("output_tokens_per_s", "tpot_ms", "ttft_ms") if key in row}
         print(f"{row['workload']:9} {row['peer']:24} {json.dumps(figure)} others {row['others_cores']}")
-    if failed:
-        raise SystemExit(f"failed: {', '.join(failed)}")
+    if failed or failed_later:
+        raise SystemExit(f"failed: {', '.join((*failed, *failed_later))}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rounds, streams = (1, 4) if chosen.quick else (chosen.rounds, chosen.streams)
     more: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
+    settings = {"model": chosen.model, "threads": chosen.threads, "streams": streams, "rounds": rounds}
+    document = bench_record.document("hops", settings, [])  # before: the commit that the run started with
     with NoiseMeter(os.getpid()) as meter:
         if chosen.only != "hops":
             more["cold_start"] = measure_cold_start(folder, threads=chosen.threads, repeats=rounds, streams=streams)
@@ -52,9 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
     for row in rows:
         print(row, flush=True)
-    settings = {"model": chosen.model, "threads": chosen.threads, "streams": streams, "rounds": rounds}
-    document = bench_record.document("hops", settings, rows, noise=asdict(meter.noise()), **more)
-    bench_record.write(chosen.json, document)
+    bench_record.write(chosen.json, {**document, "rows": rows, "noise": asdict(meter.noise()), **more})
 
 
 if __name__ == "__main__":

@@ -78,18 +78,19 @@ def test_overheads_cold_start_and_operators_have_their_tables(tmp_path: Path) ->
     for name in ("resident_bytes_at_first_token", "resident_bytes_after_streams", "weight_bytes", "pool_bytes"):
         cold[name] = 100 * 2**20
     cold["interpreter_and_imports_bytes"] = 250 * 2**20
-    operator = {"operator": "RMS norm", "implementation": "engine", "shape": "8 rows", "dtype": "bfloat16"}
-    operator |= {"best_us": 4.0, "median_us": 5.0, "share_of_limit": 0.25}
+    slow = {"operator": "RMS norm", "implementation": "torch", "shape": "8 rows", "dtype": "bfloat16"}
+    slow |= {"best_us": 4.0, "median_us": 5.0, "share_of_limit": 0.25, "limit_us": 1.0}
+    fast = {**slow, "implementation": "cpp-avx2", "best_us": 2.0, "share_of_limit": 0.5}
     limits = dict.fromkeys(("memory_gb_per_s", "cache_gb_per_s", "bfloat16_gflops", "float32_gflops", "int8_gops"), 7.0)
     noise = {"own_cores": 1.0, "others_cores": 0.05}
     (tmp_path / "engine.json").write_text(json.dumps(document("engine", {}, points, shares=shares, noise=noise)))
     (tmp_path / "serving.json").write_text(json.dumps(document("hops", {}, [hop], cold_start=cold, noise=noise)))
     (tmp_path / "operators.json").write_text(
-        json.dumps(document("operators", {}, [operator], limits=limits, noise=noise))
+        json.dumps(document("operators", {}, [slow, fast], limits=limits, noise=noise))
     )
     text = text_of(tmp_path)
     assert "| sampling | 1.0 | 10.00 % |" in text
     assert "| worker | 90.0 | 90.0 % | 5.0 | 1.5 |" in text
     assert "first token 3.5 s after its process was started" in text
-    assert "| 8 rows | bfloat16 | engine | 4.0 | 5.0 | 25.0 % |" in text
+    assert "| 8 rows | bfloat16 | 1.0 | 4.0 | 25.0 % | 2.0 | 50.0 % |" in text
     assert (tmp_path / "figures" / "performance-page-tokens.png").stat().st_size > 0

@@ -1,6 +1,6 @@
 """A Llama checkpoint of benchmarks/models.py as a GGUF file for llama.cpp, without a vocabulary: ids go in and out.
 
-convert_gguf.py CHECKPOINT TARGET bf16|q8_0. Runs in the peer's environment. llama.cpp rotates neighbouring channels
+convert_gguf.py CHECKPOINT TARGET f16|bf16|q8_0. Runs in the peer's environment. llama.cpp rotates neighbouring channels
 where Hugging Face rotates halves, so the rows of query and key projections are put into that order.
 """
 
@@ -29,7 +29,7 @@ def convert(checkpoint: Path, target: Path, weights: str) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
     if config["model_type"] != "llama":
         raise SystemExit(f"only Llama checkpoints are converted, this is {config['model_type']}")
-    kind = {"bf16": gguf.GGMLQuantizationType.BF16, "q8_0": gguf.GGMLQuantizationType.Q8_0}[weights]
+    kind = gguf.GGMLQuantizationType[weights.upper()]
     partial = target.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, "llama")
     writer.add_context_length(config["max_position_embeddings"])

@@ -1,7 +1,7 @@
 """llama.cpp through the low-level calls of llama-cpp-python, with continuous batching as its own server does it.
 
 Every step decodes one token of each running request and, while the batch has room, whole prompts of waiting ones.
-`weights` among the options names the GGUF file: bf16 or q8_0.
+`weights` among the options names the GGUF file: f16, bf16 or q8_0.
 """
 
 from collections import deque
