@@ -194,7 +194,14 @@ class KVCache:
         num_before = [len(pages) for pages in tables.pages]
         for group in self._image_groups:
             self._take_cached_images(tables, group, end)
-        needs = self._extension_needs(tables, num_before, start, end)
+        num_new = [
+            max(0, group.policy.num_entries(end, tables.images) - len(pages))
+            for group, pages in zip(self.groups, tables.pages, strict=True)
+        ]
+        needs = num_new
+        if tables.may_share_tail:
+            num_copies = self._num_copies(tables, num_before, start)
+            needs = [count + copies for count, copies in zip(num_new, num_copies, strict=True)]
         may_take_large = self._room.prepare(tables.request, needs)
         if may_take_large is None:
             for group in self._image_groups:
@@ -206,15 +213,15 @@ class KVCache:
             self.counters.num_encoded_images += sum(1 for _ in tables.missing_images(self._image_groups[0], end))
         changes: list[TableChange] = []
         copies: list[Copy] = []
-        for group, need, first_new in zip(self.groups, needs, num_before, strict=True):
+        for group, count, first_new in zip(self.groups, num_new, num_before, strict=True):
             pages = tables.pages[group.index]
-            if need and tables.may_share_tail:
+            if tables.may_share_tail:
                 for index in range(group.policy.first_written_page(start, tables.images), first_new):
                     if group.pool.ref_counts[pages[index]] > 1:
                         copies += self._copy_on_write(tables, group, index, may_take_large)
                         changes += self._changes(tables, group, index, index + 1)
-            if need:
-                copies += self._grow(tables, group, end, may_take_large)
+            if count:
+                copies += self._grow(tables, group, count, may_take_large)
             if len(pages) > first_new:
                 changes += self._changes(tables, group, first_new, len(pages))
         if not may_take_large:
@@ -371,21 +378,18 @@ class KVCache:
                 if page != NULL_PAGE:
                     group.pool.share(page)
 
-    def _extension_needs(self, tables: SequenceTables, num_before: Sequence[int], start: int, end: int) -> list[int]:
-        """New pages of each group that [start, end) takes, copies of shared ones included."""
-        needs = []
+    def _num_copies(self, tables: SequenceTables, num_before: Sequence[int], start: int) -> list[int]:
+        """Pages of each group that writing from `start` on must copy, because other sequences share them."""
+        counts = []
         for group, pages, num_own in zip(self.groups, tables.pages, num_before, strict=True):
-            need = max(0, group.policy.num_entries(end, tables.images) - len(pages))
-            if tables.may_share_tail:
-                shared = pages[group.policy.first_written_page(start, tables.images) : num_own]
-                need += sum(group.pool.ref_counts[page] > 1 for page in shared)
-            needs.append(need)
-        return needs
+            written = pages[group.policy.first_written_page(start, tables.images) : num_own]
+            counts.append(sum(group.pool.ref_counts[page] > 1 for page in written))
+        return counts
 
-    def _grow(self, tables: SequenceTables, group: LockstepGroup, end: int, may_take_large: bool) -> list[Copy]:
-        """Append the pages that positions up to `end` need. A recurrent state goes on from its last checkpoint."""
+    def _grow(self, tables: SequenceTables, group: LockstepGroup, count: int, may_take_large: bool) -> list[Copy]:
+        """Append so many pages. A recurrent state goes on from its last checkpoint."""
         pages, copies = tables.pages[group.index], []
-        for _ in range(group.policy.num_entries(end, tables.images) - len(pages)):
+        for _ in range(count):
             page = self._allocate(tables.request, group, may_take_large)
             if pages and group.kind == "recurrent":
                 copies += self._copies(group, pages[-1], page)
