@@ -25,6 +25,13 @@ class Operators(Protocol):
         """weight [out, in], bias [out]. Neither is referred to afterwards where the layout is another."""
         ...
 
+    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        """table [tokens, size]: ids [T] -> rows [T, size], and x [R, size] -> x table^T [R, tokens].
+
+        Both read one memory where the layout allows it.
+        """
+        ...
+
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         """weight [size], of the model's dtype or float32."""
         ...

@@ -30,6 +30,9 @@ class TorchOperators:
 
         return multiply
 
+    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        return lambda ids: F.embedding(ids, table), self.linear(table, None)
+
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         def norm(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
             if update is not None:

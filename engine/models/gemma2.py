@@ -9,7 +9,7 @@ from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import RMSNorm
@@ -106,23 +106,20 @@ class Gemma:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
-        self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
+        head = None if config.is_tied else "lm_head"
+        self._tokens = TokenEmbedding.load(
+            weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
+        )
         # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
         self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
         ropes = [config.rope if window is None else config.window_rope for window in config.windows]
         self._rotaries = {rope: rope.rotary(config.shape.head_dim) for rope in ropes}
         self._layers = [(rope, _Layer(config, i, weights, dtype)) for i, rope in enumerate(ropes)]
         self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
-        head = (
-            self._embedding
-            if config.is_tied
-            else Embedding.load(weights, "lm_head", config.vocab_size, config.hidden_size)
-        )
-        self._head = Linear(weights.operators, head.weight)
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        hidden = self._embedding(batch.token_ids) * self._embedding_scale
+        hidden = self._tokens(batch.token_ids) * self._embedding_scale
         rotations = {rope: rotary.at(batch.positions) for rope, rotary in self._rotaries.items()}
         update = None
         for rope, layer in self._layers:
@@ -130,7 +127,7 @@ class Gemma:
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self._head(hidden)
+        logits = self._tokens.logits(hidden)
         if self._logit_softcap is None:
             return logits
         return logits.div_(self._logit_softcap).tanh_().mul_(self._logit_softcap)

@@ -7,7 +7,7 @@ import torch
 from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import Embedding, TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
@@ -39,15 +39,13 @@ class GPT2:
         self.attention_shapes = (AttentionShape(num_heads, num_heads, hidden // num_heads),) * num_layers
         # Checkpoints of the bare decoder (the published ones) lack the prefix.
         prefix = "transformer." if "transformer.wte.weight" in weights else ""
-        self._tokens = Embedding.load(weights, f"{prefix}wte", self.vocab_size, hidden)
+        head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
+        self._tokens = TokenEmbedding.load(weights, f"{prefix}wte", self.vocab_size, hidden, head=head)
         self._positions = Embedding.load(weights, f"{prefix}wpe", self.max_positions, hidden)
         self._layers = [
             _Layer(config, f"{prefix}h.{i}", i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)
         ]
         self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
-        is_tied = config.get("tie_word_embeddings", bool, True)
-        head = self._tokens if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
-        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
@@ -57,7 +55,7 @@ class GPT2:
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._tokens.logits(hidden)
 
 
 class _Layer:

@@ -8,7 +8,7 @@ from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
@@ -38,18 +38,16 @@ class GPTNeoX:
         self.max_positions = config.get("max_position_embeddings", int, 2048)
         self.attention_shapes = (AttentionShape(num_heads, num_heads, head_dim),) * num_layers
         self._rotary = _read_rope(config).rotary(head_dim)
-        self._embedding = Embedding.load(weights, "gpt_neox.embed_in", self.vocab_size, hidden)
+        head = None
+        if not config.get("tie_word_embeddings", bool, False):
+            head = "lm_head" if "lm_head.weight" in weights else "embed_out"  # newer and older checkpoints
+        self._tokens = TokenEmbedding.load(weights, "gpt_neox.embed_in", self.vocab_size, hidden, head=head)
         self._layers = [_Layer(config, i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)]
         eps = config.get("layer_norm_eps", float, 1e-5)
         self._norm = LayerNorm.load(weights, "gpt_neox.final_layer_norm", hidden, eps)
-        head = self._embedding
-        if not config.get("tie_word_embeddings", bool, False):
-            name = "lm_head" if "lm_head.weight" in weights else "embed_out"  # newer and older checkpoints
-            head = Embedding.load(weights, name, self.vocab_size, hidden)
-        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        hidden = self._embedding(batch.token_ids)
+        hidden = self._tokens(batch.token_ids)
         rotation = self._rotary.at(batch.positions)
         update = None
         for layer in self._layers:
@@ -57,7 +55,7 @@ class GPTNeoX:
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._tokens.logits(hidden)
 
 
 class _Layer:

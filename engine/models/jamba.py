@@ -8,7 +8,7 @@ import torch
 from engine.attention.backend import AttentionShape, ForwardBatch, StateStep
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import TokenEmbedding
 from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
@@ -36,7 +36,8 @@ class Jamba:
         self.attention_shapes = (shape,) * sum(has_attention)
         self.state_shapes = sizes.state_shapes(dtype) * (num_layers - sum(has_attention))
         self._num_taps = sizes.num_taps
-        self._embedding = Embedding.load(weights, "model.embed_tokens", self.vocab_size, hidden)
+        head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
+        self._tokens = TokenEmbedding.load(weights, "model.embed_tokens", self.vocab_size, hidden, head=head)
         self._layers: list[_Layer] = []
         for index in range(num_layers):
             name = f"model.layers.{index}"
@@ -54,22 +55,19 @@ class Jamba:
                 mixer = Mamba(2 * num_before, 2 * num_before + 1, mixer_weights)
             self._layers.append(_Layer(config, index, mixer, hidden, eps, weights))
         self._norm = RMSNorm.load(weights, "model.final_layernorm", hidden, eps)
-        is_tied = config.get("tie_word_embeddings", bool, False)
-        head = self._embedding if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
-        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         states = batch.states
         assert states is not None
         order = TokenOrder.of(states.lengths, self._num_taps, batch.token_ids.device)
-        hidden = self._embedding(batch.token_ids)
+        hidden = self._tokens(batch.token_ids)
         update = None
         for layer in self._layers:
             update = layer(hidden, update, batch, states, order)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._tokens.logits(hidden)
 
 
 class _Layer:

@@ -12,7 +12,7 @@ from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import RMSNorm
@@ -81,19 +81,16 @@ class Llama:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
-        self._embedding = Embedding.load(weights, "model.embed_tokens", config.vocab_size, config.hidden_size)
+        head = None if config.is_tied else "lm_head"
+        self._tokens = TokenEmbedding.load(
+            weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
+        )
         self._rotary = config.rope.rotary(config.shape.head_dim)
         self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
-        head = (
-            self._embedding
-            if config.is_tied
-            else Embedding.load(weights, "lm_head", config.vocab_size, config.hidden_size)
-        )
-        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        hidden = self._embedding(batch.token_ids)
+        hidden = self._tokens(batch.token_ids)
         rotation = self._rotary.at(batch.positions)
         update = None
         for layer in self._layers:
@@ -101,7 +98,7 @@ class Llama:
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._tokens.logits(hidden)
 
 
 class _Layer:

@@ -5,8 +5,7 @@ import re
 import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch
-from engine.layers.embedding import Embedding
-from engine.layers.linear import Linear
+from engine.layers.embedding import TokenEmbedding
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
@@ -38,7 +37,8 @@ class MambaLM:
         self._dtype = dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints
-        self._embedding = Embedding.load(weights, f"backbone.{name}", self.vocab_size, hidden)
+        head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
+        self._tokens = TokenEmbedding.load(weights, f"backbone.{name}", self.vocab_size, hidden, head=head)
         self._layers = [
             (
                 RMSNorm.load(weights, f"backbone.layers.{i}.norm", hidden, eps),
@@ -47,21 +47,18 @@ class MambaLM:
             for i in range(num_layers)
         ]
         self._norm = RMSNorm.load(weights, "backbone.norm_f", hidden, eps)
-        is_tied = config.get("tie_word_embeddings", bool, True)
-        head = self._embedding if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
-        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         states = batch.states
         assert states is not None
         order = TokenOrder.of(states.lengths, self._num_taps, batch.token_ids.device)
-        residual = self._embedding(batch.token_ids).to(self._residual_dtype)
+        residual = self._tokens(batch.token_ids).to(self._residual_dtype)
         for norm, mixer in self._layers:
             residual = residual + mixer(norm(residual.to(self._dtype)), states, order)
         return self._norm(residual.to(self._dtype))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._tokens.logits(hidden)
 
 
 def _sizes(config: ConfigReader) -> MambaSizes:

@@ -7,7 +7,7 @@ import torch
 from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
-from engine.layers.embedding import Embedding
+from engine.layers.embedding import Embedding, TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
@@ -44,7 +44,8 @@ class OPT:
         self.attention_shapes = (AttentionShape(num_heads, num_heads, hidden // num_heads),) * num_layers
         # Some published checkpoints lack the prefix.
         prefix = "model.decoder" if "model.decoder.embed_tokens.weight" in weights else "decoder"
-        self._tokens = Embedding.load(weights, f"{prefix}.embed_tokens", self.vocab_size, hidden)
+        head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
+        self._tokens = TokenEmbedding.load(weights, f"{prefix}.embed_tokens", self.vocab_size, hidden, head=head)
         num_rows = self.max_positions + _FIRST_POSITION
         self._positions = Embedding.load(weights, f"{prefix}.embed_positions", num_rows, hidden)
         self._layers = [
@@ -52,9 +53,6 @@ class OPT:
             for i in range(num_layers)
         ]
         self._norm = LayerNorm.load(weights, f"{prefix}.final_layer_norm", hidden, _EPS)
-        is_tied = config.get("tie_word_embeddings", bool, True)
-        head = self._tokens if is_tied else Embedding.load(weights, "lm_head", self.vocab_size, hidden)
-        self._head = Linear(weights.operators, head.weight)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions + _FIRST_POSITION)
@@ -64,7 +62,7 @@ class OPT:
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden)
+        return self._tokens.logits(hidden)
 
 
 class _Layer:

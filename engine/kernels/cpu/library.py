@@ -21,6 +21,7 @@ _SIGNATURES = {
     "pack_linear": 2 * _P + 2 * _I,
     "linear_int8": _P + _I + 5 * _P + 4 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
+    "unpack_rows": 3 * _P + 2 * _I,
     "norm": 5 * _P + 2 * _I + _F,
     "silu_mul": 2 * _P + 2 * _I,
     "gelu_tanh_mul": 2 * _P + 2 * _I,

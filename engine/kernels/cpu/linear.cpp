@@ -156,6 +156,17 @@ static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_in
   });
 }
 
+// Rows of the weight, by output: token embeddings out of the head's own panels.
+template <typename T>
+static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_t num_rows, int64_t num_inputs,
+                        int num_threads) {
+  constexpr int G = Plain<T>::kGroup;
+  parallel_for(num_rows, num_rows < 32 ? 1 : num_threads, [&](int64_t row) {
+    const T* from = packed + outputs[row] / kPanel * kPanel * num_inputs + outputs[row] % kPanel * G;
+    for (int64_t k = 0; k < num_inputs; k += G) std::memcpy(rows + row * num_inputs + k, from + k * kPanel, G * sizeof(T));
+  });
+}
+
 // A row to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
 template <typename T>
 static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
@@ -200,6 +211,10 @@ void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_out
     agon::linear<agon::Plain<T>>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, nullptr, \
                                   nullptr, nullptr},                                                                  \
                                  num_threads);                                                                        \
+  }                                                                                                                   \
+  void agon_unpack_rows_##suffix(const int64_t* outputs, const T* packed, T* rows, int64_t num_rows,                  \
+                                 int64_t num_inputs, int num_threads) {                                               \
+    agon::unpack_rows<T>(outputs, packed, rows, num_rows, num_inputs, num_threads);                                   \
   }                                                                                                                   \
   /* output_scales and output_sums have room for whole panels. */                                                     \
   void agon_linear_int8_##suffix(const T* x, int64_t x_stride, const int8_t* packed, const float* output_scales,      \

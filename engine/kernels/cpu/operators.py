@@ -18,6 +18,7 @@ class CppOperators:
         self._has_int8_weights = has_int8_weights
         self._linear = library.function("linear", dtype)
         self._linear_int8 = library.function("linear_int8", dtype)
+        self._unpack_rows = library.function("unpack_rows", dtype)
         self._norm = library.function("norm", dtype)
         self._silu_mul = library.function("silu_mul", dtype)
         self._gelu_tanh_mul = library.function("gelu_tanh_mul", dtype)
@@ -36,9 +37,27 @@ class CppOperators:
         own_bias = None if bias is None else bias.to(self._dtype).clone()
         return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
 
+    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        num_tokens, size = table.shape
+        if self._has_int8_weights or size % 2:  # rows of 8 bits would not do as embeddings
+            own = table.to(self._dtype)
+            return lambda ids: F.embedding(ids, own), self.linear(table, None)
+        packed = self._packed(table.to(self._dtype))
+        call = self._unpack_rows
+
+        def embed(ids: torch.Tensor) -> torch.Tensor:
+            rows = torch.empty((len(ids), size), dtype=packed.dtype)
+            call(ids.data_ptr(), packed.data_ptr(), rows.data_ptr(), len(ids), size)
+            return rows
+
+        return embed, self._multiplier(packed, None, num_tokens, size)
+
     def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
-        num_outputs, num_inputs = weight.shape
-        packed = self._packed(weight.to(self._dtype))
+        return self._multiplier(self._packed(weight.to(self._dtype)), bias, *weight.shape)
+
+    def _multiplier(
+        self, packed: torch.Tensor, bias: torch.Tensor | None, num_outputs: int, num_inputs: int
+    ) -> LinearFunction:
         call = self._linear
 
         def multiply(x: torch.Tensor) -> torch.Tensor:

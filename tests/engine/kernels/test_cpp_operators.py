@@ -74,6 +74,18 @@ def test_int8_weights_give_the_product_of_the_rounded_factors(
     assert torch.equal(multiply(x)[:1], multiply(x[:1]))
 
 
+@pytest.mark.parametrize("shape", [(100, 64), (7, 17)])
+def test_tied_embeddings_are_rows_of_the_heads_own_table(
+    operators: Operators, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    table = random(dtype, *shape)
+    embed, head = operators.tied_embedding(table)
+    ids = torch.tensor([0, 6, 6, 3] * 20)
+    assert torch.equal(embed(ids), table[ids])
+    x = random(dtype, 3, shape[1])
+    assert_near(head(x), x.double() @ table.double().T)
+
+
 def test_packed_weights_do_not_refer_to_the_source(operators: Operators, dtype: torch.dtype) -> None:
     weight = torch.eye(8, dtype=dtype)
     multiply = operators.linear(weight, None)
