@@ -62,6 +62,7 @@ class CppBackend:
         """pool: bytes [plan.pool_bytes]; shapes by layer id."""
         assert unsupported_reason(plan, shapes, dtype) is None
         self._pool = pool
+        self._num_threads = library.num_threads
         self._store = library.function("store", dtype)
         self._attend = library.function("paged_attention", dtype)
         layouts = type_layouts(plan, shapes)
@@ -113,14 +114,14 @@ class CppBackend:
             0.0 if head_norms is None else head_norms.eps,
             layer.pages, layer.page_stride, table, table_stride, step.sequences, step.positions, num_tokens,
             layer.num_heads, layer.num_kv_heads, layer.head_dim,
-            0 if rotation is None else 2 * rotation.cos.shape[1], layer.page_tokens,
+            0 if rotation is None else 2 * rotation.cos.shape[1], layer.page_tokens, self._num_threads,
         )  # fmt: skip
         output = torch.empty((num_tokens, layer.num_heads * layer.head_dim), dtype=qkv.dtype)
         self._attend(
             qkv.data_ptr(), row, output.data_ptr(), output.stride(0), layer.pages, layer.page_stride,
             table, table_stride, step.starts, step.lengths, step.num_sequences,
             layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.page_tokens,
-            layer.scale, layer.window, layer.softcap,
+            layer.scale, layer.window, layer.softcap, self._num_threads,
         )  # fmt: skip
         return output
 

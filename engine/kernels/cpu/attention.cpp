@@ -282,19 +282,33 @@ static Tile find_tile(const AttentionArgs<T>& a, const Item& item, int64_t first
   return tile;
 }
 
-// Adds the context's part [first_token, end_token) to the sums of the item's rows.
+// First token that some row of the item reads.
+template <typename T>
+static int64_t lowest_token(const AttentionArgs<T>& a, const Item& item) {
+  return a.window > 0 ? std::max<int64_t>(0, item.first_query - a.window + 1) : 0;
+}
+
+// Adds the context's part [first_token, end_token) to the sums of the item's rows. following: what this thread does
+// next, to be fetched from memory meanwhile; may be null.
 template <typename T>
 static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t first_token, int64_t end_token, Sums sums,
-                        Scratch<T>& scratch) {
+                        Scratch<T>& scratch, const Item* following) {
   const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads, rows = heads * item.num_queries;
-  const int64_t low = a.window > 0 ? std::max<int64_t>(0, item.first_query - a.window + 1) : 0;
-  const int64_t high = std::min(item.first_query + item.num_queries, end_token);
+  const int64_t low = lowest_token(a, item), high = std::min(item.first_query + item.num_queries, end_token);
+  const bool is_direct = a.page_tokens % kLanes == 0;
   int64_t first = std::max(first_token, low / kTile * kTile);
   if (first >= high) return;
   Tile tile = find_tile(a, item, first, low, high, scratch);
   for (; first < high; first += kTile) {
-    const bool has_next = first + kTile < high && a.page_tokens % kLanes == 0;
-    const Tile next = has_next ? find_tile(a, item, first + kTile, low, high, scratch) : tile;
+    const bool has_next = first + kTile < high && is_direct;
+    Tile next = tile;
+    if (has_next) {
+      next = find_tile(a, item, first + kTile, low, high, scratch);
+    } else if (following != nullptr && is_direct) {
+      const int64_t lowest = lowest_token(a, *following);
+      const int64_t start = std::max(following->first_token, lowest / kTile * kTile);
+      next = find_tile(a, *following, start, lowest, following->end_token, scratch);
+    }
     in_row_tiles(rows, Score<T>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
@@ -347,16 +361,22 @@ static void attend(const AttentionArgs<T>& a, int num_threads) {
     std::stable_sort(items.begin(), items.end(), [](const Item& x, const Item& y) {
       return (x.end_token - x.first_token) * x.num_queries > (y.end_token - y.first_token) * y.num_queries;
     });
-  const int64_t most_rows = heads * kQueryTokens, partial_size = heads * kDecodeTokens * (D + 2);
+  int64_t most_queries = 0;
+  for (const Item& item : items) most_queries = std::max(most_queries, item.num_queries);
+  const int64_t most_rows = heads * most_queries, partial_size = heads * kDecodeTokens * (D + 2);
   std::vector<float> partials(num_partials * partial_size);
   const int64_t num_workers = std::max<int64_t>(1, std::min<int64_t>(num_threads, items.size()));
   int64_t next = 0;
   parallel_for(num_workers, num_threads, [&](int64_t) {
     Scratch<T> scratch(most_rows, D);
-    for (;;) {
+    const auto take = [&]() -> const Item* {
       const int64_t i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
-      if (i >= int64_t(items.size())) break;
-      const Item& item = items[i];
+      return i < int64_t(items.size()) ? &items[i] : nullptr;
+    };
+    const Item* following = take();
+    while (following != nullptr) {
+      const Item& item = *following;
+      following = take();
       const int64_t rows = heads * item.num_queries;
       for (int64_t q = 0; q < item.num_queries; q++)
         std::memcpy(reinterpret_cast<T*>(scratch.query.data()) + q * heads * D,
@@ -364,15 +384,15 @@ static void attend(const AttentionArgs<T>& a, int num_threads) {
       if (item.partial >= 0) {
         const Sums sums = sums_in(partials.data() + item.partial * partial_size, rows);
         clear(sums, rows, D);
-        attend_part(a, item, item.first_token, item.end_token, sums, scratch);
+        attend_part(a, item, item.first_token, item.end_token, sums, scratch, following);
         continue;
       }
       const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
       clear(total, rows, D);
-      const int64_t low = a.window > 0 ? std::max<int64_t>(0, item.first_query - a.window + 1) : 0;
-      for (int64_t token = low / kSplit * kSplit; token < item.end_token; token += kSplit) {
+      for (int64_t token = lowest_token(a, item) / kSplit * kSplit; token < item.end_token; token += kSplit) {
         clear(part, rows, D);
-        attend_part(a, item, token, token + kSplit, part, scratch);
+        const bool is_last = token + kSplit >= item.end_token;
+        attend_part(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
         merge(total, part, rows, D);
       }
       write_output(a, item, total);

@@ -38,7 +38,7 @@ class Library:
 
     def __init__(self, path: Path, instruction_set: str, num_threads: int) -> None:
         self.instruction_set = instruction_set
-        self._num_threads = num_threads
+        self.num_threads = num_threads
         try:
             self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
             self._library.agon_panel_outputs.restype = _INT
@@ -51,14 +51,9 @@ class Library:
             raise OperatorsUnavailable(f"cannot load {path}: {error}") from error
 
     def function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
-        """Arguments as in the C++ source, pointers as integers (0: null), but for the number of threads."""
-        symbol = getattr(self._library, f"agon_{name}_{_SUFFIXES[dtype]}")
-        num_threads = self._num_threads
-
-        def call(*arguments: int | float) -> None:
-            symbol(*arguments, num_threads)
-
-        return call
+        """Arguments as in the C++ source, pointers as integers (0: null), the last one being num_threads."""
+        symbol: Callable[..., None] = getattr(self._library, f"agon_{name}_{_SUFFIXES[dtype]}")
+        return symbol
 
     def _declare(self, name: str, arguments: tuple[Any, ...]) -> None:
         symbol = getattr(self._library, f"agon_{name}")

@@ -19,6 +19,7 @@ namespace agon {
 constexpr int kVectors = 3;                      // vectors of outputs in a panel
 constexpr int kPanel = kVectors * kLanes;        // 48 outputs with AVX-512
 constexpr int kTileRows = kLanes == 16 ? 8 : 4;  // 24 (or 12) accumulators: most of the 32 (16) registers
+constexpr int64_t kAhead = 4096;                 // bytes; 1,024 to 16,384 did equally well
 constexpr int64_t kRowBlock = 64;                // rows of one work item where there are few panels
 
 template <typename Kind>
@@ -67,8 +68,9 @@ struct Int8 {
   }
 };
 
-// kRows rows of x times one panel. `ahead` is memory that will be read soon: one cache line for each step is fetched.
-template <typename Kind, int kRows>
+// kRows rows of x times one panel. `ahead` is memory that will be read soon: kLines cache lines for each step are
+// fetched into the second level cache.
+template <typename Kind, int kRows, int kLines>
 static void tile(const LinearArgs<Kind>& a, const typename Kind::Weight* panel, int64_t row, int64_t first_output,
                  const char* ahead) {
   typename Kind::Sum sums[kRows][kVectors];
@@ -80,7 +82,8 @@ static void tile(const LinearArgs<Kind>& a, const typename Kind::Weight* panel, 
   const int64_t steps = a.num_inputs / Kind::kGroup;
 #pragma GCC unroll 1
   for (int64_t k = 0; k < steps; k++) {
-    __builtin_prefetch(ahead + k * 64);
+#pragma GCC unroll 3
+    for (int line = 0; line < kLines; line++) __builtin_prefetch(ahead + (k * kLines + line) * 64, 0, 2);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++) {
       uint32_t inputs;
@@ -111,11 +114,21 @@ static void tile(const LinearArgs<Kind>& a, const typename Kind::Weight* panel, 
 template <typename Kind>
 using Tile = void (*)(const LinearArgs<Kind>&, const typename Kind::Weight*, int64_t, int64_t, const char*);
 
-template <typename Kind>
+template <typename Kind, int kLines>
 static Tile<Kind> tile_of(int64_t num_rows) {
-  static constexpr Tile<Kind> tiles[] = {tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>,
-                                         tile<Kind, 5>, tile<Kind, 6>, tile<Kind, 7>, tile<Kind, 8>};
+  static constexpr Tile<Kind> tiles[] = {tile<Kind, 1, kLines>, tile<Kind, 2, kLines>, tile<Kind, 3, kLines>,
+                                         tile<Kind, 4, kLines>, tile<Kind, 5, kLines>, tile<Kind, 6, kLines>,
+                                         tile<Kind, 7, kLines>, tile<Kind, 8, kLines>};
   return tiles[num_rows - 1];
+}
+
+// A panel has kVectors cache lines for each step. One tile reads it as it comes, kAhead bytes behind what it fetches;
+// several tiles share the work of fetching the next one.
+template <typename Kind>
+static Tile<Kind> tile_of(int64_t num_rows, int64_t num_tiles) {
+  return num_tiles == 1   ? tile_of<Kind, 3>(num_rows)
+         : num_tiles == 2 ? tile_of<Kind, 2>(num_rows)
+                          : tile_of<Kind, 1>(num_rows);
 }
 
 template <typename Kind>
@@ -130,13 +143,13 @@ static void linear(const LinearArgs<Kind>& a, int num_threads) {
     const Range rows = part_of(a.num_rows, item % row_blocks, row_blocks);
     const auto* panel = a.packed + p * panel_size;
     const int64_t num_tiles = (rows.last - rows.first + kTileRows - 1) / kTileRows;
-    // The next panel is fetched while this one is computed on, a third by each of the first three tiles.
+    const char* first = reinterpret_cast<const char*>(panel);
     const char* next = reinterpret_cast<const char*>(panel + (p + 1 < num_panels ? panel_size : 0));
-    const int64_t third = panel_size * int64_t(sizeof(*panel)) / 3;
+    const int64_t share = panel_size * int64_t(sizeof(*panel)) / std::min<int64_t>(num_tiles, 3);
     for (int64_t t = 0; t < num_tiles; t++) {
       const Range r = part_of(rows.last - rows.first, t, num_tiles);
-      const char* ahead = num_tiles == 1 ? reinterpret_cast<const char*>(panel) + 2048 : next + (t < 3 ? t : 2) * third;
-      tile_of<Kind>(r.last - r.first)(a, panel, rows.first + r.first, p * kPanel, ahead);
+      const char* ahead = num_tiles == 1 ? first + kAhead : next + std::min<int64_t>(t, 2) * share;
+      tile_of<Kind>(r.last - r.first, num_tiles)(a, panel, rows.first + r.first, p * kPanel, ahead);
     }
   });
 }

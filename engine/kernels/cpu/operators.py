@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.cpu.library import Library
+from engine.kernels.cpu.weight_arena import WeightArena
 from engine.kernels.operators import LinearFunction, NormFunction
 
 
@@ -16,6 +17,7 @@ class CppOperators:
         self.library = library
         self._dtype = dtype
         self._has_int8_weights = has_int8_weights
+        self._arena = WeightArena()
         self._linear = library.function("linear", dtype)
         self._linear_int8 = library.function("linear_int8", dtype)
         self._unpack_rows = library.function("unpack_rows", dtype)
@@ -43,11 +45,11 @@ class CppOperators:
             own = table.to(self._dtype)
             return lambda ids: F.embedding(ids, own), self.linear(table, None)
         packed = self._packed(table.to(self._dtype))
-        call = self._unpack_rows
+        call, num_threads = self._unpack_rows, self.library.num_threads
 
         def embed(ids: torch.Tensor) -> torch.Tensor:
             rows = torch.empty((len(ids), size), dtype=packed.dtype)
-            call(ids.data_ptr(), packed.data_ptr(), rows.data_ptr(), len(ids), size)
+            call(ids.data_ptr(), packed.data_ptr(), rows.data_ptr(), len(ids), size, num_threads)
             return rows
 
         return embed, self._multiplier(packed, None, num_tokens, size)
@@ -58,16 +60,15 @@ class CppOperators:
     def _multiplier(
         self, packed: torch.Tensor, bias: torch.Tensor | None, num_outputs: int, num_inputs: int
     ) -> LinearFunction:
-        call = self._linear
+        call, num_threads = self._linear, self.library.num_threads
 
         def multiply(x: torch.Tensor) -> torch.Tensor:
-            if x.stride(1) != 1:
-                x = x.contiguous()
+            assert x.stride(1) == 1
             num_rows = x.shape[0]
             y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
             call(
                 x.data_ptr(), x.stride(0), packed.data_ptr(), 0 if bias is None else bias.data_ptr(),
-                y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
+                y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs, num_threads,
             )  # fmt: skip
             return y
 
@@ -82,16 +83,16 @@ class CppOperators:
         sums = F.pad(steps.sum(dim=1, dtype=torch.int32), (0, padding))
         scales = F.pad(scales, (0, padding))
         packed = self._packed(steps)
-        call = self._linear_int8
+        call, num_threads = self._linear_int8, self.library.num_threads
 
         def multiply(x: torch.Tensor) -> torch.Tensor:
-            if x.stride(1) != 1:
-                x = x.contiguous()
+            assert x.stride(1) == 1
             num_rows = x.shape[0]
             y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
             call(
                 x.data_ptr(), x.stride(0), packed.data_ptr(), scales.data_ptr(), sums.data_ptr(),
                 0 if bias is None else bias.data_ptr(), y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
+                num_threads,
             )  # fmt: skip
             return y
 
@@ -100,9 +101,10 @@ class CppOperators:
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape
         num_panels = -(-num_outputs // self.library.panel_outputs)
-        packed = torch.empty(num_panels * self.library.panel_outputs * num_inputs, dtype=weight.dtype)
+        packed = self._arena.empty(num_panels * self.library.panel_outputs * num_inputs, weight.dtype)
         weight = weight.contiguous()
-        self.library.function("pack_linear", weight.dtype)(weight.data_ptr(), packed.data_ptr(), *weight.shape)
+        pack = self.library.function("pack_linear", weight.dtype)
+        pack(weight.data_ptr(), packed.data_ptr(), num_outputs, num_inputs, self.library.num_threads)
         return packed
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
@@ -114,7 +116,7 @@ class CppOperators:
     def _norm_with(self, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> NormFunction:
         scales = weight.float().contiguous()
         shifts = None if bias is None else bias.float().contiguous()
-        call = self._norm
+        call, num_threads = self._norm, self.library.num_threads
 
         def norm(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
             assert stream.is_contiguous()
@@ -124,6 +126,7 @@ class CppOperators:
             call(
                 stream.data_ptr(), 0 if update is None else update.data_ptr(), scales.data_ptr(),
                 0 if shifts is None else shifts.data_ptr(), y.data_ptr(), num_rows, size, eps,
+                num_threads,
             )  # fmt: skip
             return y
 
@@ -131,20 +134,20 @@ class CppOperators:
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         y = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
-        self._silu_mul(gate_up.data_ptr(), y.data_ptr(), *y.shape)
+        self._silu_mul(gate_up.data_ptr(), y.data_ptr(), *y.shape, self.library.num_threads)
         return y
 
     def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         y = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
-        self._gelu_tanh_mul(gate_up.data_ptr(), y.data_ptr(), *y.shape)
+        self._gelu_tanh_mul(gate_up.data_ptr(), y.data_ptr(), *y.shape, self.library.num_threads)
         return y
 
     def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
-        self._gelu_tanh(x.data_ptr(), y.data_ptr(), *y.shape)
+        self._gelu_tanh(x.data_ptr(), y.data_ptr(), *y.shape, self.library.num_threads)
         return y
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
-        self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape)
+        self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids

@@ -83,6 +83,20 @@ static void store_token(const StoreArgs<T>& a, int64_t token) {
   }
 }
 
+// Every channel of a key goes to a cache line of its own: those of the next token are asked for in advance.
+template <typename T>
+static void fetch_places(const StoreArgs<T>& a, int64_t token) {
+  constexpr int64_t G = kGroup<T>;
+  const int64_t D = a.head_dim, offset = a.positions[token] % a.page_tokens;
+  T* page = a.pages + page_of(a, token) * a.page_stride;
+  for (int64_t k = 0; k < a.num_kv_heads; k++) {
+    const auto part = head_part(page, k, a.num_kv_heads, a.page_tokens, D);
+    for (int64_t d = 0; d < D; d += G) __builtin_prefetch(part.keys + d * a.page_tokens + offset * G, 1, 2);
+    for (int64_t d = 0; d < D * G; d += 64 / int64_t(sizeof(T)))
+      __builtin_prefetch(part.values + offset / G * D * G + d, 1, 2);
+  }
+}
+
 template <typename T>
 static void store_all(const StoreArgs<T>& a, int num_threads) {
   // Two tokens of a pair lie in the same words, and the first of a page clears it: a page belongs to one thread. Tokens
@@ -94,7 +108,11 @@ static void store_all(const StoreArgs<T>& a, int num_threads) {
   };
   parallel_for(num_parts, num_threads, [&](int64_t which) {
     const Range range = part_of(a.num_tokens, which, num_parts);
-    for (int64_t token = boundary(range.first); token < boundary(range.last); token++) store_token(a, token);
+    const int64_t last = boundary(range.last);
+    for (int64_t token = boundary(range.first); token < last; token++) {
+      if (token + 1 < last) fetch_places(a, token + 1);
+      store_token(a, token);
+    }
   });
 }
 

@@ -42,7 +42,7 @@ def test_a_write_beyond_the_end_would_be_seen() -> None:
         "import torch\n"
         "from tests.engine.kernels.libraries import library\n"
         "x = torch.zeros(1, 40)\n"
-        "library().function('gelu_tanh', torch.float32)(x.data_ptr(), x.data_ptr(), 1, 4096)\n"
+        "library().function('gelu_tanh', torch.float32)(x.data_ptr(), x.data_ptr(), 1, 4096, 1)\n"
     )
     environment = {
         **os.environ,
