@@ -45,6 +45,10 @@ MEASUREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         )
         for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
     },
+    "accuracy": (
+        "accuracy.json",
+        ("benchmarks.engine.accuracy", "--out", str(RESULTS / "accuracy.json")),
+    ),
 }
 
 _HEAD = """# Performance on CPUs
@@ -97,6 +101,8 @@ def write(results: Path, document: Path, figures: Path) -> None:
         *_section("serving", found, _serving),
         "## Operators\n",
         *_section("operators", found, _operators),
+        "## What fewer bits cost\n",
+        *_section("accuracy", found, _accuracy),
     ]
     document.write_text("\n".join(sections).rstrip() + "\n", encoding="utf-8")
     print(document)
@@ -311,3 +317,20 @@ def _operator_table(rows: list[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     main()
+
+
+def _accuracy(result: dict[str, Any]) -> list[str]:
+    rows = [
+        (
+            row["model"],
+            row["format"],
+            f"{100 * sum(row['correct'].values()) / len(row['correct']):.1f}",
+            f"{100 * row['same_as_float32']:.1f}",
+        )
+        for row in result["rows"]
+    ]
+    return [
+        "The demo models' held-out probes, greedy: share of correct answers (mean over skills), and of answers equal to "
+        "those in float32, word for word.\n",
+        _table(("model", "format", "correct, %", "as in float32, %"), rows),
+    ]

@@ -117,8 +117,9 @@ def test_options_of_one_peer_can_be_changed() -> None:
 
 def test_only_peers_with_a_finished_environment_are_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGON_BENCH_ENVS", str(tmp_path))
-    assert available() == ["agon"]
+    ours = ["agon", "agon-int8"]
+    assert available() == ours
     (tmp_path / "vllm").mkdir()
-    assert available() == ["agon"]
+    assert available() == ours
     (tmp_path / "vllm" / "installed.json").write_text("[]")
-    assert available() == ["agon", "vllm"]
+    assert available() == [*ours, "vllm"]
