@@ -45,10 +45,7 @@ MEASUREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         )
         for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
     },
-    "accuracy": (
-        "accuracy.json",
-        ("benchmarks.engine.accuracy", "--out", str(RESULTS / "accuracy.json")),
-    ),
+    "accuracy": ("accuracy.json", ("benchmarks.engine.accuracy",)),
 }
 
 _HEAD = """# Performance on CPUs
@@ -315,10 +312,6 @@ def _operator_table(rows: list[dict[str, Any]]) -> str:
     return _table(heads, cells)
 
 
-if __name__ == "__main__":
-    main()
-
-
 def _accuracy(result: dict[str, Any]) -> list[str]:
     rows = [
         (
@@ -330,7 +323,11 @@ def _accuracy(result: dict[str, Any]) -> list[str]:
         for row in result["rows"]
     ]
     return [
-        "The demo models' held-out probes, greedy: share of correct answers (mean over skills), and of answers equal to "
-        "those in float32, word for word.\n",
+        "The demo models' held-out probes, greedy: share of correct answers (mean over skills), and of answers that "
+        "are word for word those in float32.\n",
         _table(("model", "format", "correct, %", "as in float32, %"), rows),
     ]
+
+
+if __name__ == "__main__":
+    main()

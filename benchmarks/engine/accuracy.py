@@ -11,6 +11,7 @@ from demo_models.train.probes import PROBED_SKILLS, probes
 from engine import LLM, SamplingParams
 
 DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
+RESULT = Path(__file__).parents[1] / "results" / "accuracy.json"
 MODELS = ("finch", "robin", "raven")
 #: name -> settings of the engine
 FORMATS: dict[str, dict[str, Any]] = {
@@ -25,7 +26,7 @@ _SAMPLING = SamplingParams(temperature=0.0, max_tokens=96)
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="probes per skill (200)")
-    parser.add_argument("--out", type=Path, help="JSON file (default: standard output)")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file")
     options = parser.parse_args(arguments)
     rows = [row for model in MODELS for row in measure(model, options.count)]
     write(options.out, document("accuracy", {"count": options.count}, rows))

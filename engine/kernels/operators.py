@@ -14,6 +14,9 @@ LinearFunction = Callable[[torch.Tensor], torch.Tensor]
 #: (stream [R, size], update [R, size] or None) -> norm of stream + update [R, size]; the stream becomes that sum.
 NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
+#: x [R, n] -> [R, m]
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
 
 class Operators(Protocol):
     @property
@@ -37,6 +40,16 @@ class Operators(Protocol):
         ...
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction: ...
+
+    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
+        """linear(norm(stream, update)), both made by these operators, in as few calls as may be."""
+        ...
+
+    def gated_mlp(
+        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
+    ) -> NormFunction:
+        """down(activation(gate_up(norm(stream, update)))); activation: silu_mul or gelu_tanh_mul of these operators."""
+        ...
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size]."""

@@ -8,7 +8,7 @@ every call.
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import LinearFunction, NormFunction
+from engine.kernels.operators import Activation, LinearFunction, NormFunction
 
 #: Rows that the packed layout is chosen for; measured for 1 to 512 rows, only a hint of 1 is worse than others.
 _PACK_ROWS = 32
@@ -50,6 +50,14 @@ class TorchOperators:
             return F.layer_norm(stream, weight.shape, weight, bias, eps)
 
         return norm
+
+    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
+        return lambda stream, update: linear(norm(stream, update))
+
+    def gated_mlp(
+        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
+    ) -> NormFunction:
+        return lambda stream, update: down(activation(gate_up(norm(stream, update))))
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)

@@ -23,5 +23,9 @@ class SelfAttention:
 
     def __call__(self, x: torch.Tensor, rotation: Rotation | None, attention: AttentionStep) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]; writes keys and values of these tokens into their pages."""
-        qkv = self._qkv(x).view(x.shape[0], -1, self._shape.head_dim)
-        return self._output(attention.attend(self._layer_id, qkv, rotation, self._head_norms))
+        return self.attend(self._qkv(x), rotation, attention)
+
+    def attend(self, qkv: torch.Tensor, rotation: Rotation | None, attention: AttentionStep) -> torch.Tensor:
+        """The same from the projections on, where the layer has computed them together with its norm."""
+        heads = qkv.view(qkv.shape[0], -1, self._shape.head_dim)
+        return self._output(attention.attend(self._layer_id, heads, rotation, self._head_norms))

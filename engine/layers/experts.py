@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
+from engine.kernels.operators import NormFunction, Operators
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
+from engine.layers.norm import RMSNorm
 
 
 class Experts:
@@ -29,6 +31,9 @@ class Experts:
             output.index_add_(0, rows, self._experts[expert](x[rows]) * weights[rows, places, None])
         return output
 
+    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
+        return lambda stream, update: self(norm(stream, update))
+
 
 class WithSharedExpert:
     """Experts, and beside them one that every token goes through, weighted by the sigmoid of a score of its own."""
@@ -41,3 +46,6 @@ class WithSharedExpert:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
         return self._experts(x) + self._gate(x).sigmoid() * self._shared(x)
+
+    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
+        return lambda stream, update: self(norm(stream, update))

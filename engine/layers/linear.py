@@ -13,7 +13,7 @@ class Linear:
     """y = x W^T + b with W [out, in]."""
 
     def __init__(self, operators: Operators, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._multiply = operators.linear(weight, bias)
+        self.multiply = operators.linear(weight, bias)  #: public for operators that join it with others
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, in_features: int, out_features: int, *, bias: bool) -> Self:
@@ -33,4 +33,4 @@ class Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [rows, in] -> [rows, out]."""
-        return self._multiply(x)
+        return self.multiply(x)

@@ -1,14 +1,13 @@
 """The two feed-forward forms: gated (Llama, Gemma) and plain (GPT-2)."""
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import Operators
+from engine.kernels.operators import Activation, NormFunction, Operators
 from engine.layers.linear import Linear
-
-Activation = Callable[[torch.Tensor], torch.Tensor]
+from engine.layers.norm import LayerNorm, RMSNorm
 
 
 def activation_of(name: str, operators: Operators) -> Activation | None:
@@ -24,6 +23,14 @@ def activation_of(name: str, operators: Operators) -> Activation | None:
             return None
 
 
+class FeedForward(Protocol):
+    """What stands behind the second norm of a layer."""
+
+    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
+        """The whole of both: (stream, update) -> the part's own update [T, hidden]."""
+        ...
+
+
 class GatedMLP:
     """down(activation(gate(x)) * up(x)); gate and up are one product, side by side."""
 
@@ -34,6 +41,10 @@ class GatedMLP:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._down(self._activate_and_multiply(self._gate_up(x)))
+
+    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
+        parts = self._gate_up.multiply, self._down.multiply
+        return operators.gated_mlp(norm.norm, *parts, self._activate_and_multiply)
 
 
 class MLP:
@@ -46,3 +57,7 @@ class MLP:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._down(self._activation(self._up(x)))
+
+    def behind(self, norm: LayerNorm, operators: Operators) -> NormFunction:
+        up = operators.norm_linear(norm.norm, self._up.multiply)
+        return lambda stream, update: self._down(self._activation(up(stream, update)))

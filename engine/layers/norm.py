@@ -13,7 +13,7 @@ from engine.layers.weights import WeightSource
 
 class RMSNorm:
     def __init__(self, norm: NormFunction) -> None:
-        self._norm = norm
+        self.norm = norm  #: public for operators that join it with others
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
@@ -21,12 +21,12 @@ class RMSNorm:
 
     def __call__(self, stream: torch.Tensor, update: torch.Tensor | None = None) -> torch.Tensor:
         """norm(stream + update), both [T, size]; the stream becomes that sum."""
-        return self._norm(stream, update)
+        return self.norm(stream, update)
 
 
 class LayerNorm:
     def __init__(self, norm: NormFunction) -> None:
-        self._norm = norm
+        self.norm = norm  #: likewise
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
@@ -35,4 +35,4 @@ class LayerNorm:
 
     def __call__(self, stream: torch.Tensor, update: torch.Tensor | None = None) -> torch.Tensor:
         """As RMSNorm."""
-        return self._norm(stream, update)
+        return self.norm(stream, update)

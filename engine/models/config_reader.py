@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import Operators
-from engine.layers.mlp import Activation, activation_of
+from engine.kernels.operators import Activation, Operators
+from engine.layers.mlp import activation_of
 
 _T = TypeVar("_T")
 

@@ -138,32 +138,34 @@ class _Layer:
         name = f"model.layers.{layer_id}"
         hidden, ffn, shape, eps = config.hidden_size, config.intermediate_size, config.shape, config.norm_eps
         query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        self._attention_norm = _norm(weights, f"{name}.input_layernorm", hidden, eps)
+        attention_norm = _norm(weights, f"{name}.input_layernorm", hidden, eps)
         qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+        projections = Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_bias)
+        self._project = weights.operators.norm_linear(attention_norm.norm, projections.multiply)
         self._attention = SelfAttention(
             layer_id,
             shape,
-            Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_bias),
+            projections,
             Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
         self._attention_output_norm = _norm(weights, f"{name}.post_attention_layernorm", hidden, eps)
-        self._mlp_norm = _norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps)
+        mlp_norm = _norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps)
         gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
-        self._mlp = GatedMLP(
+        mlp = GatedMLP(
             Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),
             Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=False),
             weights.operators.gelu_tanh_mul,
         )
+        self._mlp = mlp.behind(mlp_norm, weights.operators)
         self._mlp_output_norm = _norm(weights, f"{name}.post_feedforward_layernorm", hidden, eps)
 
     def __call__(
         self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
     ) -> torch.Tensor:
         """Adds the last layer's update to the residual stream and returns its own."""
-        attended = self._attention(self._attention_norm(stream, update), rotation, attention)
-        x = self._mlp(self._mlp_norm(stream, self._attention_output_norm(attended)))
-        return self._mlp_output_norm(x)
+        attended = self._attention.attend(self._project(stream, update), rotation, attention)
+        return self._mlp_output_norm(self._mlp(stream, self._attention_output_norm(attended)))
 
 
 def _norm(weights: WeightSource, name: str, size: int, eps: float) -> RMSNorm:

@@ -65,19 +65,20 @@ class _Layer:
         eps = config.get("layer_norm_epsilon", float, 1e-5)
         ffn = config.get("n_inner", int, 4 * hidden)
         activation = read_activation(config, "activation_function", "gelu_new", weights.operators)
-        self._attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
+        attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
         qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, 3 * hidden)
         output = _transposed(weights, f"{name}.attn.c_proj", hidden, hidden)
+        self._project = weights.operators.norm_linear(attention_norm.norm, qkv.multiply)
         self._attention = SelfAttention(layer_id, shape, qkv, output)
-        self._mlp_norm = LayerNorm.load(weights, f"{name}.ln_2", hidden, eps)
+        mlp_norm = LayerNorm.load(weights, f"{name}.ln_2", hidden, eps)
         up = _transposed(weights, f"{name}.mlp.c_fc", hidden, ffn)
         down = _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden)
-        self._mlp = MLP(up, down, activation)
+        self._mlp = MLP(up, down, activation).behind(mlp_norm, weights.operators)
 
     def __call__(self, stream: torch.Tensor, update: torch.Tensor | None, attention: AttentionStep) -> torch.Tensor:
         """Adds the last layer's update to the residual stream and returns its own."""
-        x = self._attention(self._attention_norm(stream, update), None, attention)
-        return self._mlp(self._mlp_norm(stream, x))
+        attended = self._attention.attend(self._project(stream, update), None, attention)
+        return self._mlp(stream, attended)
 
 
 def _transposed(weights: WeightSource, name: str, in_features: int, out_features: int) -> Linear:

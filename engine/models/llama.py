@@ -14,7 +14,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
+from engine.layers.mlp import FeedForward, GatedMLP
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -106,31 +106,34 @@ class _Layer:
         name = f"model.layers.{layer_id}"
         hidden, shape = config.hidden_size, config.shape
         query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        self._attention_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
+        attention_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
         qkv_sizes = [query_size, kv_size, kv_size]
         qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
         if config.has_fused_weights:
             qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [sum(qkv_sizes)]
+        projections = Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias)
+        self._project = weights.operators.norm_linear(attention_norm.norm, projections.multiply)
         self._attention = SelfAttention(
             layer_id,
             shape,
-            Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),
+            projections,
             Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_output_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
-        self._mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
-        self._mlp = (config.load_mlp or gated_mlp)(config, layer_id, weights)
+        mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
+        mlp = (config.load_mlp or gated_mlp)(config, layer_id, weights)
+        self._mlp = mlp.behind(mlp_norm, weights.operators)
 
     def __call__(
         self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
     ) -> torch.Tensor:
         """Adds the last layer's update to the residual stream and returns its own."""
-        x = self._attention(self._attention_norm(stream, update), rotation, attention)
-        return self._mlp(self._mlp_norm(stream, x))
+        attended = self._attention.attend(self._project(stream, update), rotation, attention)
+        return self._mlp(stream, attended)
 
 
-#: (settings, layer id, weights) -> the feed-forward part of that layer, [T, hidden] -> [T, hidden]
-MLPLoader = Callable[[LlamaConfig, int, WeightSource], Callable[[torch.Tensor], torch.Tensor]]
+#: (settings, layer id, weights) -> the feed-forward part of that layer
+MLPLoader = Callable[[LlamaConfig, int, WeightSource], FeedForward]
 
 
 def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> GatedMLP:

@@ -1,14 +1,13 @@
 """Qwen2-MoE (Qwen1.5-MoE too): Qwen2, but a mixture of experts in place of the MLP, in all layers or in those that the
 config says, and beside it an expert that every token goes through."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from engine.layers.experts import Experts, WithSharedExpert
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
+from engine.layers.mlp import FeedForward, GatedMLP
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig, MLPLoader, gated_mlp
@@ -40,7 +39,7 @@ def qwen_experts(
     period = config.get("decoder_sparse_step", int, 1)
     dense = config.get("mlp_only_layers", list, [])
 
-    def load_mlp(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> Callable[[torch.Tensor], torch.Tensor]:
+    def load_mlp(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> FeedForward:
         if layer_id in dense or (layer_id + 1) % period:
             return gated_mlp(settings, layer_id, weights)
         name, hidden = f"model.layers.{layer_id}.mlp", settings.hidden_size

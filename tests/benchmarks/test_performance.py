@@ -32,7 +32,7 @@ def text_of(folder: Path) -> str:
 
 def test_without_results_every_section_names_its_command(tmp_path: Path) -> None:
     text = text_of(tmp_path)
-    assert text.count("Not measured yet: `python -m benchmarks.") == 7
+    assert text.count("Not measured yet: `python -m benchmarks.") == 8
 
 
 def test_peers_are_compared_with_ours_row_by_row(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ _SIGNATURES = {
     "linear_int8": _P + _I + 5 * _P + 4 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
     "unpack_rows": 3 * _P + 2 * _I,
+    "norm_linear": 4 * _P + _F + 3 * _P + 3 * _I,
+    "gated_mlp": 4 * _P + _F + 5 * _P + 4 * _I,
     "norm": 5 * _P + 2 * _I + _F,
     "silu_mul": 2 * _P + 2 * _I,
     "gelu_tanh_mul": 2 * _P + 2 * _I,

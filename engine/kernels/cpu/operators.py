@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.weight_arena import WeightArena
-from engine.kernels.operators import LinearFunction, NormFunction
+from engine.kernels.operators import Activation, LinearFunction, NormFunction
 
 
 class CppOperators:
@@ -52,27 +52,10 @@ class CppOperators:
             call(ids.data_ptr(), packed.data_ptr(), rows.data_ptr(), len(ids), size, num_threads)
             return rows
 
-        return embed, self._multiplier(packed, None, num_tokens, size)
+        return embed, _Linear(self, packed, None, num_tokens, size)
 
     def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
-        return self._multiplier(self._packed(weight.to(self._dtype)), bias, *weight.shape)
-
-    def _multiplier(
-        self, packed: torch.Tensor, bias: torch.Tensor | None, num_outputs: int, num_inputs: int
-    ) -> LinearFunction:
-        call, num_threads = self._linear, self.library.num_threads
-
-        def multiply(x: torch.Tensor) -> torch.Tensor:
-            assert x.stride(1) == 1
-            num_rows = x.shape[0]
-            y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
-            call(
-                x.data_ptr(), x.stride(0), packed.data_ptr(), 0 if bias is None else bias.data_ptr(),
-                y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs, num_threads,
-            )  # fmt: skip
-            return y
-
-        return multiply
+        return _Linear(self, self._packed(weight.to(self._dtype)), bias, *weight.shape)
 
     def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         """Weights rounded to 127 steps on either side of zero, each output with a scale of its own."""
@@ -91,7 +74,7 @@ class CppOperators:
             y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
             call(
                 x.data_ptr(), x.stride(0), packed.data_ptr(), scales.data_ptr(), sums.data_ptr(),
-                0 if bias is None else bias.data_ptr(), y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
+                _address(bias), y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
                 num_threads,
             )  # fmt: skip
             return y
@@ -115,22 +98,46 @@ class CppOperators:
 
     def _norm_with(self, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> NormFunction:
         scales = weight.float().contiguous()
-        shifts = None if bias is None else bias.float().contiguous()
-        call, num_threads = self._norm, self.library.num_threads
+        return _Norm(self, scales, None if bias is None else bias.float().contiguous(), eps)
 
-        def norm(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
-            assert stream.is_contiguous()
-            assert update is None or update.is_contiguous()
+    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
+        if not (isinstance(norm, _Norm) and isinstance(linear, _Linear)):  # int8 weights, padded inputs
+            return lambda stream, update: linear(norm(stream, update))
+        call, num_threads = self.library.function("norm_linear", self._dtype), self.library.num_threads
+
+        def run(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+            num_rows, size = stream.shape
+            y = torch.empty((num_rows, linear.num_outputs), dtype=stream.dtype)
+            call(
+                stream.data_ptr(), _address(update), norm.scales.data_ptr(),
+                _address(norm.shifts), norm.eps, linear.packed.data_ptr(), _address(linear.bias), y.data_ptr(),
+                num_rows, size, linear.num_outputs, num_threads,
+            )  # fmt: skip
+            return y
+
+        return run
+
+    def gated_mlp(
+        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
+    ) -> NormFunction:
+        if not (isinstance(norm, _Norm) and isinstance(gate_up, _Linear) and isinstance(down, _Linear)):
+            return lambda stream, update: down(activation(gate_up(norm(stream, update))))
+        assert activation in (self.silu_mul, self.gelu_tanh_mul)
+        call, num_threads = self.library.function("gated_mlp", self._dtype), self.library.num_threads
+        is_silu = int(activation == self.silu_mul)
+
+        def run(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
             y = torch.empty_like(stream)
             num_rows, size = stream.shape
             call(
-                stream.data_ptr(), 0 if update is None else update.data_ptr(), scales.data_ptr(),
-                0 if shifts is None else shifts.data_ptr(), y.data_ptr(), num_rows, size, eps,
+                stream.data_ptr(), _address(update), norm.scales.data_ptr(),
+                _address(norm.shifts), norm.eps, gate_up.packed.data_ptr(), _address(gate_up.bias),
+                down.packed.data_ptr(), _address(down.bias), y.data_ptr(), num_rows, size, down.num_inputs, is_silu,
                 num_threads,
             )  # fmt: skip
             return y
 
-        return norm
+        return run
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         y = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
@@ -151,3 +158,59 @@ class CppOperators:
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids
+
+
+class _Linear:
+    """A packed linear, with what a chain of operators must know of it."""
+
+    def __init__(
+        self,
+        operators: CppOperators,
+        packed: torch.Tensor,
+        bias: torch.Tensor | None,
+        num_outputs: int,
+        num_inputs: int,
+    ) -> None:
+        self.packed = packed
+        self.bias = bias
+        self.num_outputs = num_outputs
+        self.num_inputs = num_inputs
+        self._call = operators._linear
+        self._num_threads = operators.library.num_threads
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.stride(1) == 1
+        num_rows = x.shape[0]
+        y = torch.empty((num_rows, self.num_outputs), dtype=x.dtype)
+        self._call(
+            x.data_ptr(), x.stride(0), self.packed.data_ptr(), _address(self.bias), y.data_ptr(), self.num_outputs,
+            num_rows, self.num_inputs, self.num_outputs, self._num_threads,
+        )  # fmt: skip
+        return y
+
+
+class _Norm:
+    """A norm, likewise."""
+
+    def __init__(self, operators: CppOperators, scales: torch.Tensor, shifts: torch.Tensor | None, eps: float) -> None:
+        self.scales = scales
+        self.shifts = shifts
+        self.eps = eps
+        self._call = operators._norm
+        self._num_threads = operators.library.num_threads
+
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+        assert stream.is_contiguous()
+        assert update is None or update.is_contiguous()
+        y = torch.empty_like(stream)
+        num_rows, size = stream.shape
+        self._call(
+            stream.data_ptr(), _address(update), self.scales.data_ptr(), _address(self.shifts), y.data_ptr(),
+            num_rows, size, self.eps, self._num_threads,
+        )  # fmt: skip
+        return y
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    """0 for none: a null pointer."""
+    return 0 if tensor is None else tensor.data_ptr()
