@@ -24,7 +24,7 @@ up:
 	@exec $(VENV)/bin/agon up $(UP_ARGS)
 
 test:
-	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
 	@exec $(VENV)/bin/python .ci/checks.py $(TEST_ARGS)
 
 format:

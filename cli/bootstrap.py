@@ -1,4 +1,4 @@
-"""Makes and refreshes the virtual environment: `python3 -I cli/bootstrap.py [--extra all|dev] [--chromium]`.
+"""Makes and refreshes the virtual environment: `python3 -I cli/bootstrap.py [--extra all|dev] [--chromium|--compiler]`.
 
 Run by the system's Python before anything is installed, so: standard library only, and old enough in its syntax to tell
 a person with an old Python what is missing. Does nothing, quickly, when pyproject.toml has not changed.
@@ -27,6 +27,7 @@ VENV = Path(os.environ.get("AGON_VENV") or ROOT / ".venv").absolute()
 STAMP = VENV / ".agon-install.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 VERSIONS = ((3, 13), (3, 12), (3, 11))  # newest first, as pyproject.toml allows them
+COMPILER_NAMES = ("g++", "clang++", "c++")
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -34,12 +35,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--extra", choices=("all", "dev"), default="all", help="what to install (dev includes all)")
     parser.add_argument("--chromium", action="store_true", help="also make sure that Chromium is there")
+    parser.add_argument("--compiler", action="store_true", help="also make sure that a C++ compiler is there")
     options = parser.parse_args()
     VENV.mkdir(parents=True, exist_ok=True)
     with open(VENV / ".agon-lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two installs into one environment would break it
         if options.chromium:
             ensure_chromium()
+        if options.compiler:
+            ensure_compiler()
         ensure_environment(options.extra)
 
 
@@ -199,20 +203,35 @@ def find_links(python: str) -> list[Path]:
 def ensure_chromium() -> None:
     """The browser tests need one; installed from the distribution where that is possible without a password."""
     chosen = os.environ.get("AGON_CHROMIUM")
-    if any(shutil.which(name) for name in ([chosen] if chosen else CHROMIUM_NAMES)):
+    names = (chosen,) if chosen else CHROMIUM_NAMES
+    if any(map(shutil.which, names)):
         return
     ways = "Install Chromium (Debian: `apt install chromium`), or set AGON_CHROMIUM to a browser that is there."
+    if chosen:
+        fail(f"the browser tests need Chromium, and it cannot be installed from here. {ways}")
+    install_package("Chromium", "the browser tests", names, ["chromium", "fonts-dejavu-core"], ways)
+
+
+def ensure_compiler() -> None:
+    """The tests of the C++ operators need one; without, the engine would run on torch's."""
+    names = (*filter(None, [os.environ.get("CXX")]), *COMPILER_NAMES)
+    if not any(map(shutil.which, names)):
+        ways = "Install one (Debian: `apt install g++`), or set CXX to one that is there."
+        install_package("a C++ compiler", "the tests of the operators", names, ["g++", "libc6-dev"], ways)
+
+
+def install_package(title: str, needed_by: str, names: tuple[str, ...], packages: list[str], ways: str) -> None:
+    """By apt, as root or with sudo that asks nothing; fails with what to do instead."""
     apt = shutil.which("apt-get")
     root = root_prefix()
-    if chosen or apt is None or root is None:
-        fail(f"the browser tests need Chromium, and it cannot be installed from here. {ways}")
-    say("installing Chromium for the browser tests")
+    if apt is None or root is None:
+        fail(f"{needed_by} need {title}, and it cannot be installed from here. {ways}")
+    say(f"installing {title} for {needed_by}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run([*root, apt, "update", "-qq"], "apt-get update", environment)
-    packages = ["chromium", "fonts-dejavu-core"]
     run([*root, apt, "install", "-y", "-qq", "--no-install-recommends", *packages], "apt-get install", environment)
-    if not any(shutil.which(name) for name in CHROMIUM_NAMES):
-        fail(f"apt installed no usable Chromium. {ways}")
+    if not any(map(shutil.which, names)):
+        fail(f"apt installed no usable {title}. {ways}")
 
 
 def root_prefix() -> list[str] | None:

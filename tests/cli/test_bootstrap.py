@@ -159,3 +159,15 @@ def test_without_root_it_says_how_to_get_chromium(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="AGON_CHROMIUM"):
         bootstrap.ensure_chromium()
+
+
+def test_a_compiler_that_is_there_is_not_installed(monkeypatch: pytest.MonkeyPatch, installs: list[list[str]]) -> None:
+    monkeypatch.setenv("CXX", sys.executable)
+    bootstrap.ensure_compiler()
+    assert installs == []
+
+
+def test_without_root_it_says_how_to_get_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match="apt install g"):
+        bootstrap.ensure_compiler()
