@@ -1,7 +1,7 @@
 """`agon bench`: throughput and latency of the engine in this process, and load on a running server.
 
-`agon bench --model X` is `agon bench offline --model X`. Here are options and tables only; bench_offline, bench_latency
-and bench_serving measure.
+`agon bench --model X` is `agon bench offline --model X`. Here are options only; bench_offline, bench_latency and
+bench_serving measure, bench_tables shows.
 """
 
 import asyncio
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from typer.core import TyperGroup
 
-from cli import bench_plot, bench_record, bench_workloads
+from cli import bench_plot, bench_record, bench_tables, bench_workloads
 from cli.arena import demo_models
 from cli.bench_progress import progress_bar
 from cli.bench_workloads import RECIPES, TextWork, Work
@@ -136,11 +135,11 @@ def offline(
     }
     rows = [measured.as_row() for measured in comparison.measured]
     title = f"{settings['model']}, {comparison.dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
-    Console().print(_offline_table(title, rows))
+    Console().print(bench_tables.offline_table(title, rows))
     more: dict[str, Any] = {}
     if against is not None:
         more = {
-            "ratios": _ratios(rows),
+            "ratios": bench_tables.ratios(rows),
             "agreement": {"equal": comparison.num_equal, "compared": comparison.num_compared},
         }
         print(*(f"{name}: agon is {ratio:.2f} times as fast" for name, ratio in more["ratios"].items()), sep="\n")
@@ -184,7 +183,7 @@ def latency(
     row = bench_latency.as_row(streams, work)
     settings = {"model": Path(engine.model).name, "threads": engine.threads, "dtype": used_dtype}
     title = f"{settings['model']}, {used_dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
-    Console().print(_latency_table(title, row))
+    Console().print(bench_tables.latency_table(title, row))
     if output is not None:
         bench_record.write(output, bench_record.document("latency", {**settings, "device": device.value}, [row]))
     if plot is not None:
@@ -230,7 +229,7 @@ def serve(
     items = _texts(workload, num_requests, prompt_words, output_len)
     plan = _ServePlan(url, model, levels, is_open, items, num_requests, ignore_eos, targets, seed)
     rows = asyncio.run(plan.run())
-    Console().print(_serving_table(url, rows, "requests/s" if is_open else "at once"))
+    Console().print(bench_tables.serving_table(url, rows, "requests/s" if is_open else "at once"))
     if output is not None:
         settings = {
             "workload": workload if workload in ("words", *RECIPES) else Path(workload).name,
@@ -241,7 +240,7 @@ def serve(
         }
         bench_record.write(output, bench_record.document("serving", settings, rows))
     if plot is not None:
-        _plot_serving(plot, url, rows, levels, is_open=is_open)
+        bench_tables.plot_serving(plot, url, rows, levels, is_open=is_open)
     if errors := [row["first_error"] for row in rows if row["first_error"]]:
         raise CliError(f"some requests failed; the first error: {errors[0]}")
 
@@ -400,68 +399,3 @@ def _engine_errors() -> Iterator[None]:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of the four rows of a comparison: theirs one at a time, theirs together, ours one at a time, ours together."""
-    size = rows[3]["concurrency"]
-    return {
-        "one at a time": _ratio(rows[2], rows[0]),
-        f"{size} at once": _ratio(rows[3], rows[1]),
-        f"{size} at once against transformers one at a time": _ratio(rows[3], rows[0]),
-    }
-
-
-def _ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    return round(float(ours["tokens_per_s"]) / float(theirs["tokens_per_s"]), 3)
-
-
-def _offline_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in ("system", "at once", "prompts", "output tokens", "seconds", "tokens/s"):
-        table.add_column(column, justify="left" if column == "system" else "right", overflow="fold")
-    for row in rows:
-        seconds = ", ".join(f"{second:.2f}" for second in row["seconds"])
-        cells = (row["concurrency"], row["num_prompts"], row["output_tokens"], seconds, f"{row['tokens_per_s']:.1f}")
-        table.add_row(row["system"], *(str(cell) for cell in cells))
-    return table
-
-
-def _latency_table(title: str, row: dict[str, Any]) -> Table:
-    table = Table(title=title, title_justify="left")
-    cells = {
-        "tokens in": row["prompt_tokens"],
-        "out": row["output_tokens"],
-        "first token ms": row["ttft_ms"],
-        "ms per token": row.get("tpot_ms", "-"),
-        "tokens/s": row.get("tokens_per_s", "-"),
-        "gaps ms p50/p95/p99": "/".join(str(row.get(f"itl_ms_p{percent}", "-")) for percent in (50, 95, 99)),
-    }
-    for column in cells:
-        table.add_column(column, justify="right", overflow="fold")
-    table.add_row(*(str(cell) for cell in cells.values()))
-    return table
-
-
-def _serving_table(url: str, rows: list[dict[str, Any]], level: str) -> Table:
-    table = Table(title=url, title_justify="left")
-    times = ("ttft_ms", "tpot_ms", "itl_ms")
-    has_goodput = any("goodput_requests_per_s" in row for row in rows)
-    heads = [level, "requests", "failed", "tokens/s", *(f"{name[:4].upper()} ms p50/p95/p99" for name in times)]
-    heads[-1] = "ITL ms p50/p95/p99"
-    for column in (*heads, *(["within targets/s"] if has_goodput else [])):
-        table.add_column(column, justify="right", overflow="fold")
-    for row in rows:
-        percentiles = ("/".join(str(row[f"{name}_p{percent}"]) for percent in (50, 95, 99)) for name in times)
-        numbers = (row.get("concurrency", row.get("request_rate")), row["requests"], row["failed"])
-        good = [str(row["goodput_requests_per_s"])] if has_goodput else []
-        table.add_row(*(str(number) for number in (*numbers, row["output_tokens_per_s"])), *percentiles, *good)
-    return table
-
-
-def _plot_serving(plot: Path, url: str, rows: list[dict[str, Any]], levels: list[float], *, is_open: bool) -> None:
-    shown = [(level, row) for level, row in zip(levels, rows, strict=True) if math.isfinite(level) and row["requests"]]
-    names = ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99")
-    lines = {name.replace("_ms_", " "): [row[name] or math.nan for _, row in shown] for name in names}
-    x_label = "requests per second" if is_open else "requests at once"
-    bench_plot.draw_lines(plot, url, x_label, "ms", [level for level, _ in shown], lines)

@@ -20,6 +20,7 @@ from rich.table import Table
 from cli.data_dir import DataDir, default_data_dir
 from cli.embedded_redis import find_binary
 from cli.errors import CliError
+from engine.processor import cpu_flags
 
 app = typer.Typer(add_completion=False)
 
@@ -98,7 +99,7 @@ def _check_torch() -> Iterator[Finding]:
 
 def _check_cpu() -> Iterator[Finding]:
     cores = os.cpu_count() or 1
-    flags = _cpu_flags()
+    flags = cpu_flags()
     wanted = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 bf16", "amx_bf16": "AMX bf16"}
     found = [name for flag, name in wanted.items() if flag in flags]
     text = f"{cores} cores, {platform.machine()}, {', '.join(found) or 'no vector extensions that matter'}"
@@ -108,14 +109,6 @@ def _check_cpu() -> Iterator[Finding]:
         yield Finding("cpu", Verdict.OK, text)
     if cores < 2:
         yield Finding("cpu", Verdict.HINT, "a battle keeps two models busy; with one core they take turns")
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
 
 
 def _check_operators() -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from engine.errors import OperatorsUnavailable
+from engine.processor import cpu_flags
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 def best_instruction_set() -> str:
     """The widest that this processor has."""
-    flags = _cpu_flags()
+    flags = cpu_flags() if platform.machine() in _X86 else frozenset()
     return next(name for name, (_, needed) in INSTRUCTION_SETS.items() if needed <= flags)
 
 
@@ -139,13 +140,3 @@ def _flags(instruction_set: str, extra_flags: tuple[str, ...]) -> tuple[str, ...
 
 def _sanitizers(flags: tuple[str, ...]) -> list[str]:
     return [flag for flag in flags if flag.startswith("-fsanitize")]
-
-
-def _cpu_flags() -> set[str]:
-    if platform.machine() not in _X86:
-        return set()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())

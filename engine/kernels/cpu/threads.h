@@ -25,15 +25,4 @@ inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
   for (int64_t item = 0; item < num_items; item++) body(item);
 }
 
-// The same, where items differ in size: a thread that is done takes the next one.
-template <typename Body>
-inline void parallel_for_uneven(int64_t num_items, int num_threads, const Body& body) {
-  if (num_threads <= 1 || num_items <= 1) {
-    for (int64_t item = 0; item < num_items; item++) body(item);
-    return;
-  }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads)
-  for (int64_t item = 0; item < num_items; item++) body(item);
-}
-
 }  // namespace agon

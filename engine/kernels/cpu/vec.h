@@ -161,7 +161,7 @@ AGON_INLINE Floats exp(Floats x) {
 }
 
 AGON_INLINE Floats tanh(Floats x) {
-  // 1 - 2 / (e^2x + 1): exact at both ends, absolute error below 1e-7 between them.
+  // 1 - 2 / (e^2x + 1): exact at both ends, absolute error below 2e-7 between them.
   return 1.0f - 2.0f / (exp(x + x) + 1.0f);
 }
 
