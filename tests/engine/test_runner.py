@@ -138,7 +138,7 @@ def test_more_pages_than_the_staging_memory_holds_move_in_parts(
 ) -> None:
     runner = load(tiny_model("llama").folder, swap_bytes=1 << 18).runner
     kind = runner.pool_plan.types[0]
-    monkeypatch.setattr("engine.host_mirror._STAGING_BYTES", 3 * kind.small_page_bytes)
+    monkeypatch.setattr("engine.runner.host_mirror._STAGING_BYTES", 3 * kind.small_page_bytes)
     prompt = random_prompt(4, 60)
     ((first,),) = run(runner, share(0, prompt), updates=(pages(runner, 0, list(range(1, 16))),))
     run(runner, swap_outs=tuple(PageMove(kind.name, page, 40 - page) for page in range(1, 16)))
@@ -191,7 +191,7 @@ def test_the_pool_has_the_bytes_that_were_asked_for(loaded: LoadedModel) -> None
 def test_a_pool_of_unstated_size_holds_every_slot_at_full_context(
     tiny_model: TinyModels, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="engine.runner"):
+    with caplog.at_level(logging.INFO, logger="engine.runner.pool"):
         loaded = load(tiny_model("llama").folder, kv_cache_bytes=None)
     token_bytes = 3 * 2 * 2 * 16 * 4
     usable = loaded.pool_plan.num_usable_large_pages * loaded.pool_plan.large_page_bytes

@@ -1,0 +1,169 @@
+"""From a configuration to a model that is ready to run: the one place that knows all parts of it."""
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.config import EngineConfig, ModelLimits
+from engine.errors import CheckpointError
+from engine.kernels import choose_operators
+from engine.kernels.operators import Operators
+from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
+from engine.memory.spec import PoolPlan
+from engine.memory.swap import mirror_plan
+from engine.models.causal_lm import CausalLM
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import Architecture, architecture_of
+from engine.runner.eager import Runner
+from engine.runner.pool import plan_pool
+from engine.tokenizer import Tokenizer, read_eos_token_ids
+
+_log = logging.getLogger(__name__)
+
+#: On CPU a model whose weights take no more than this in float32 runs in float32: a step then costs little anyhow, and
+#: greedy tokens do not depend on how a batch happens to be rounded. Larger ones read half the bytes in bfloat16.
+FLOAT32_LIMIT_BYTES = 256 * 2**20
+#: Weights that fit into one core's caches are read faster than two threads can meet: one thread is enough, and where
+#: several models share a machine it is much better.
+ONE_THREAD_LIMIT_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a server tells about the model it serves."""
+
+    name: str
+    architecture: str
+    num_parameters: int
+    dtype: str
+    context_length: int  #: tokens, after the configured limit
+    revision: str  #: short digest of the weights; "dummy" for random ones
+    device: str
+    operators: str = "torch"  #: what computes: "torch", or "cpp-" and the instruction set
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything that the engine's core is built around."""
+
+    runner: Runner
+    tokenizer: Tokenizer  #: of bytes, for dummy weights without tokenizer.json
+    limits: ModelLimits
+    pool_plan: PoolPlan
+    info: ModelInfo
+
+
+def load_runner(config: EngineConfig) -> LoadedModel:
+    """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line."""
+    started = time.perf_counter()
+    device = _device(config.device)
+    folder = find_model_folder(config.model)
+    settings = ConfigReader(read_config(folder))
+    architecture = architecture_of(settings)
+    is_dummy = config.load_format == "dummy"
+    checkpoint = None if is_dummy else Checkpoint(folder)
+    num_parameters = (
+        _count_parameters(architecture, settings, config) if checkpoint is None else checkpoint.num_parameters
+    )
+    dtype = _dtype(config.dtype, device, num_parameters, settings)
+    if device.type == "cpu":
+        torch.set_num_threads(config.num_threads or _num_threads(num_parameters * dtype.itemsize))
+    operators = choose_operators(
+        device,
+        dtype,
+        torch.get_num_threads(),
+        allow_cpp=config.operators == "auto",
+        has_int8_weights=config.weights == "int8",
+    )
+    model = _build(architecture, settings, config, checkpoint, dtype, device, operators)
+    has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
+    tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
+    limits = ModelLimits(
+        max_model_len=_context_length(config, model),
+        vocab_size=model.vocab_size,
+        eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
+    )
+    plan = plan_pool(config, model, limits, dtype, device)
+    runner = Runner(
+        model,
+        plan=plan,
+        limits=limits,
+        max_running=config.max_running,
+        dtype=dtype,
+        device=device,
+        mirror=mirror_plan(plan, config.swap_bytes),
+        operators=operators,
+    )
+    runner.warm_up(min(16, limits.max_model_len))
+    info = ModelInfo(
+        name=Path(config.model).name,
+        architecture=architecture.name,
+        num_parameters=num_parameters,
+        dtype=str(dtype).removeprefix("torch."),
+        context_length=limits.max_model_len,
+        revision="dummy" if checkpoint is None else checkpoint.revision,
+        device=str(device),
+        operators=runner.operators_name,
+    )
+    _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
+    return LoadedModel(runner, tokenizer, limits, plan, info)
+
+
+def _build(
+    architecture: Architecture,
+    settings: ConfigReader,
+    config: EngineConfig,
+    checkpoint: Checkpoint | None,
+    dtype: torch.dtype,
+    device: torch.device,
+    operators: Operators,
+) -> CausalLM:
+    if checkpoint is None:
+        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators)
+        return architecture.build(settings, dummy, dtype, config.max_model_len)
+    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device, operators=operators)
+    with torch.inference_mode():
+        model = architecture.build(settings, weights, dtype, config.max_model_len)
+    weights.check_all_taken(architecture.ignored)
+    return model
+
+
+def _count_parameters(architecture: Architecture, settings: ConfigReader, config: EngineConfig) -> int:
+    counter = DummyWeights.counting()
+    architecture.build(settings, counter, torch.float32, config.max_model_len)
+    return counter.num_parameters
+
+
+def _context_length(config: EngineConfig, model: CausalLM) -> int:
+    if config.max_model_len is None:
+        return model.max_positions
+    if config.max_model_len > model.max_positions:
+        raise CheckpointError(
+            f"max_model_len {config.max_model_len} is more than the {model.max_positions} positions of {config.model}"
+        )
+    return config.max_model_len
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError("device cuda was asked for, but torch finds no CUDA device")
+    return torch.device(name)
+
+
+def _dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
+    if name != "auto":
+        return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+    if device.type == "cpu":
+        return torch.float32 if 4 * num_parameters <= FLOAT32_LIMIT_BYTES else torch.bfloat16
+    own = settings.get("dtype", str, settings.get("torch_dtype", str, "bfloat16"))
+    return torch.float32 if own == "float32" else torch.bfloat16
+
+
+def _num_threads(weight_bytes: int) -> int:
+    """Threads for a model on CPU where the configuration does not say."""
+    return 1 if weight_bytes <= ONE_THREAD_LIMIT_BYTES else torch.get_num_threads()

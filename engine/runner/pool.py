@@ -1,0 +1,64 @@
+"""The page pool of a model: how large, cut how, and the zeroed memory itself."""
+
+import logging
+
+import numpy as np
+import torch
+
+from engine.attention.layout import layer_specs, state_specs
+from engine.config import EngineConfig, ModelLimits
+from engine.machine import free_memory_bytes
+from engine.memory.admission import AdmissionRule
+from engine.memory.planner import choose_design, pool_bytes_for, pool_of
+from engine.memory.spec import PoolPlan
+from engine.models.causal_lm import CausalLM
+
+_log = logging.getLogger(__name__)
+
+_POOL_ALIGNMENT = 64  #: bytes: a cache line, and the widest vector load
+#: Share of free memory that a page pool of unstated size may take. A CPU shares its memory with everything else.
+_POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
+
+
+def plan_pool(
+    config: EngineConfig,
+    model: CausalLM,
+    limits: ModelLimits,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> PoolPlan:
+    specs = layer_specs(model.attention_shapes, dtype, limits.max_model_len)
+    specs += state_specs(model.state_shapes, config.checkpoint_tokens)
+    design = choose_design(specs, page_tokens=config.page_tokens)
+    pool_bytes = config.kv_cache_bytes
+    if pool_bytes is None:
+        enough = pool_bytes_for(
+            design.types,
+            num_tokens=limits.max_model_len,
+            num_sequences=config.max_running,
+            max_step_tokens=config.max_batched_tokens,
+        )
+        pool_bytes = min(enough, int(free_memory_bytes(device) * _POOL_SHARE[device.type]))
+    plan = pool_of(design, pool_bytes)
+    rule = AdmissionRule(plan, config.max_batched_tokens)
+    _log.info(
+        "page pool of %.1f MiB in pages of %s: one request of up to %d tokens, or %d of the full context of %d",
+        plan.pool_bytes / 2**20,
+        ", ".join(f"{len(kind.layer_ids)} {kind.name} x {kind.page_tokens} tokens" for kind in plan.types),
+        rule.max_tokens(limits.max_model_len),
+        rule.max_sequences(limits.max_model_len),
+        limits.max_model_len,
+    )
+    return plan
+
+
+def zeroed_pool(num_bytes: int, device: torch.device) -> torch.Tensor:
+    """Bytes that are zero, so that no page ever decodes to NaN unless somebody wrote one.
+
+    On CPU the system hands out zeroed memory when it is first touched; torch.zeros would touch all of it at once.
+    """
+    if device.type != "cpu":
+        return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+    memory = np.zeros(num_bytes + _POOL_ALIGNMENT, dtype=np.uint8)
+    first = -memory.ctypes.data % _POOL_ALIGNMENT
+    return torch.from_numpy(memory[first : first + num_bytes])
