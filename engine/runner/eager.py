@@ -18,7 +18,7 @@ from engine.attention.state_pages import StatePages
 from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import ModelLimits, SamplingParams
 from engine.kernels.operators import Operators
-from engine.kernels.reference import copy_pages
+from engine.kernels.reference.pages import copy_pages
 from engine.kernels.torch_operators import TorchOperators
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM

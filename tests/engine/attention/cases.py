@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape, AttentionStep, StepLayout
 from engine.attention.layout import TypeLayout, layer_specs, type_layouts
-from engine.kernels.reference import paged_attention, store_key_value
+from engine.kernels.reference.attention import paged_attention, store_key_value
 from engine.memory.planner import group_layers
 from engine.memory.spec import LayerType, PoolPlan
 

@@ -1,7 +1,6 @@
-"""Plain torch versions of the operators: what they mean, without regard to speed. Fast ones take the same arguments.
+"""Paged attention in plain torch: what it means, without regard to speed.
 
-T = tokens, B = sequences, H = query heads, K = key/value heads, D = head dimension. Every operator checks nothing: the
-callers do, once.
+T = tokens, B = sequences, H = query heads, K = key/value heads, D = head dimension. Checks nothing: the callers do.
 """
 
 import torch
@@ -56,8 +55,3 @@ def paged_attention(
         scores = scores.masked_fill(is_hidden, float("-inf"))
         output[first:last] = torch.einsum("hql,lhd->qhd", scores.softmax(-1), value).to(query.dtype)
     return output
-
-
-def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-    """Copy whole pages; pages [num_pages, words of any integer type]. No destination is a source of the same call."""
-    pages.index_copy_(0, destinations, pages.index_select(0, sources))

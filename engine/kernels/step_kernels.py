@@ -1,0 +1,188 @@
+"""What a CUDA step is made of beside the layers' operators: kernels on pages, page tables and a step's own buffers.
+
+Two packages have all of these functions, one file per operator: engine/kernels/gpu (Triton) and
+engine/kernels/reference (plain torch, for CPU and for tests). Either package, as a module, is a StepKernels; the runner
+is handed one of them.
+
+Everything a kernel needs of a step lies on the device in buffers whose address never changes, so that a step can be
+captured as a CUDA graph; grids depend on shapes alone. Nothing here allocates but where it says so, and nothing waits
+for the device. Rows of padding have slot -1 and context length 0: they read and write nothing.
+
+T = tokens of the step, B = rows (sequences of the step, with padding), S = slots, H, K = query and key/value heads,
+D = head dimension, N = small pages, P = tokens in a page, V = vocabulary. Pages of a layer are a strided view
+[N, 2 (key, value), K, P, D] of the pool with 64-bit strides: page stride, offset and base are multiples of 16 elements.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class PageScales:
+    """Factors that quantised keys and values (int8, float8_e4m3fn) are multiplied with.
+
+    One for all: [1] float32. One for each token and key/value head: [N, K, P] float32, strided; stored with the token.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    @property
+    def is_per_token(self) -> bool:
+        return self.key.dim() == 3
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOptions:
+    """What one layer's attention does beside products and softmax."""
+
+    scale: float
+    window: int | None = None  #: tokens that a query reads, its own included; None: its whole context
+    softcap: float | None = None  #: scores become softcap * tanh(score / softcap)
+    alibi_slopes: torch.Tensor | None = None  #: [H] float32: slope * (key position - query position) is added
+    sinks: torch.Tensor | None = None  #: [H] float32: a score that takes part in the softmax and has no value
+    is_causal: bool = True  #: False: every query reads the whole context (cross attention, encoders)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWorkspace:
+    """Partial results of a context that is read in parts: allocated once, for the largest batch."""
+
+    outputs: torch.Tensor  #: [rows, H, splits, D] float32
+    lse: torch.Tensor  #: [rows, H, splits] float32: log of the sum of exponentials; -inf: the part was empty
+
+    @classmethod
+    def allocate(
+        cls, num_rows: int, num_heads: int, num_splits: int, head_dim: int, device: torch.device
+    ) -> "SplitWorkspace":
+        return cls(
+            torch.empty((num_rows, num_heads, num_splits, head_dim), dtype=torch.float32, device=device),
+            torch.empty((num_rows, num_heads, num_splits), dtype=torch.float32, device=device),
+        )
+
+
+class StepKernels(Protocol):
+    # Positions and places
+
+    def prepare_decode(
+        self,
+        slots: torch.Tensor,
+        starts: torch.Tensor,
+        last_tokens: torch.Tensor,
+        page_tables: Sequence[torch.Tensor],
+        page_tokens: Sequence[int],
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        context_lengths: torch.Tensor,
+        page_slots: Sequence[torch.Tensor],
+    ) -> None:
+        """Everything that a step of one token per row needs, from slots and positions alone.
+
+        In: slots [B] int32, -1: padding; starts [B] int32, position of the row's token; last_tokens [S] int64, the
+        newest token of every slot; page_tables: for each layer type [S, entries] int32; page_tokens: P of each type.
+        Out: token_ids [B] int64 and positions [B] int64 (0 for padding); context_lengths [B] int32 (start + 1, or 0);
+        page_slots: for each type [B] int64, page * P + offset of the row's token, or -1.
+        """
+        ...
+
+    # Attention
+
+    def store_heads(
+        self,
+        qkv: torch.Tensor,
+        cos: torch.Tensor | None,
+        sin: torch.Tensor | None,
+        query_norm: torch.Tensor | None,
+        key_norm: torch.Tensor | None,
+        norm_eps: float,
+        pages: torch.Tensor,
+        page_slots: torch.Tensor,
+        scales: PageScales | None = None,
+    ) -> None:
+        """RMS norm of query and key heads, rotation of both in the half-split form, and keys and values into pages.
+
+        qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. cos, sin [T, R / 2] float32: the
+        first R channels turn, in pairs (i, i + R / 2). query_norm, key_norm [D] float32. page_slots [T] int64: page * P
+        + offset, -1: not stored; all distinct. Where scales are per token they are written, else used.
+        """
+        ...
+
+    def attend_decode(
+        self,
+        query: torch.Tensor,
+        pages: torch.Tensor,
+        page_table: torch.Tensor,
+        slots: torch.Tensor,
+        context_lengths: torch.Tensor,
+        output: torch.Tensor,
+        options: AttentionOptions,
+        workspace: SplitWorkspace,
+        max_context: int,
+        scales: PageScales | None = None,
+    ) -> None:
+        """One query for each row. query [B, H, D], strided rows; output [B, H, D]; page_table [S, entries] int32, row b
+        of the step has row slots[b] of it (slots [B] int32, -1: padding, output undefined); context_lengths [B] int32
+        with the row's own token. max_context: bound on context_lengths known to the host; decides the splits, with B.
+        """
+        ...
+
+    def attend_mixed(
+        self,
+        query: torch.Tensor,
+        pages: torch.Tensor,
+        page_table: torch.Tensor,
+        slots: torch.Tensor,
+        context_lengths: torch.Tensor,
+        query_starts: torch.Tensor,
+        output: torch.Tensor,
+        options: AttentionOptions,
+        max_queries: int,
+        scales: PageScales | None = None,
+        lse: torch.Tensor | None = None,
+    ) -> None:
+        """Any number of queries for each row: prompts, chunks of them and decodes in one launch.
+
+        query, output [T, H, D]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
+        query_starts[b + 1]), the last ones of its context. max_queries: bound known to the host. lse [T, H] float32:
+        log of the sum of exponentials, written where asked for.
+        """
+        ...
+
+    # Whole pages
+
+    def copy_pages(self, pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+        """pages [N, words of any integer type]; sources, destinations [n] int64, negative: nothing. No destination is a
+        source of the same call, and none occurs twice."""
+        ...
+
+    def gather_pages(self, pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
+        """staging[i] = pages[page_ids[i]]; page_ids [n] int64, staging [n, words]."""
+        ...
+
+    def scatter_pages(self, pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
+        """pages[page_ids[i]] = staging[i]; page_ids distinct."""
+        ...
+
+    # Sampling
+
+    def sample(
+        self,
+        logits: torch.Tensor,
+        temperatures: torch.Tensor,
+        top_k: torch.Tensor,
+        top_p: torch.Tensor,
+        min_p: torch.Tensor,
+        seeds: torch.Tensor,
+        counters: torch.Tensor,
+        token_ids: torch.Tensor,
+    ) -> None:
+        """One token for each row into token_ids [R] int64, as engine/sampling draws it from the same random number.
+
+        logits [R, V]; temperatures [R] float32, 0: greedy, the first of equal ones; top_k [R] int32, 0: off; top_p [R]
+        float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R] int64:
+        which random number of the seed.
+        """
+        ...
