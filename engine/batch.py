@@ -13,6 +13,10 @@ from engine.config import SamplingParams
 LayerTypeName = str
 SequenceId = int
 
+#: In ScheduledSequence.token_ids: the token that this slot drew in the step before. Nobody on the host has read it when
+#: the step is planned; the runner keeps the newest token of every slot and puts it in.
+PENDING_TOKEN = -1
+
 
 @dataclass(frozen=True, slots=True)
 class PageCopy:
@@ -55,7 +59,8 @@ class ScheduledSequence:
     """One sequence's share of a step: compute tokens [start, start + len(token_ids)) and maybe sample after the last.
 
     Whether this is prefill or decode is only a matter of length. `num_samples` is 0 while a prompt is not yet complete,
-    1 normally, and n when a prompt with n parallel samples completes (all drawn from the same last row).
+    1 normally, and n when a prompt with n parallel samples completes (all drawn from the same last row). Only the last
+    of token_ids can be PENDING_TOKEN; then the slot was in the step before and drew one token there.
     """
 
     sequence_id: SequenceId

@@ -35,6 +35,9 @@ class EngineConfig:
     seed: int = 0  #: used for requests that bring no seed, and for dummy weights
     operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU where it can be built; "torch": never
     weights: Literal["auto", "int8"] = "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
+    overlap: bool | None = (
+        None  #: plan a step while the one before computes; None: where a device computes (not on CPU)
+    )
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
 
     def __post_init__(self) -> None:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """What executes a step plan. It may reuse its buffers between calls; the output must not refer to them."""
+    """What executes step plans, in the order in which they are launched. It may reuse its buffers between calls; an
+    output must not refer to them."""
 
     @property
     def limits(self) -> ModelLimits: ...
@@ -53,7 +54,19 @@ class Runner(Protocol):
         """Layout of the host memory for swapped-out pages; None: there is none."""
         ...
 
-    def run(self, plan: StepPlan) -> StepOutput: ...
+    @property
+    def max_in_flight(self) -> int:
+        """How many steps may be launched and not yet collected. 1: no step overlaps with planning the next one."""
+        ...
+
+    def launch(self, plan: StepPlan) -> None:
+        """Start a step. It may compute until `collect` returns its output: till then the pages that it touches hold
+        what they held, except what steps launched before it write."""
+        ...
+
+    def collect(self) -> StepOutput:
+        """Wait for the oldest step that was launched and not yet collected."""
+        ...
 
     def close(self) -> None: ...
 
@@ -129,7 +142,8 @@ class EngineCore:
             self._swapper = Swapper(self._cache, MirrorPool(runner.mirror_plan))
             trial = self._swapper.plan_trial_moves()
             for _ in range(2):  # the first one also pays for memory that was never touched
-                self._swapper.note_costs(trial, runner.run(trial))
+                runner.launch(trial)
+                self._swapper.note_costs(trial, runner.collect())
         self._scheduler = Scheduler(config, self._cache, self.gate, self._swapper)
         self._requests: dict[str, Request] = {}
         self._outputs: dict[int, _Output] = {}  # by sequence id
@@ -234,8 +248,8 @@ class EngineCore:
         if plan is None:
             return deltas
         self._note_starts()
-        output = self._runner.run(plan)
-        new_tokens = self._scheduler.commit(plan, output)
+        self._runner.launch(plan)
+        new_tokens = self._scheduler.commit(plan, self._runner.collect())
         for new in new_tokens:
             deltas.append(self._emit(new.request, new.sequence, new.sampled))
         self._tally.note_step(len(new_tokens))

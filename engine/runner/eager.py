@@ -5,6 +5,7 @@ nothing about pages. Used by exactly one thread.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from itertools import chain
 
@@ -15,7 +16,15 @@ from engine.attention import choose_backend
 from engine.attention.backend import AttentionBackend, ForwardBatch, StepLayout
 from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
-from engine.batch import PageCopy, PageTableUpdate, SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.batch import (
+    PENDING_TOKEN,
+    PageCopy,
+    PageTableUpdate,
+    SampledToken,
+    ScheduledSequence,
+    StepOutput,
+    StepPlan,
+)
 from engine.config import ModelLimits, SamplingParams
 from engine.kernels.operators import Operators
 from engine.kernels.reference.pages import copy_pages
@@ -39,10 +48,15 @@ class Runner:
         device: torch.device,
         mirror: PoolPlan | None = None,
         operators: Operators | None = None,
+        max_in_flight: int = 1,
     ) -> None:
         """max_running: slots; a plan names slots below it. mirror: layout of the host memory for pages that are swapped
-        out. operators: those that the model was built with."""
+        out. operators: those that the model was built with. max_in_flight: how many steps may be launched and not yet
+        collected; a launch computes at once, so that more than one gains nothing here but serves tests."""
         self.limits = limits
+        self.max_in_flight = max_in_flight
+        self._outputs: deque[StepOutput] = deque()
+        self._newest_tokens = np.full(max_running, PENDING_TOKEN, dtype=np.int64)  # that each slot drew
         self.pool_plan = plan
         self._model = model
         self._device = device
@@ -67,9 +81,15 @@ class Runner:
         name, attention = self._operators.name, self._backend.name
         return name if name.startswith(attention) else f"{name}, attention {attention}"
 
-    @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepOutput:
+        """Launch and collect at once."""
+        self.launch(plan)
+        return self.collect()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> None:
         """Do what the plan says, in its order. Page tables keep their entries for the following steps."""
+        assert len(self._outputs) < self.max_in_flight
         started = time.perf_counter()
         self._update_page_tables(plan.page_table_updates)
         move_s = 0.0
@@ -78,7 +98,10 @@ class Runner:
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         self._copy_pages(plan.copies)
         samples = self._sample(plan.sequences, self._forward(plan.sequences)) if plan.sequences else ()
-        return StepOutput(plan.step, samples, time.perf_counter() - started - move_s, move_s)
+        self._outputs.append(StepOutput(plan.step, samples, time.perf_counter() - started - move_s, move_s))
+
+    def collect(self) -> StepOutput:
+        return self._outputs.popleft()
 
     def close(self) -> None:
         """Give the memory back. The runner cannot be used afterwards."""
@@ -120,6 +143,10 @@ class Runner:
         starts = np.fromiter((s.start for s in sequences), np.int64, count)
         slots = np.fromiter((s.slot for s in sequences), np.int64, count)
         token_ids = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(lengths.sum()))
+        last_rows = np.cumsum(lengths) - 1
+        if self.max_in_flight > 1:
+            last = token_ids[last_rows]
+            token_ids[last_rows] = np.where(last == PENDING_TOKEN, self._newest_tokens[slots], last)
         longest = int((starts + lengths).max())
         tables = {
             name: table[slots, : -(-longest // self._page_tokens[name])] for name, table in self._page_tables.items()
@@ -132,7 +159,6 @@ class Runner:
             states=self._states.begin(layout),
         )
         hidden = self._model.forward(batch)
-        last_rows = np.cumsum(lengths) - 1
         wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)
         return hidden.index_select(0, torch.from_numpy(last_rows[wanted]).to(self._device))
 
@@ -148,4 +174,9 @@ class Runner:
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)
         tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax))
-        return tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
+        samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
+        if self.max_in_flight > 1:
+            for sequence, drawn in zip(sequences, samples, strict=True):
+                if len(drawn) == 1:
+                    self._newest_tokens[sequence.slot] = drawn[0].token_id
+        return samples

@@ -96,6 +96,7 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         device=device,
         mirror=mirror_plan(plan, config.swap_bytes),
         operators=operators,
+        max_in_flight=2 if config.overlap else 1,
     )
     runner.warm_up(min(16, limits.max_model_len))
     info = ModelInfo(

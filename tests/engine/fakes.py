@@ -5,6 +5,7 @@ that was reused too early, not copied, or wrongly shared therefore changes the t
 """
 
 import zlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -85,6 +86,7 @@ class PagedFakeRunner:
     max_running: int
     limits: ModelLimits = field(default_factory=lambda: ModelLimits(1024, VOCAB_SIZE, frozenset({EOS})))
     mirror_plan: PoolPlan | None = None
+    max_in_flight: int = 1
     seconds_per_token: float = 1.0  #: what it says to have measured
     seconds_per_byte: float = 0.0
     plans: list[StepPlan] = field(default_factory=list)
@@ -97,8 +99,16 @@ class PagedFakeRunner:
         self._mirror: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}  # (type, host page) -> entries by offset
         self._tables: dict[tuple[int, str], list[int]] = {}
         self._owner_of_slot: dict[int, int] = {}
+        self._outputs: deque[StepOutput] = deque()
 
-    def run(self, plan: StepPlan) -> StepOutput:
+    def launch(self, plan: StepPlan) -> None:
+        assert len(self._outputs) < self.max_in_flight
+        self._outputs.append(self._run(plan))
+
+    def collect(self) -> StepOutput:
+        return self._outputs.popleft()
+
+    def _run(self, plan: StepPlan) -> StepOutput:
         self.plans.append(plan)
         self._update_tables(plan)
         self._swap(plan)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.batch import PageCopy, PageMove, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
+from engine.batch import PENDING_TOKEN, PageCopy, PageMove, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import CheckpointError
 from engine.runner import LoadedModel, Runner, load_runner
@@ -75,6 +75,24 @@ def test_several_samples_come_from_one_row_and_follow_their_seeds(loaded: Loaded
     (samples,) = run(runner, forked, updates=(pages(runner, 0, [1, 2, 3]),))
     single = [run(runner, share(0, prompt, seeds=(seed,), params=RANDOM))[0][0] for seed in (7, 8, 9)]
     assert list(samples) == single
+
+
+def test_a_pending_token_is_the_one_that_its_slot_drew_in_the_step_before(tiny_model: TinyModels) -> None:
+    runner = load(tiny_model("llama").folder, overlap=True).runner
+    prompts = random_prompt(1, 5), random_prompt(2, 3)
+    updates = (pages(runner, 3, [1, 2, 3]), pages(runner, 0, [4, 5, 6]))
+    first = tuple(share(slot, prompt) for slot, prompt in zip((3, 0), prompts, strict=True))
+    runner.launch(StepPlan(0, updates, (), first))
+    second = tuple(
+        share(slot, [PENDING_TOKEN], len(prompt)) for slot, prompt in zip((0, 3), prompts[::-1], strict=True)
+    )
+    runner.launch(StepPlan(1, (), (), second))
+    outputs = [runner.collect(), runner.collect()]
+    assert [output.step for output in outputs] == [0, 1]
+    drawn = [[tokens[0].token_id for tokens in output.samples] for output in outputs]
+    model = tiny_model("llama")
+    assert [drawn[0][0], drawn[1][1]] == model.greedy(prompts[0], 2)
+    assert [drawn[0][1], drawn[1][0]] == model.greedy(prompts[1], 2)
 
 
 def test_an_unfinished_prompt_draws_nothing(loaded: LoadedModel) -> None:
