@@ -1,8 +1,25 @@
-"""Whole pages, in plain torch."""
+"""Whole pages, in plain torch. pages [N, words of any integer type]."""
 
 import torch
 
 
 def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-    """Copy whole pages; pages [num_pages, words of any integer type]. No destination is a source of the same call."""
-    pages.index_copy_(0, destinations, pages.index_select(0, sources))
+    """As StepKernels.copy_pages says. What is nothing repeats the first real copy, or copies page 0 onto itself."""
+    if not len(sources):
+        return
+    is_real = (sources >= 0) & (destinations >= 0)
+    first = is_real.to(torch.int8).argmax(dim=0, keepdim=True)
+    has_any = is_real.index_select(0, first)
+    source, destination = (torch.where(has_any, ids.index_select(0, first), 0) for ids in (sources, destinations))
+    copied = pages.index_select(0, torch.where(is_real, sources, source))
+    pages.index_copy_(0, torch.where(is_real, destinations, destination), copied)
+
+
+def gather_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
+    """As StepKernels.gather_pages says."""
+    torch.index_select(pages, 0, page_ids, out=staging)
+
+
+def scatter_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
+    """As StepKernels.scatter_pages says."""
+    pages.index_copy_(0, page_ids, staging)

@@ -1,0 +1,27 @@
+"""What a step of one token per row needs, from slots and positions alone. B = rows, S = slots."""
+
+from collections.abc import Sequence
+
+import torch
+
+
+def prepare_decode(
+    slots: torch.Tensor,
+    starts: torch.Tensor,
+    last_tokens: torch.Tensor,
+    page_tables: Sequence[torch.Tensor],
+    page_tokens: Sequence[int],
+    token_ids: torch.Tensor,
+    positions: torch.Tensor,
+    context_lengths: torch.Tensor,
+    page_slots: Sequence[torch.Tensor],
+) -> None:
+    """As StepKernels.prepare_decode says."""
+    is_real = slots >= 0
+    rows = slots.clamp(min=0).long()
+    token_ids.copy_(torch.where(is_real, last_tokens[rows], 0))
+    positions.copy_(torch.where(is_real, starts, 0))
+    context_lengths.copy_(torch.where(is_real, starts + 1, 0))
+    for table, num_tokens, places in zip(page_tables, page_tokens, page_slots, strict=True):
+        page_ids = table[rows, positions // num_tokens].long()
+        places.copy_(torch.where(is_real, page_ids * num_tokens + positions % num_tokens, -1))

@@ -1,0 +1,68 @@
+"""Heads on their way to attention: norm, rotation, and keys and values into their pages, quantised where pages are.
+
+T = tokens of the step, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
+"""
+
+import torch
+
+from engine.kernels.reference.places import Places
+from engine.kernels.step_kernels import PageScales
+
+#: Largest number of each quantised type; it stands for a head's largest element where scales are per token.
+LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+
+
+def store_heads(
+    qkv: torch.Tensor,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    query_norm: torch.Tensor | None,
+    key_norm: torch.Tensor | None,
+    norm_eps: float,
+    pages: torch.Tensor,
+    page_slots: torch.Tensor,
+    scales: PageScales | None = None,
+) -> None:
+    """As StepKernels.store_heads says. All arithmetic is in float32 and rounded once."""
+    if not len(qkv):
+        return
+    num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
+    num_heads = qkv.shape[1] - 2 * num_kv_heads
+    query, key, value = torch.split(qkv.float(), [num_heads, num_kv_heads, num_kv_heads], dim=1)
+    qkv[:, :num_heads] = _rotated(_normed(query, query_norm, norm_eps), cos, sin).to(qkv.dtype)
+    key = _rotated(_normed(key, key_norm, norm_eps), cos, sin)
+    places = Places(page_slots, page_tokens)
+    for part, heads in enumerate((key, value)):
+        target = pages[:, part]
+        if scales is None:
+            places.write(target, heads.to(qkv.dtype).to(pages.dtype))
+            continue
+        scale = scales.key if part == 0 else scales.value
+        if scales.is_per_token:
+            token_scale = heads.abs().amax(dim=-1) / LARGEST[pages.dtype]  # [T, K]
+            places.write(scale, token_scale)
+            scale = token_scale[..., None]
+        places.write(target, quantised(heads, scale, pages.dtype))
+
+
+def quantised(heads: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The numbers of dtype that are nearest to heads / scale; zeros where the scale is zero."""
+    largest = LARGEST[dtype]
+    scaled = torch.where(scale > 0, heads / scale, 0.0).clamp(-largest, largest)
+    return torch.floor(scaled + 0.5).to(dtype) if dtype == torch.int8 else scaled.to(dtype)
+
+
+def _normed(heads: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+    if weight is None:
+        return heads
+    return heads * torch.rsqrt(heads.square().mean(dim=-1, keepdim=True) + eps) * weight.float()
+
+
+def _rotated(heads: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> torch.Tensor:
+    """heads [T, heads, D]; cos, sin [T, R / 2]."""
+    if cos is None or sin is None:
+        return heads
+    half = cos.shape[-1]
+    cos, sin = cos[:, None], sin[:, None]
+    first, second, rest = heads[..., :half], heads[..., half : 2 * half], heads[..., 2 * half :]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)

@@ -1,0 +1,38 @@
+"""Triton's kernels run on a CUDA device where there is one and in Triton's interpreter elsewhere.
+
+The interpreter is chosen by an environment variable that Triton reads when it is first imported (tests/conftest.py).
+"""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+HAS_CUDA = torch.cuda.is_available()
+if not HAS_CUDA:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+class _WithoutTriton(pytest.Module):
+    def collect(self) -> Iterator[pytest.Item]:
+        pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
+        yield
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    if importlib.util.find_spec("triton") is None:
+        return _WithoutTriton.from_parent(parent, path=module_path)
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not HAS_CUDA:
+        pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    return torch.device("cuda" if HAS_CUDA else "cpu")
