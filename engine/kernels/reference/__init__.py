@@ -1,8 +1,17 @@
 """Plain torch versions of the kernels of engine/kernels/gpu, one file per operator under the same name: what they mean,
 without regard to speed. Together the functions here are one implementation of StepKernels."""
 
+from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
 from engine.kernels.reference.pages import copy_pages, gather_pages, scatter_pages
 from engine.kernels.reference.prepare_decode import prepare_decode
 from engine.kernels.reference.store_heads import store_heads
 
-__all__ = ["copy_pages", "gather_pages", "prepare_decode", "scatter_pages", "store_heads"]
+__all__ = [
+    "attend_decode",
+    "attend_mixed",
+    "copy_pages",
+    "gather_pages",
+    "prepare_decode",
+    "scatter_pages",
+    "store_heads",
+]

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape, AttentionStep, StepLayout
 from engine.attention.layout import TypeLayout, layer_specs, type_layouts
-from engine.kernels.reference.attention import paged_attention, store_key_value
+from engine.kernels.step_kernels import AttentionOptions
 from engine.memory.planner import group_layers
 from engine.memory.spec import LayerType, PoolPlan
+from tests.engine.attention.oracle import paged_attention, store_key_value
 
 NUM_LAYERS = 2
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -95,7 +96,7 @@ class Prepared:
 
 
 def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
-    """A pool full of poison, but for the tokens before the step that some query reads, written through the reference.
+    """A pool full of poison, but for the tokens before the step that some query reads, written through the oracle.
 
     Entries of page tables that need no page are `nowhere`.
     """
@@ -141,8 +142,9 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     store_key_value(prepared.key_value, pages, page_ids, torch.from_numpy(layout.positions % case.page_tokens))
     query_starts = torch.from_numpy(np.concatenate(([0], np.cumsum(layout.lengths))))
     ends = torch.from_numpy(layout.starts + layout.lengths)
-    window, softcap = case.windows[layer_id], shape.softcap
-    return paged_attention(prepared.query, pages, table, ends, query_starts, shape.scale, window, softcap)
+    options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap)
+    output, _ = paged_attention(prepared.query, pages, table, ends, query_starts, options)
+    return output
 
 
 def attend(step: AttentionStep, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:
