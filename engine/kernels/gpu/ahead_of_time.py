@@ -1,0 +1,215 @@
+"""Machine code of the shipped configurations without a GPU: compile, disassemble, say what is wrong with it.
+
+python -m engine.kernels.gpu.ahead_of_time [--architecture N ...] [--name TEXT] [MODULE ...] prints one JSON object per
+configuration and architecture; the exit status says whether anything is wrong. Modules: those with a `shipped()`; by
+default every file of this package. Never imported while serving, and not usable under TRITON_INTERPRET.
+"""
+
+import argparse
+import functools
+import importlib
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from engine.kernels import gpu
+from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation
+
+#: Shared memory that one program may have, in bytes.
+SHARED_LIMITS: Mapping[int, int] = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
+
+_CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
+_PRODUCTS = ("HGMMA", "QGMMA", "IGMMA", "HMMA", "IMMA", "DMMA")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one configuration became on one architecture. Counts are those of the code, not of its execution."""
+
+    name: str
+    architecture: int
+    registers: int
+    stack_bytes: int  #: of one thread; spilled registers lie there
+    shared_bytes: int
+    num_spill_instructions: int  #: loads and stores of local memory
+    loads: Mapping[str, int]  #: width in bits -> global loads
+    copies: Mapping[str, int]  #: width in bits -> asynchronous copies into shared memory
+    products: Mapping[str, int]  #: tensor core instruction -> how many
+
+    @property
+    def num_wide(self) -> int:
+        return self.loads.get("128", 0) + self.copies.get("128", 0)
+
+
+def compile_for(compilation: Compilation, architecture: int) -> Report:
+    """Raises what the compiler raises where the configuration does not compile."""
+    names = compilation.kernel.arg_names
+    unknown = (set(compilation.signature) | set(compilation.constants) | compilation.divisible_by_16) - set(names)
+    missing = set(names) - set(compilation.signature) - set(compilation.constants)
+    if unknown or missing:
+        raise ValueError(f"{compilation.name}: unknown arguments {sorted(unknown)}, missing {sorted(missing)}")
+    source = ASTSource(
+        fn=compilation.kernel,
+        signature={n: "constexpr" if n in compilation.constants else compilation.signature[n] for n in names},
+        constexprs=dict(compilation.constants),
+        attrs={(i,): [["tt.divisibility", 16]] for i, n in enumerate(names) if n in compilation.divisible_by_16},
+    )
+    options = {"num_warps": compilation.num_warps, "num_stages": compilation.num_stages}
+    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(compiled.asm["cubin"])
+        binary.flush()
+        usage, code = (_cuobjdump(option, binary.name) for option in ("-res-usage", "-sass"))
+    opcodes = Counter(_INSTRUCTION.findall(code))
+    return Report(
+        name=compilation.name,
+        architecture=architecture,
+        registers=_usage(usage, "REG"),
+        stack_bytes=_usage(usage, "STACK"),
+        shared_bytes=compiled.metadata.shared,
+        num_spill_instructions=sum(n for opcode, n in opcodes.items() if opcode.startswith(("LDL", "STL"))),
+        loads=_widths(opcodes, "LDG"),
+        copies=_widths(opcodes, "LDGSTS"),
+        products=_first_words(opcodes, _PRODUCTS),
+    )
+
+
+def violations(compilation: Compilation, report: Report) -> list[str]:
+    """What the machine code lacks, in words; empty where everything is as expected."""
+    expected, found = compilation.expectation, []
+    if report.stack_bytes or report.num_spill_instructions:
+        found.append(f"{report.stack_bytes} bytes of stack, {report.num_spill_instructions} loads and stores of it")
+    if report.registers > expected.max_registers:
+        found.append(f"{report.registers} registers, at most {expected.max_registers} expected")
+    if report.shared_bytes > SHARED_LIMITS[report.architecture]:
+        found.append(f"{report.shared_bytes} bytes of shared memory, of {SHARED_LIMITS[report.architecture]} there are")
+    if expected.has_wide_loads:
+        if not report.num_wide:
+            found.append(f"no global load of 128 bits: loads {dict(report.loads)}, copies {dict(report.copies)}")
+        if report.loads.get("16", 0):
+            found.append(f"{report.loads['16']} global loads of 16 bits")
+    if expected.has_async_copies and not report.copies:
+        found.append("no asynchronous copies: the loop is not pipelined")
+    if expected.has_wgmma and report.architecture == 90 and not report.products.get("HGMMA"):
+        found.append(f"no warp group products: {dict(report.products)}")
+    return found
+
+
+def kernel_modules() -> list[str]:
+    """The files of this package that ship configurations."""
+    names = (f"{gpu.__name__}.{module.name}" for module in pkgutil.iter_modules(gpu.__path__))
+    return [name for name in names if name != __spec__.name and hasattr(importlib.import_module(name), "shipped")]
+
+
+def shipped(modules: Iterable[str] | None = None) -> list[Compilation]:
+    found = kernel_modules() if modules is None else modules
+    compilations = [c for name in found for c in importlib.import_module(name).shipped()]
+    repeated = [name for name, count in Counter(c.name for c in compilations).items() if count > 1]
+    if repeated:
+        raise ValueError(f"configurations of the same name: {repeated}")
+    return compilations
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Either a report and what is wrong with it, or the compiler's words."""
+
+    name: str
+    architecture: int
+    report: Report | None
+    violations: tuple[str, ...]
+
+
+def compile_all(
+    modules: Sequence[str] | None = None,
+    architectures: Sequence[int] = ARCHITECTURES,
+    *,
+    name_contains: str = "",
+    num_processes: int | None = None,
+) -> Iterator[Outcome]:
+    """Every configuration for every architecture that it is shipped for, in that order; as many at a time as there are
+    cores. A failure to compile is an outcome like any other."""
+    names = tuple(kernel_modules() if modules is None else modules)
+    jobs = [
+        (names, index, architecture)
+        for index, compilation in enumerate(shipped(names))
+        if name_contains in compilation.name
+        for architecture in architectures
+        if architecture in compilation.architectures
+    ]
+    # Not forked: this process may hold threads by now.
+    with ProcessPoolExecutor(num_processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_outcome, jobs)
+
+
+@functools.cache
+def _shipped(modules: tuple[str, ...]) -> list[Compilation]:
+    return shipped(modules)
+
+
+def _outcome(job: tuple[tuple[str, ...], int, int]) -> Outcome:
+    modules, index, architecture = job
+    compilation = _shipped(modules)[index]
+    try:
+        report = compile_for(compilation, architecture)
+    except Exception as error:  # the compiler's errors have no base class, and one must not hide the others
+        return Outcome(compilation.name, architecture, None, (f"{type(error).__name__}: {error}",))
+    return Outcome(compilation.name, architecture, report, tuple(violations(compilation, report)))
+
+
+def _cuobjdump(option: str, path: str) -> str:
+    return subprocess.run([str(_CUOBJDUMP), option, path], check=True, capture_output=True, text=True).stdout
+
+
+def _usage(text: str, what: str) -> int:
+    found = re.search(rf"\b{what}:(\d+)", text)
+    assert found is not None, text
+    return int(found[1])
+
+
+def _widths(opcodes: Mapping[str, int], instruction: str) -> dict[str, int]:
+    widths: Counter[str] = Counter()
+    for opcode, count in opcodes.items():
+        first, *modifiers = opcode.split(".")
+        if first == instruction:
+            width = next((m.lstrip("US") for m in modifiers if re.fullmatch(r"[US]?(8|16|64|128)", m)), "32")
+            widths[width] += count
+    return dict(sorted(widths.items(), key=lambda item: int(item[0])))
+
+
+def _first_words(opcodes: Mapping[str, int], words: Iterable[str]) -> dict[str, int]:
+    counts = {word: sum(n for opcode, n in opcodes.items() if opcode.split(".")[0] == word) for word in words}
+    return {word: count for word, count in counts.items() if count}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", metavar="MODULE")
+    parser.add_argument("--architecture", type=int, action="append", choices=ARCHITECTURES)
+    parser.add_argument("--name", default="", help="only configurations whose name holds this text")
+    chosen = parser.parse_args(arguments)
+    is_fine = True
+    architectures = chosen.architecture or ARCHITECTURES
+    for outcome in compile_all(chosen.modules or None, architectures, name_contains=chosen.name):
+        is_fine = is_fine and not outcome.violations
+        print(json.dumps(asdict(outcome)), flush=True)
+    sys.exit(not is_fine)
+
+
+if __name__ == "__main__":
+    main()

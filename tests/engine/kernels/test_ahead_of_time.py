@@ -1,0 +1,73 @@
+"""The machine code of every shipped kernel configuration, without a GPU: no spills, wide loads, pipelined loops.
+
+In another process: the interpreter of tests/engine/kernels/gpu replaces the compiler wherever a kernel is defined.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[3]
+
+
+def outcomes(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "engine.kernels.gpu.ahead_of_time", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, lines
+
+
+@pytest.fixture(scope="module")
+def flawed() -> dict[tuple[str, int], dict[str, Any]]:
+    status, lines = outcomes("tests.engine.kernels.flawed_kernels")
+    assert status == 1
+    return {(line["name"], line["architecture"]): line for line in lines}
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("name", ["without a flaw", "pipelined product"])
+def test_code_without_a_flaw_passes(flawed: dict[tuple[str, int], Any], name: str, architecture: int) -> None:
+    assert flawed[name, architecture]["violations"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "words"),
+    [
+        ("unknown alignment", 90, "global loads of 16 bits"),
+        ("too many registers", 90, "registers, at most 8 expected"),
+        ("spills", 80, "bytes of stack"),
+        ("too much shared memory", 89, "bytes of shared memory"),
+        ("not pipelined", 80, "no asynchronous copies"),
+        ("too few rows for wgmma", 90, "no warp group products"),
+        ("does not compile", 90, "Error"),
+    ],
+)
+def test_each_flaw_is_found(flawed: dict[tuple[str, int], Any], name: str, architecture: int, words: str) -> None:
+    assert words in " ".join(flawed[name, architecture]["violations"])
+
+
+def test_an_instruction_count_is_read_from_the_machine_code(flawed: dict[tuple[str, int], Any]) -> None:
+    on_80, on_90 = (flawed["pipelined product", architecture]["report"] for architecture in (80, 90))
+    assert on_80["products"]["HMMA"] > 0
+    assert "HGMMA" not in on_80["products"]
+    assert on_90["products"]["HGMMA"] > 0
+    assert on_80["copies"]["128"] > 0
+
+
+@pytest.mark.slow
+def test_every_shipped_configuration_becomes_the_code_that_is_expected() -> None:
+    status, lines = outcomes()
+    wrong = [f"{line['name']}, sm_{line['architecture']}: {text}" for line in lines for text in line["violations"]]
+    assert not wrong, "\n".join(wrong)
+    assert status == 0
