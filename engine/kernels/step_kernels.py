@@ -105,8 +105,9 @@ class StepKernels(Protocol):
         """RMS norm of query and key heads, rotation of both in the half-split form, and keys and values into pages.
 
         qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. cos, sin [T, R / 2] float32: the
-        first R channels turn, in pairs (i, i + R / 2). query_norm, key_norm [D] float32. page_slots [T] int64: page * P
-        + offset, -1: not stored; all distinct. Where scales are per token they are written, else used.
+        first R channels turn, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither. page_slots
+        [T] int64: page * P + offset, -1: not stored; all distinct. Where scales are per token they are written, else
+        used.
         """
         ...
 

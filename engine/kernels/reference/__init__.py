@@ -1,6 +1,8 @@
 """Plain torch versions of the kernels of engine/kernels/gpu, one file per operator under the same name: what they mean,
 without regard to speed. Together the functions here are one implementation of StepKernels."""
 
+from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
+from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
 from engine.kernels.reference.pages import copy_pages, gather_pages, scatter_pages
 from engine.kernels.reference.prepare_decode import prepare_decode
@@ -11,7 +13,12 @@ __all__ = [
     "attend_mixed",
     "copy_pages",
     "gather_pages",
+    "gelu_tanh",
+    "gelu_tanh_mul",
+    "layer_norm",
     "prepare_decode",
+    "rms_norm",
     "scatter_pages",
+    "silu_mul",
     "store_heads",
 ]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,3 +37,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if HAS_CUDA else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic_of_a_device() -> Iterator[None]:
+    """On a device infinities and NaN come about in silence; the interpreter's NumPy warns, and warnings are errors."""
+    with np.errstate(all="ignore"):
+        yield

@@ -1,0 +1,99 @@
+"""Activations of the feed-forward parts: silu or gelu of one half times the other half, and gelu alone. R = rows."""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+
+_BLOCK = 1024  #: elements of a row for each program: one wide load of 16-bit numbers for each of 128 threads
+
+
+@triton.jit
+def _activate_rows(
+    x_ptr,
+    output_ptr,
+    x_stride,
+    output_stride,
+    SIZE: tl.constexpr,
+    IS_GELU: tl.constexpr,
+    HAS_UP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """silu(x) = x sigmoid(x); gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = columns < SIZE
+    from_ptr = x_ptr + row * x_stride + columns
+    x = tl.load(from_ptr, mask=is_column, other=0.0).to(tl.float32)
+    inner = 1.5957691216057308 * (x + 0.044715 * x * x * x) if IS_GELU else x
+    y = x * tl.sigmoid(inner)
+    if HAS_UP:
+        y *= tl.load(from_ptr + SIZE, mask=is_column, other=0.0).to(tl.float32)
+    tl.store(output_ptr + row * output_stride + columns, y.to(output_ptr.dtype.element_ty), mask=is_column)
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size], newly allocated."""
+    return _launch(gate_up, is_gelu=False, has_up=True)
+
+
+def gelu_tanh_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """As silu_mul, with gelu in its form with tanh."""
+    return _launch(gate_up, is_gelu=True, has_up=True)
+
+
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    """x [R, size] -> [R, size], newly allocated."""
+    return _launch(x, is_gelu=True, has_up=False)
+
+
+def _launch(x: torch.Tensor, *, is_gelu: bool, has_up: bool) -> torch.Tensor:
+    num_rows, width = x.shape
+    assert x.stride(1) == 1
+    assert width % (1 + has_up) == 0
+    size = width // (1 + has_up)
+    output = torch.empty((num_rows, size), dtype=x.dtype, device=x.device)
+    if num_rows:
+        _activate_rows[(num_rows, triton.cdiv(size, _BLOCK))](
+            x,
+            output,
+            x.stride(0),
+            output.stride(0),
+            SIZE=size,
+            IS_GELU=is_gelu,
+            HAS_UP=has_up,
+            BLOCK=_BLOCK,
+            num_warps=4,
+        )
+    return output
+
+
+def shipped() -> list[Compilation]:
+    """Sizes: SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B, Llama-3.1-8B; Gemma-2-9B; GPT-2."""
+    variants = [("silu_mul", "bf16", size) for size in (1536, 3072, 8192, 14336)]
+    variants += [("silu_mul", "fp16", 8192), ("silu_mul", "fp32", 8192)]
+    variants += [("gelu_tanh_mul", "bf16", 14336), ("gelu_tanh", "bf16", 3072)]
+    return [
+        Compilation(
+            name=f"{operator}, {dtype}, {size}",
+            kernel=_activate_rows,
+            signature={
+                "x_ptr": f"*{dtype}",
+                "output_ptr": f"*{dtype}",
+                "x_stride": "i32",
+                "output_stride": "i32",
+            },
+            constants={
+                "SIZE": size,
+                "IS_GELU": operator != "silu_mul",
+                "HAS_UP": operator != "gelu_tanh",
+                "BLOCK": _BLOCK,
+            },
+            divisible_by_16=frozenset({"x_ptr", "output_ptr", "x_stride", "output_stride"}),
+            num_warps=4,
+            num_stages=3,
+            expectation=Expectation(max_registers=64),
+        )
+        for operator, dtype, size in variants
+    ]

@@ -1,0 +1,130 @@
+"""Root mean square norm and LayerNorm of rows, with the residual update added on the way: one program for each row.
+
+R = rows. Sums are in float32; the new stream is rounded once, and it is the rounded one that is normed.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+
+
+@triton.jit
+def _norm(
+    stream_ptr,
+    update_ptr,
+    weight_ptr,
+    bias_ptr,
+    output_ptr,
+    stream_stride,
+    update_stride,
+    output_stride,
+    eps,
+    SIZE: tl.constexpr,
+    HAS_UPDATE: tl.constexpr,
+    IS_CENTRED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    is_column = columns < SIZE
+    stream_row = stream_ptr + row * stream_stride
+    x = tl.load(stream_row + columns, mask=is_column, other=0.0).to(tl.float32)
+    if HAS_UPDATE:
+        x += tl.load(update_ptr + row * update_stride + columns, mask=is_column, other=0.0).to(tl.float32)
+        rounded = x.to(stream_ptr.dtype.element_ty)
+        tl.store(stream_row + columns, rounded, mask=is_column)
+        x = rounded.to(tl.float32)
+    weight = tl.load(weight_ptr + columns, mask=is_column, other=0.0).to(tl.float32)
+    if IS_CENTRED:
+        x = tl.where(is_column, x - tl.sum(x, axis=0) / SIZE, 0.0)
+    normed = x * tl.rsqrt(tl.sum(x * x, axis=0) / SIZE + eps) * weight
+    if IS_CENTRED:
+        normed += tl.load(bias_ptr + columns, mask=is_column, other=0.0).to(tl.float32)
+    tl.store(output_ptr + row * output_stride + columns, normed.to(output_ptr.dtype.element_ty), mask=is_column)
+
+
+def rms_norm(stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """stream [R, size] becomes stream + update; returns its norm times weight [size], [R, size], newly allocated."""
+    return _launch(stream, update, weight, None, eps)
+
+
+def layer_norm(
+    stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """As rms_norm, of what differs from the row's mean, plus bias [size]."""
+    return _launch(stream, update, weight, bias, eps)
+
+
+def _launch(
+    stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    num_rows, size = stream.shape
+    assert stream.stride(1) == 1
+    assert weight.shape == (size,)
+    assert weight.is_contiguous()
+    assert update is None or (update.shape == stream.shape and update.stride(1) == 1)
+    assert bias is None or (bias.shape == (size,) and bias.is_contiguous())
+    output = torch.empty((num_rows, size), dtype=stream.dtype, device=stream.device)
+    if not num_rows:
+        return output
+    block = triton.next_power_of_2(size)
+    _norm[(num_rows,)](
+        stream,
+        update,
+        weight,
+        bias,
+        output,
+        stream.stride(0),
+        0 if update is None else update.stride(0),
+        output.stride(0),
+        eps,
+        SIZE=size,
+        HAS_UPDATE=update is not None,
+        IS_CENTRED=bias is not None,
+        BLOCK=block,
+        num_warps=_num_warps(block),
+    )
+    return output
+
+
+def _num_warps(block: int) -> int:
+    """16 elements for each thread, two wide loads of 16-bit numbers; at most 16 warps."""
+    return min(max(block // 512, 1), 16)
+
+
+def shipped() -> list[Compilation]:
+    compilations = []
+    for dtype, size, has_update, is_centred in (
+        ("bf16", 576, True, False),
+        ("bf16", 1024, True, False),
+        ("bf16", 2048, True, False),
+        ("bf16", 4096, True, False),
+        ("bf16", 4096, False, False),
+        ("bf16", 8192, True, False),
+        ("fp16", 4096, True, False),
+        ("fp32", 2048, True, False),
+        ("bf16", 4096, True, True),
+    ):
+        block = triton.next_power_of_2(size)
+        pointers = ["stream_ptr", "weight_ptr", "output_ptr"]
+        pointers += ["update_ptr"] * has_update + ["bias_ptr"] * is_centred
+        strides = ["stream_stride", "update_stride", "output_stride"]
+        constants = {"SIZE": size, "HAS_UPDATE": has_update, "IS_CENTRED": is_centred, "BLOCK": block}
+        none = {name: None for name in ("update_ptr", "bias_ptr") if name not in pointers}
+        compilations.append(
+            Compilation(
+                name=f"{'layer_norm' if is_centred else 'rms_norm'}, {dtype}, {size}{', adds' * has_update}",
+                kernel=_norm,
+                signature={name: f"*{dtype}" for name in pointers}
+                | {name: "i32" for name in strides}
+                | {"eps": "fp32"},
+                constants=constants | none,
+                divisible_by_16=frozenset(pointers + strides),
+                num_warps=_num_warps(block),
+                num_stages=3,
+                expectation=Expectation(max_registers=64),
+            )
+        )
+    return compilations

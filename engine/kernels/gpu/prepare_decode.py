@@ -1,0 +1,118 @@
+"""What a step of one token per row needs, made on the device from slots and positions: one program for many rows.
+
+One launch for each layer type, each with its own page table; the first one also writes what all types share.
+B = rows, S = slots.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+
+_BLOCK_ROWS = 128
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _prepare_decode(
+    slots_ptr,
+    starts_ptr,
+    last_tokens_ptr,
+    page_table_ptr,
+    token_ids_ptr,
+    positions_ptr,
+    context_lengths_ptr,
+    page_slots_ptr,
+    table_stride,
+    num_rows,
+    PAGE_TOKENS: tl.constexpr,
+    IS_FIRST: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+):
+    rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    is_row = rows < num_rows
+    slots = tl.load(slots_ptr + rows, mask=is_row, other=-1).to(tl.int64)
+    is_real = slots >= 0
+    starts = tl.load(starts_ptr + rows, mask=is_real, other=0)
+    pages = page_table_ptr + slots * table_stride + starts // PAGE_TOKENS
+    page_ids = tl.load(pages, mask=is_real, other=0).to(tl.int64)
+    places = tl.where(is_real, page_ids * PAGE_TOKENS + starts % PAGE_TOKENS, -1)
+    tl.store(page_slots_ptr + rows, places, mask=is_row)
+    if IS_FIRST:
+        tokens = tl.load(last_tokens_ptr + slots, mask=is_real, other=0)
+        tl.store(token_ids_ptr + rows, tokens, mask=is_row)
+        tl.store(positions_ptr + rows, starts.to(tl.int64), mask=is_row)
+        tl.store(context_lengths_ptr + rows, tl.where(is_real, starts + 1, 0), mask=is_row)
+
+
+def prepare_decode(
+    slots: torch.Tensor,
+    starts: torch.Tensor,
+    last_tokens: torch.Tensor,
+    page_tables: Sequence[torch.Tensor],
+    page_tokens: Sequence[int],
+    token_ids: torch.Tensor,
+    positions: torch.Tensor,
+    context_lengths: torch.Tensor,
+    page_slots: Sequence[torch.Tensor],
+) -> None:
+    """As StepKernels.prepare_decode says. All tensors but page tables are contiguous."""
+    num_rows = slots.shape[0]
+    assert slots.dtype == starts.dtype == context_lengths.dtype == torch.int32
+    assert last_tokens.dtype == token_ids.dtype == positions.dtype == torch.int64
+    assert len(page_tables) == len(page_tokens) == len(page_slots) > 0
+    for rows in (slots, starts, token_ids, positions, context_lengths, *page_slots):
+        assert rows.shape == (num_rows,)
+        assert rows.is_contiguous()
+    for index, (table, num_tokens, places) in enumerate(zip(page_tables, page_tokens, page_slots, strict=True)):
+        assert table.dtype == torch.int32
+        assert table.stride(1) == 1
+        assert places.dtype == torch.int64
+        _prepare_decode[(triton.cdiv(num_rows, _BLOCK_ROWS),)](
+            slots,
+            starts,
+            last_tokens,
+            table,
+            token_ids,
+            positions,
+            context_lengths,
+            places,
+            table.stride(0),
+            num_rows,
+            PAGE_TOKENS=num_tokens,
+            IS_FIRST=index == 0,
+            BLOCK_ROWS=_BLOCK_ROWS,
+            num_warps=4,
+        )
+
+
+def shipped() -> list[Compilation]:
+    signature = {
+        "slots_ptr": "*i32",
+        "starts_ptr": "*i32",
+        "last_tokens_ptr": "*i64",
+        "page_table_ptr": "*i32",
+        "token_ids_ptr": "*i64",
+        "positions_ptr": "*i64",
+        "context_lengths_ptr": "*i32",
+        "page_slots_ptr": "*i64",
+        "table_stride": "i32",
+        "num_rows": "i32",
+    }
+    return [
+        Compilation(
+            name=f"prepare_decode, pages of {page_tokens} tokens, {'first' if is_first else 'further'} type",
+            kernel=_prepare_decode,
+            signature=signature,
+            constants={"PAGE_TOKENS": page_tokens, "IS_FIRST": is_first, "BLOCK_ROWS": _BLOCK_ROWS},
+            divisible_by_16=frozenset(signature) - {"table_stride", "num_rows"},
+            num_warps=4,
+            num_stages=3,
+            # A few bytes for each row, one row for each thread.
+            expectation=Expectation(max_registers=40, has_wide_loads=False),
+        )
+        for page_tokens in (16, 48)
+        for is_first in (True, False)
+    ]

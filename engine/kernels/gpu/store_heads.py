@@ -1,0 +1,298 @@
+"""Heads on their way to attention: norm, rotation, and keys and values into their pages, quantised where pages are.
+
+One program has a few heads of one token. Channels come in parts: those that turn as first and as second half of each
+pair, and those that do not turn. A thread holds both channels of its pairs, so that queries are overwritten in place.
+
+T = tokens, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
+from engine.kernels.step_kernels import PageScales
+
+_LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+#: Channels of a part for each thread: a wide load of 16-bit numbers.
+_THREAD_ELEMENTS = 8
+
+
+@triton.jit
+def _load_part(heads_ptr, channels, is_part):
+    return tl.load(heads_ptr + channels, mask=is_part, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _norm_weights(query_norm_ptr, key_norm_ptr, channels, is_channel, is_query, is_value):
+    query = tl.load(query_norm_ptr + channels, mask=is_channel, other=0.0)
+    key = tl.load(key_norm_ptr + channels, mask=is_channel, other=0.0)
+    return tl.where(is_query, query, tl.where(is_value, 1.0, key))
+
+
+@triton.jit
+def _store_part(x, heads_ptr, page_ptr, channels, is_query, is_stored, factor, largest: tl.constexpr):
+    tl.store(heads_ptr + channels, x.to(heads_ptr.dtype.element_ty), mask=is_query)
+    if largest > 0:
+        # Clamped first: conversions differ in what they make of larger numbers.
+        x = tl.minimum(tl.maximum(x * factor, -largest), largest)
+        if page_ptr.dtype.element_ty == tl.int8:
+            x = tl.floor(x + 0.5)
+    tl.store(page_ptr + channels, x.to(page_ptr.dtype.element_ty), mask=is_stored)
+
+
+@triton.jit
+def _store_heads(
+    qkv_ptr,
+    cos_ptr,
+    sin_ptr,
+    query_norm_ptr,
+    key_norm_ptr,
+    pages_ptr,
+    page_slots_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    token_stride,
+    head_stride,
+    angle_stride,
+    page_stride,
+    page_part_stride,
+    page_head_stride,
+    page_token_stride,
+    scale_page_stride,
+    scale_head_stride,
+    scale_token_stride,
+    norm_eps,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HALF: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr,
+    LARGEST: tl.constexpr,
+    SCALES_PER_TOKEN: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    BLOCK_REST: tl.constexpr,
+):
+    """HALF: pairs that turn; LARGEST: of the pages' numbers, 0 where they are not scaled."""
+    token = tl.program_id(0).to(tl.int64)
+    heads = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
+    is_head = heads < NUM_HEADS + 2 * NUM_KV_HEADS
+    is_query = heads < NUM_HEADS
+    is_value = heads >= NUM_HEADS + NUM_KV_HEADS
+    heads_ptr = qkv_ptr + token * token_stride + heads * head_stride
+
+    slot = tl.load(page_slots_ptr + token)
+    page, offset = slot // PAGE_TOKENS, slot % PAGE_TOKENS
+    is_stored = is_head & (heads >= NUM_HEADS) & (slot >= 0)
+    part = tl.where(is_value, 1, 0)
+    kv_heads = heads - NUM_HEADS - part * NUM_KV_HEADS
+    token_ptr = pages_ptr + page * page_stride + offset * page_token_stride
+    page_ptr = token_ptr + part * page_part_stride + kv_heads * page_head_stride
+
+    squares = tl.zeros((BLOCK_HEADS, 1), tl.float32)
+    if BLOCK_HALF > 0:
+        pairs = tl.arange(0, BLOCK_HALF)[None, :]
+        is_pair = pairs < HALF
+        first = _load_part(heads_ptr, pairs, is_head & is_pair)
+        second = _load_part(heads_ptr + HALF, pairs, is_head & is_pair)
+        squares += tl.sum(first * first + second * second, axis=1, keep_dims=True)
+    if BLOCK_REST > 0:
+        others = 2 * HALF + tl.arange(0, BLOCK_REST)[None, :]
+        is_other = others < HEAD_DIM
+        rest = _load_part(heads_ptr, others, is_head & is_other)
+        squares += tl.sum(rest * rest, axis=1, keep_dims=True)
+
+    if query_norm_ptr is not None:
+        inverse = tl.where(is_value, 1.0, tl.rsqrt(squares / HEAD_DIM + norm_eps))
+        if BLOCK_HALF > 0:
+            weights = _norm_weights(query_norm_ptr, key_norm_ptr, pairs, is_pair, is_query, is_value)
+            first *= inverse * weights
+            weights = _norm_weights(query_norm_ptr + HALF, key_norm_ptr + HALF, pairs, is_pair, is_query, is_value)
+            second *= inverse * weights
+        if BLOCK_REST > 0:
+            rest *= inverse * _norm_weights(query_norm_ptr, key_norm_ptr, others, is_other, is_query, is_value)
+
+    if BLOCK_HALF > 0:
+        cos = tl.load(cos_ptr + token * angle_stride + pairs, mask=is_pair, other=0.0)
+        sin = tl.load(sin_ptr + token * angle_stride + pairs, mask=is_pair, other=0.0)
+        turned = tl.where(is_value, first, first * cos - second * sin)
+        second = tl.where(is_value, second, second * cos + first * sin)
+        first = turned
+
+    factor = tl.full((BLOCK_HEADS, 1), 1.0, tl.float32)
+    if SCALES_PER_TOKEN:
+        peak = tl.zeros((BLOCK_HEADS, 1), tl.float32)
+        if BLOCK_HALF > 0:
+            peak = tl.max(tl.maximum(tl.abs(first), tl.abs(second)), axis=1, keep_dims=True)
+        if BLOCK_REST > 0:
+            peak = tl.maximum(peak, tl.max(tl.abs(rest), axis=1, keep_dims=True))
+        factor = tl.where(peak > 0, LARGEST / peak, 0.0)
+        scales = page * scale_page_stride + offset * scale_token_stride + kv_heads * scale_head_stride
+        tl.store(key_scale_ptr + scales, peak / LARGEST, mask=is_stored & (heads < NUM_HEADS + NUM_KV_HEADS))
+        tl.store(value_scale_ptr + scales, peak / LARGEST, mask=is_stored & is_value)
+    elif LARGEST > 0:
+        factor = tl.where(is_value, 1.0 / tl.load(value_scale_ptr), 1.0 / tl.load(key_scale_ptr))
+
+    if BLOCK_HALF > 0:
+        is_turned, is_paired = is_query & is_pair, is_stored & is_pair
+        _store_part(first, heads_ptr, page_ptr, pairs, is_turned, is_paired, factor, LARGEST)
+        _store_part(second, heads_ptr + HALF, page_ptr + HALF, pairs, is_turned, is_paired, factor, LARGEST)
+    if BLOCK_REST > 0:
+        _store_part(rest, heads_ptr, page_ptr, others, is_query & is_other, is_stored & is_other, factor, LARGEST)
+
+
+def store_heads(
+    qkv: torch.Tensor,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    query_norm: torch.Tensor | None,
+    key_norm: torch.Tensor | None,
+    norm_eps: float,
+    pages: torch.Tensor,
+    page_slots: torch.Tensor,
+    scales: PageScales | None = None,
+) -> None:
+    """As StepKernels.store_heads says. Channels of a head, and angles of a token, are adjacent; a token's heads too."""
+    num_tokens, all_heads, head_dim = qkv.shape
+    num_kv_heads, page_tokens = pages.shape[2:4]
+    assert qkv.stride(2) == pages.stride(4) == 1
+    assert pages.shape[4] == head_dim
+    assert pages.shape[1] == 2
+    assert page_slots.shape == (num_tokens,)
+    assert page_slots.dtype == torch.int64
+    assert page_slots.is_contiguous()
+    assert (scales is None) == (pages.dtype not in _LARGEST), "scales are for quantised pages"
+    half = 0
+    if cos is not None and sin is not None:
+        half = cos.shape[1]
+        assert cos.shape == sin.shape == (num_tokens, half)
+        assert cos.stride() == sin.stride()
+        assert cos.stride(1) == 1
+        assert cos.dtype == sin.dtype == torch.float32
+        assert 2 * half <= head_dim
+    assert (query_norm is None) == (key_norm is None), "both norms, or none"
+    if query_norm is not None and key_norm is not None:
+        assert query_norm.shape == key_norm.shape == (head_dim,)
+        assert query_norm.dtype == key_norm.dtype == torch.float32
+        assert query_norm.stride(0) == key_norm.stride(0) == 1
+    scale_strides: tuple[int, ...] = (0, 0, 0)
+    if scales is not None and scales.is_per_token:
+        scale_strides = scales.key.stride()
+        assert scales.value.stride() == scale_strides
+        assert scales.key.shape == (
+            pages.shape[0],
+            num_kv_heads,
+            page_tokens,
+        )
+    if not num_tokens:
+        return
+    blocks, num_warps = _blocks(head_dim, half)
+    _store_heads[(num_tokens, triton.cdiv(all_heads, blocks["BLOCK_HEADS"]))](
+        qkv,
+        cos,
+        sin,
+        query_norm,
+        key_norm,
+        pages,
+        page_slots,
+        None if scales is None else scales.key,
+        None if scales is None else scales.value,
+        qkv.stride(0),
+        qkv.stride(1),
+        0 if cos is None else cos.stride(0),
+        *pages.stride()[:4],
+        *scale_strides,
+        norm_eps,
+        NUM_HEADS=all_heads - 2 * num_kv_heads,
+        NUM_KV_HEADS=num_kv_heads,
+        HEAD_DIM=head_dim,
+        HALF=half,
+        PAGE_TOKENS=page_tokens,
+        LARGEST=_LARGEST.get(pages.dtype, 0.0),
+        SCALES_PER_TOKEN=scales is not None and scales.is_per_token,
+        **blocks,
+        num_warps=num_warps,
+    )
+
+
+def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
+    """Sizes of a program's parts, and its warps. No part has fewer elements than there are threads: a channel that two
+    threads hold could be read by one when the other has overwritten it."""
+    parts = [triton.next_power_of_2(size) if size else 0 for size in (half, head_dim - 2 * half)]
+    num_warps = 1 if all(parts) else 2
+    elements = 32 * num_warps * _THREAD_ELEMENTS
+    block_heads = 16 if all(parts) else max(elements // max(parts), 1)
+    block_heads = max(min(block_heads, 16), 32 * num_warps // min(size for size in parts if size))
+    return {"BLOCK_HEADS": block_heads, "BLOCK_HALF": parts[0], "BLOCK_REST": parts[1]}, num_warps
+
+
+def shipped() -> list[Compilation]:
+    """Heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia and GPT-2."""
+    return [
+        _compilation("bf16", "bf16", 32, 8, 128, 64, False, False),
+        _compilation("fp16", "fp16", 32, 8, 128, 64, False, False),
+        _compilation("fp32", "fp32", 32, 8, 64, 32, False, False),
+        _compilation("bf16", "bf16", 32, 8, 64, 32, False, False),
+        _compilation("bf16", "bf16", 16, 8, 128, 64, True, False),
+        _compilation("bf16", "bf16", 16, 8, 256, 128, False, False),
+        _compilation("bf16", "bf16", 32, 32, 96, 48, False, False),
+        _compilation("bf16", "bf16", 16, 16, 64, 8, False, False),
+        _compilation("bf16", "bf16", 12, 12, 64, 0, False, False),
+        _compilation("bf16", "i8", 32, 8, 128, 64, False, True),
+        _compilation("bf16", "i8", 16, 8, 128, 64, True, True),
+        _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False, False),
+        _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True, True),
+    ]
+
+
+def _compilation(
+    dtype: str,
+    page_dtype: str,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    half: int,
+    has_norm: bool,
+    is_per_token: bool,
+) -> Compilation:
+    pointers = {
+        "qkv_ptr": f"*{dtype}",
+        "cos_ptr": "*fp32" if half else None,
+        "sin_ptr": "*fp32" if half else None,
+        "query_norm_ptr": "*fp32" if has_norm else None,
+        "key_norm_ptr": "*fp32" if has_norm else None,
+        "pages_ptr": f"*{page_dtype}",
+        "page_slots_ptr": "*i64",
+        "key_scale_ptr": "*fp32" if page_dtype != dtype else None,
+        "value_scale_ptr": "*fp32" if page_dtype != dtype else None,
+    }
+    strides = ["token_stride", "head_stride", "angle_stride"]
+    strides += ["page_stride", "page_part_stride", "page_head_stride", "page_token_stride"]
+    scale_strides = ["scale_page_stride", "scale_head_stride", "scale_token_stride"]
+    blocks, num_warps = _blocks(head_dim, half)
+    name = f"store_heads, {dtype} into {page_dtype}, {num_heads} and {num_kv_heads} heads of {head_dim}"
+    name += f", {2 * half} turn" + ", norms" * has_norm + (", a scale per token" if is_per_token else "")
+    return Compilation(
+        name=name,
+        kernel=_store_heads,
+        signature={name: kind for name, kind in pointers.items() if kind is not None}
+        | {name: "i64" if name == "page_stride" else "i32" for name in strides + scale_strides}
+        | {"norm_eps": "fp32"},
+        constants={name: None for name, kind in pointers.items() if kind is None}
+        | {
+            "NUM_HEADS": num_heads,
+            "NUM_KV_HEADS": num_kv_heads,
+            "HEAD_DIM": head_dim,
+            "HALF": half,
+            "PAGE_TOKENS": 16,
+            "LARGEST": {"i8": 127.0, "fp8e4nv": 448.0}.get(page_dtype, 0.0),
+            "SCALES_PER_TOKEN": is_per_token,
+        }
+        | blocks,
+        divisible_by_16=frozenset(name for name, kind in pointers.items() if kind is not None) | frozenset(strides),
+        num_warps=num_warps,
+        num_stages=3,
+        expectation=Expectation(max_registers=128),
+        architectures=tuple(a for a in ARCHITECTURES if page_dtype != "fp8e4nv" or a >= 89),
+    )

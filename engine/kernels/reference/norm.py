@@ -1,0 +1,26 @@
+"""Root mean square norm and LayerNorm of rows, with the residual update added on the way. R = rows."""
+
+import torch
+
+
+def rms_norm(stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """stream [R, size] becomes stream + update; returns its norm times weight [size], [R, size], newly allocated."""
+    return _normed(_added(stream, update), weight, eps).to(stream.dtype)
+
+
+def layer_norm(
+    stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """As rms_norm, of what differs from the row's mean, plus bias [size]."""
+    x = _added(stream, update)
+    return (_normed(x - x.mean(dim=-1, keepdim=True), weight, eps) + bias.float()).to(stream.dtype)
+
+
+def _added(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+    if update is not None:
+        stream.copy_(stream.float() + update.float())
+    return stream.float()
+
+
+def _normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * weight.float()

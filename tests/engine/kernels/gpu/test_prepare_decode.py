@@ -1,0 +1,32 @@
+"""Places of a decode step: exactly those of the reference."""
+
+import torch
+
+from engine.kernels import gpu, reference
+from engine.kernels.step_kernels import StepKernels
+
+
+def _run(kernels: StepKernels, device: torch.device, num_rows: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(num_rows)
+    num_slots, page_tokens = 200, (4, 48)
+    slots = torch.randperm(num_slots, generator=generator)[:num_rows].int()
+    slots[::3] = -1
+    starts = torch.randint(0, 96, (num_rows,), generator=generator, dtype=torch.int32)
+    last_tokens = torch.randint(0, 50_000, (num_slots,), generator=generator)
+    tables = [
+        torch.randint(0, 2**31 - 1, (num_slots, 128 // tokens + 3), generator=generator, dtype=torch.int32)[:, :-2]
+        for tokens in page_tokens
+    ]
+    inputs = [x.to(device) for x in (slots, starts, last_tokens)]
+    outputs = [torch.full((num_rows,), 9, device=device) for _ in range(4)]
+    contexts = torch.full((num_rows,), 9, dtype=torch.int32, device=device)
+    token_ids, positions, *page_slots = outputs
+    tables = [table.to(device) for table in tables]
+    kernels.prepare_decode(*inputs, tables, page_tokens, token_ids, positions, contexts, page_slots)
+    return [*outputs, contexts]
+
+
+def test_rows_and_padding_are_those_of_the_reference_in_more_than_one_block(device: torch.device) -> None:
+    for num_rows in (1, 16, 131):
+        for ours, expected in zip(_run(gpu, device, num_rows), _run(reference, device, num_rows), strict=True):
+            assert torch.equal(ours, expected)

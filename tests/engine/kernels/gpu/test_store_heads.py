@@ -1,0 +1,123 @@
+"""Heads that are normed, turned and stored, against the reference; a pool that is NaN wherever nobody writes."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from engine.kernels import gpu, reference
+from engine.kernels.step_kernels import PageScales, StepKernels
+from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
+
+PAGE_TOKENS, NUM_PAGES = 4, 6
+SLOTS = (22, -1, 0, 9, -1, 17)
+
+
+@dataclass(frozen=True)
+class Heads:
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    num_rotated: int
+    has_norms: bool
+
+
+CASES = {
+    "all channels turn": Heads(4, 2, 16, 16, False),
+    "all turn, with norms, groups of three": Heads(6, 2, 32, 32, True),
+    "a quarter turns": Heads(3, 3, 64, 16, False),
+    "half of them turn, with norms, no power of two": Heads(4, 1, 24, 12, True),
+    "none turns": Heads(2, 2, 8, 0, False),
+    "heads of 96": Heads(20, 4, 96, 96, False),
+}
+
+
+def _layer(heads: Heads, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The pool, poisoned, and the second of three layers in it: pages are further apart than their own size."""
+    layer_elements = 2 * heads.num_kv_heads * PAGE_TOKENS * heads.head_dim
+    page_elements = 3 * layer_elements + 16
+    poison = -128 if dtype == torch.int8 else float("nan")
+    pool = torch.full((NUM_PAGES * page_elements,), poison).to(dtype).to(device)
+    strides = (page_elements, layer_elements // 2, PAGE_TOKENS * heads.head_dim, heads.head_dim, 1)
+    shape = (NUM_PAGES, 2, heads.num_kv_heads, PAGE_TOKENS, heads.head_dim)
+    return pool, pool.as_strided(shape, strides, layer_elements)
+
+
+def _run(
+    kernels: StepKernels,
+    heads: Heads,
+    dtype: torch.dtype,
+    page_dtype: torch.dtype,
+    device: torch.device,
+    scales: PageScales | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, the pool, the layer."""
+    generator = torch.Generator().manual_seed(heads.head_dim)
+    num_tokens, all_heads = len(SLOTS), heads.num_heads + 2 * heads.num_kv_heads
+    rows = torch.randn(num_tokens, (all_heads + 1) * heads.head_dim, generator=generator).to(dtype).to(device)
+    qkv = rows[:, heads.head_dim :].view(num_tokens, all_heads, heads.head_dim)  # something lies between tokens
+    norms: list[torch.Tensor | None] = [None, None]
+    if heads.has_norms:
+        norms = [torch.rand(heads.head_dim, generator=generator).add(0.5).to(device) for _ in range(2)]
+    angles = torch.rand(num_tokens, heads.num_rotated // 2, generator=generator) * 6
+    cos, sin = (angles.cos().to(device), angles.sin().to(device)) if heads.num_rotated else (None, None)
+    pool, pages = _layer(heads, page_dtype, device)
+    kernels.store_heads(qkv, cos, sin, norms[0], norms[1], 1e-5, pages, torch.tensor(SLOTS, device=device), scales)
+    return qkv[:, : heads.num_heads], pool, pages
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_queries_and_pool_are_those_of_the_reference_and_the_rest_of_the_pool_is_untouched(
+    case: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    queries, pool, _ = _run(gpu, CASES[case], dtype, dtype, device)
+    expected_queries, expected_pool, _ = _run(reference, CASES[case], dtype, dtype, device)
+    assert_near(queries, expected_queries)
+    assert_near(pool, expected_pool)
+
+
+def _scales(heads: Heads, is_per_token: bool, largest: float, device: torch.device) -> PageScales:
+    if not is_per_token:
+        return PageScales(torch.tensor([3 / largest], device=device), torch.tensor([2 / largest], device=device))
+    key, value = torch.full((2, heads.num_kv_heads, NUM_PAGES, PAGE_TOKENS), float("nan"), device=device)
+    return PageScales(key.transpose(0, 1), value.transpose(0, 1))
+
+
+@pytest.mark.parametrize("is_per_token", [True, False])
+@pytest.mark.parametrize(
+    ("page_dtype", "largest"),
+    # Triton's interpreter loses the carry when it rounds to float8.
+    [(torch.int8, 127.0), pytest.param(torch.float8_e4m3fn, 448.0, marks=pytest.mark.gpu)],
+)
+@pytest.mark.parametrize("case", ["a quarter turns", "all turn, with norms, groups of three"])
+def test_quantised_pages_and_their_scales_are_those_of_the_reference(
+    case: str, page_dtype: torch.dtype, largest: float, is_per_token: bool, device: torch.device
+) -> None:
+    heads = CASES[case]
+    ours, theirs = (_scales(heads, is_per_token, largest, device) for _ in range(2))
+    _, pool, _ = _run(gpu, heads, torch.float32, page_dtype, device, ours)
+    _, expected, pages = _run(reference, heads, torch.float32, page_dtype, device, theirs)
+    assert_near(ours.key, theirs.key)
+    assert_near(ours.value, theirs.value)
+    # Halves are rounded either way, by how far the scaled numbers are off in their last place.
+    codes, expected_codes = (bits.view(torch.int8).int() for bits in (pool, expected))
+    assert (codes - expected_codes).abs().max() <= 1
+    assert (codes != expected_codes).sum() <= 2
+    assert pages.shape[0] == NUM_PAGES
+
+
+def test_scaled_keys_beyond_the_largest_number_become_the_largest_number(device: torch.device) -> None:
+    scales = PageScales(torch.tensor([0.001], device=device), torch.tensor([0.001], device=device))
+    _, _, pages = _run(gpu, CASES["none turns"], torch.float32, torch.int8, device, scales)
+    written = pages[22 // PAGE_TOKENS, :, :, 22 % PAGE_TOKENS]
+    assert written.abs().max() == 127
+    assert written.min() == -127
+
+
+def test_a_step_without_tokens_is_no_launch(device: torch.device) -> None:
+    heads = CASES["none turns"]
+    pool, pages = _layer(heads, torch.float32, device)
+    qkv = torch.empty(0, 6, 8, device=device)
+    gpu.store_heads(qkv, None, None, None, None, 0.0, pages, torch.empty(0, dtype=torch.int64, device=device))
+    assert pool.isnan().all()
