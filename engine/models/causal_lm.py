@@ -19,6 +19,12 @@ class CausalLM(Protocol):
         ...
 
     @property
+    def is_capturable(self) -> bool:
+        """Whether forward and logits look at no number on the host and launch the same for every step of equal shapes,
+        so that a decode step can be captured as a CUDA graph. Not so where experts or states are chosen on the host."""
+        ...
+
+    @property
     def vocab_size(self) -> int: ...
 
     @property

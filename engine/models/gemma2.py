@@ -101,6 +101,7 @@ def _softcap(config: ConfigReader, key: str, default: float | None) -> float | N
 
 class Gemma:
     state_shapes: tuple[StateShape, ...] = ()
+    is_capturable = True
 
     def __init__(self, config: GemmaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size

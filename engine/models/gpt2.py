@@ -24,6 +24,7 @@ def gpt2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_mo
 
 class GPT2:
     state_shapes: tuple[StateShape, ...] = ()
+    is_capturable = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("scale_attn_weights", True)

@@ -26,6 +26,7 @@ def gpt_neox(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, ma
 
 class GPTNeoX:
     state_shapes: tuple[StateShape, ...] = ()
+    is_capturable = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
         hidden = config.require("hidden_size", int)

@@ -24,6 +24,8 @@ def jamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_m
 
 
 class Jamba:
+    is_capturable = False  # the order of the recurrence is made on the host
+
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
         config.expect("hidden_act", "silu")
         num_layers = config.require("num_hidden_layers", int)

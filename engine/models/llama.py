@@ -80,6 +80,7 @@ class Llama:
     def __init__(self, config: LlamaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
+        self.is_capturable = config.load_mlp is None  # experts are chosen on the host
         self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(

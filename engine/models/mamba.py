@@ -23,6 +23,7 @@ def mamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_m
 
 
 class MambaLM:
+    is_capturable = False  # the order of the recurrence is made on the host
     attention_shapes: tuple[AttentionShape, ...] = ()
 
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:

@@ -27,6 +27,7 @@ def opt(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_mod
 
 class OPT:
     state_shapes: tuple[StateShape, ...] = ()
+    is_capturable = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)

@@ -1,0 +1,171 @@
+"""Paged attention by step kernels: two calls a layer, from metadata that lies on the device.
+
+Works over any StepKernels, in Triton or in plain torch. Unlike the other backends it takes no page tables of the host:
+the runner keeps one row for every slot on the device, and a step names slots. So nothing here waits for the device, and
+a decode step whose metadata lies in buffers of a fixed address can be captured as a CUDA graph.
+
+T = tokens of the step, B = rows (sequences, with padding), S = slots, H, K = query and key/value heads, D = head
+dimension.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.attention.backend import AttentionShape, HeadNorms
+from engine.attention.layout import type_layouts
+from engine.attention.rotation import Rotation
+from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace, StepKernels
+from engine.memory.spec import PoolPlan
+
+#: Kernels load 16 elements at once only where addresses and strides are known to allow it.
+_ALIGNED_ELEMENTS = 16
+_MAX_HEAD_DIM = 256
+#: Programs that a decode's attention is divided into where the batch alone gives fewer: about eight for each of the 132
+#: multiprocessors of an H100.
+_PROGRAMS = 1024
+_MAX_PARTS = 64
+
+
+def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str | None:
+    """Why step kernels cannot serve a model; None if they can."""
+    for shape in shapes:
+        if shape.head_dim > _MAX_HEAD_DIM:
+            return f"heads of {shape.head_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
+    for layout in type_layouts(plan, tuple(shapes)):
+        layer_elements = layout.parts_per_layer * layout.part_elements
+        if layout.page_elements % _ALIGNED_ELEMENTS or layer_elements % _ALIGNED_ELEMENTS:
+            return f"pages of {layout.page_elements} elements, {layer_elements} a layer (multiples of 16 are needed)"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLayout:
+    """Which tokens of which slots a step computes. Tokens of a row are adjacent and the last ones of its context; a row
+    of padding has slot -1 and context length 0."""
+
+    slots: torch.Tensor  #: [B] int32
+    context_lengths: torch.Tensor  #: [B] int32, the step's tokens included
+    page_slots: Sequence[torch.Tensor]  #: for each attention type [T] int64: page * page_tokens + offset, or -1
+    query_starts: torch.Tensor | None  #: [B + 1] int32: first token of each row; None: every row has one token
+    max_queries: int  #: most tokens of a row
+    max_context: int  #: bound on context_lengths
+
+
+class PartialResults:
+    """Memory for contexts that are read in parts: one for all layers and all batch sizes, which follow one another.
+
+    A small batch is divided into many parts and a large one hardly at all, so that it is the same few megabytes.
+    """
+
+    def __init__(self, shapes: Sequence[AttentionShape], max_rows: int, device: torch.device) -> None:
+        sizes = {(shape.num_heads, shape.num_kv_heads, shape.head_dim) for shape in shapes}
+        num_lse = num_outputs = 0
+        for num_heads, num_kv_heads, head_dim in sizes:
+            most = max(rows * num_heads * num_parts(rows, num_kv_heads) for rows in range(1, max_rows + 1))
+            num_lse, num_outputs = max(num_lse, most), max(num_outputs, most * head_dim)
+        self._lse = torch.empty(num_lse, dtype=torch.float32, device=device)
+        self._outputs = torch.empty(num_outputs, dtype=torch.float32, device=device)
+
+    def workspace(self, num_rows: int, shape: AttentionShape) -> SplitWorkspace:
+        size = (num_rows, shape.num_heads, num_parts(num_rows, shape.num_kv_heads))
+        count = math.prod(size)
+        outputs = self._outputs[: count * shape.head_dim].view(*size, shape.head_dim)
+        return SplitWorkspace(outputs, self._lse[:count].view(size))
+
+
+def num_parts(num_rows: int, num_kv_heads: int) -> int:
+    """Most parts that a context is divided into."""
+    return max(1, min(_MAX_PARTS, -(-_PROGRAMS // (num_rows * num_kv_heads))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What does not change between steps."""
+
+    type_id: int
+    shape: AttentionShape
+    pages: torch.Tensor  #: [N, 2, K, P, D], strided
+    options: AttentionOptions
+
+
+class DeviceBackend:
+    """Owns the views on the pool and the memory for partial results; pool and page tables belong to the runner."""
+
+    def __init__(
+        self,
+        kernels: StepKernels,
+        plan: PoolPlan,
+        pool: torch.Tensor,
+        shapes: tuple[AttentionShape, ...],
+        dtype: torch.dtype,
+        page_tables: Mapping[str, torch.Tensor],
+        max_rows: int,
+    ) -> None:
+        """pool: bytes [plan.pool_bytes]; shapes by layer id; page_tables: by layer type [S, entries] int32."""
+        assert unsupported_reason(plan, shapes) is None
+        self._kernels = kernels
+        layouts = type_layouts(plan, shapes)
+        self.page_tokens = tuple(layout.layer_type.page_tokens for layout in layouts)  #: by attention type
+        self.page_tables = tuple(page_tables[layout.layer_type.name] for layout in layouts)  #: likewise
+        type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+        self._layers = [
+            _Layer(
+                type_id=type_of[i],
+                shape=shape,
+                pages=layouts[type_of[i]].layer_pages(pool, dtype, i),
+                options=AttentionOptions(shape.scale, layouts[type_of[i]].window, shape.softcap),
+            )
+            for i, shape in enumerate(shapes)
+        ]
+        self._partial_results = PartialResults(shapes, max_rows, pool.device)
+
+    def begin(self, layout: DeviceLayout) -> "DeviceStep":
+        return DeviceStep(self, layout)
+
+    def attend(
+        self,
+        layer_id: int,
+        qkv: torch.Tensor,
+        rotation: Rotation | None,
+        head_norms: HeadNorms | None,
+        layout: DeviceLayout,
+    ) -> torch.Tensor:
+        layer = self._layers[layer_id]
+        shape, table = layer.shape, self.page_tables[layer.type_id]
+        self._kernels.store_heads(
+            qkv,
+            None if rotation is None else rotation.cos,
+            None if rotation is None else rotation.sin,
+            None if head_norms is None else head_norms.query,
+            None if head_norms is None else head_norms.key,
+            0.0 if head_norms is None else head_norms.eps,
+            layer.pages,
+            layout.page_slots[layer.type_id],
+        )
+        query = qkv[:, : shape.num_heads]
+        output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
+        rows = layout.slots, layout.context_lengths
+        if layout.query_starts is None:
+            workspace = self._partial_results.workspace(len(layout.slots), shape)
+            self._kernels.attend_decode(
+                query, layer.pages, table, *rows, output, layer.options, workspace, layout.max_context
+            )
+        else:
+            self._kernels.attend_mixed(
+                query, layer.pages, table, *rows, layout.query_starts, output, layer.options, layout.max_queries
+            )
+        return output.flatten(1)
+
+
+class DeviceStep:
+    def __init__(self, backend: DeviceBackend, layout: DeviceLayout) -> None:
+        self._backend = backend
+        self._layout = layout
+
+    def attend(
+        self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout)

@@ -1,0 +1,302 @@
+"""Runs steps on a device that works by itself: a launch queues the step and returns, collect waits for its tokens.
+
+Steps of one token per sequence replay a CUDA graph, the rest runs kernel by kernel over the same page tables. What the
+host must say travels in one copy, the tokens come back in another, and nothing else waits for the device, except for
+page moves and for requests that engine/runner/draws.py cannot leave to it. StepPlan in, StepOutput out; knows no
+requests. Used by exactly one thread.
+
+T = tokens of a step, B = its sequences, S = slots.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+
+from engine.attention.backend import ForwardBatch, StateStep, StepLayout
+from engine.attention.device_backend import DeviceBackend, DeviceLayout
+from engine.attention.layout import small_pages
+from engine.attention.state_pages import StatePages
+from engine.batch import PageCopy, SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.config import ModelLimits, SamplingParams
+from engine.kernels.operators import Operators
+from engine.kernels.step_kernels import StepKernels
+from engine.memory.spec import PoolPlan
+from engine.models.causal_lm import CausalLM
+from engine.runner.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
+from engine.runner.buffers import COLUMNS, DecodeBuffers
+from engine.runner.decode_program import DecodeProgram
+from engine.runner.draws import decode_sampling, draws_of, is_simple_decode, send_sampling
+from engine.runner.graphs import DecodeGraphs, Recorder
+from engine.runner.host_mirror import HostMirror
+from engine.runner.page_tables import PageTables
+from engine.runner.pool import zeroed_pool
+from engine.runner.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
+from engine.runner.transfer import Download, StepClock, Upload
+from engine.sampling.sampler import sample
+
+#: Room in the upload beside what the tokens of a step need: changed entries of page tables above all. More than that (a
+#: long cached prefix in many tables at once) goes by itself.
+_EXTRA_BYTES = 1 << 18
+#: Token, position, slot, and places among rows, each of eight bytes.
+_BYTES_PER_TOKEN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """What a step draws, in the order of its output: a place in token_ids, or a token that is known already."""
+
+    sources: tuple[int | SampledToken, ...]
+    token_ids: torch.Tensor  #: [n] int64, on the device
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A step that was launched and not yet collected."""
+
+    plan: StepPlan
+    sources: tuple[int | SampledToken, ...]
+    download: Download
+    clock: StepClock
+    move_s: float
+
+
+class DeviceRunner:
+    def __init__(
+        self,
+        model: CausalLM,
+        kernels: StepKernels,
+        *,
+        kernels_name: str,
+        plan: PoolPlan,
+        limits: ModelLimits,
+        max_running: int,
+        max_batched_tokens: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        operators: Operators,
+        mirror: PoolPlan | None = None,
+        max_in_flight: int = 2,
+    ) -> None:
+        """kernels_name: for logs and metrics. max_running: slots. mirror: layout of the host memory for pages that are
+        swapped out. operators: those that the model was built with."""
+        self.limits = limits
+        self.max_in_flight = max_in_flight
+        self.pool_plan = plan
+        self.mirror_plan = mirror
+        self._model = model
+        self._kernels = kernels
+        self._kernels_name = kernels_name
+        self._operators = operators
+        self._device = device
+        self._max_running = max_running
+        pool = zeroed_pool(plan.pool_bytes, device)
+        self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
+        self._mirror: HostMirror | None = None
+        if mirror is not None:
+            self._mirror = HostMirror(mirror, zeroed_pool(mirror.pool_bytes, torch.device("cpu")), self._pages)
+        self._tables = PageTables(plan, max_running, limits.max_model_len, device)
+        self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
+        shapes = model.attention_shapes
+        self._backend = DeviceBackend(kernels, plan, pool, shapes, dtype, self._tables.tables, max_running)
+        extra_bytes = _EXTRA_BYTES + _BYTES_PER_TOKEN * (max_batched_tokens + max_running)
+        self._upload = Upload(COLUMNS, max_running, extra_bytes, device)
+        self._buffers = DecodeBuffers.allocate(self._upload, max_running, len(self._backend.page_tokens), device)
+        #: Newest token of every slot; the last place takes what nobody will read.
+        self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
+        self._program = DecodeProgram(model, kernels, self._backend, self._buffers, self._last_tokens)
+        self._buckets = Buckets(max_running, limits.max_model_len)
+        self._graphs: DecodeGraphs | None = None
+        self._downloads = [Download(max_running, device) for _ in range(max_in_flight)]
+        self._num_launched = 0
+        self._in_flight: deque[_InFlight] = deque()
+
+    @property
+    def operators_name(self) -> str:
+        """What linears and the like run on, what attention runs on where that is something else, and whether there are
+        graphs."""
+        name = self._operators.name
+        parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
+        return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
+
+    @torch.inference_mode()
+    def capture(self, recorder: Recorder, max_rows: int = MAX_GRAPH_ROWS) -> None:
+        """Make a graph for every bucket of up to that many rows. The model must allow it."""
+        assert self._model.is_capturable
+        self._buckets = Buckets(self._max_running, self.limits.max_model_len, max_rows)
+        self._upload.begin()
+        self._upload.column("slots")[:] = -1
+        send_sampling(self._upload, [None] * self._max_running)
+        self._upload.send()
+        graphs = DecodeGraphs(self._buckets, recorder)
+        graphs.capture(self._program)
+        self._graphs = graphs
+
+    # Steps
+
+    def run(self, plan: StepPlan) -> StepOutput:
+        """Launch and collect at once."""
+        self.launch(plan)
+        return self.collect()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> None:
+        """Queue what the plan says, in its order. Page tables keep their entries for the following steps."""
+        assert len(self._in_flight) < self.max_in_flight
+        move_s = 0.0
+        if plan.swap_outs or plan.swap_ins:
+            assert self._mirror is not None, "pages are swapped only where there is a mirror"
+            move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
+        clock, download = StepClock(self._device), self._downloads[self._num_launched % self.max_in_flight]
+        clock.start()
+        self._upload.begin()
+        entries, pages = (self._upload.put(array) for array in self._tables.deltas(plan.page_table_updates))
+        copies = self._send_copies(plan.copies)
+        compute = self._send(plan.sequences) if plan.sequences else None
+        self._upload.send()
+        if len(entries):
+            self._tables.write(entries, pages)
+        for name, sources, destinations in copies:
+            self._kernels.copy_pages(self._pages[name], sources, destinations)
+        draws = compute() if compute is not None else _Draws((), self._buffers.next_tokens[:0])
+        download.start(draws.token_ids)
+        clock.stop()
+        self._num_launched += 1
+        self._in_flight.append(_InFlight(plan, draws.sources, download, clock, move_s))
+
+    def collect(self) -> StepOutput:
+        step = self._in_flight.popleft()
+        token_ids = step.download.wait()
+        drawn = (SampledToken(token_ids[s]) if isinstance(s, int) else s for s in step.sources)
+        samples = tuple(tuple(islice(drawn, sequence.num_samples)) for sequence in step.plan.sequences)
+        return StepOutput(step.plan.step, samples, step.clock.elapsed_s, step.move_s)
+
+    def _send_copies(self, copies: Sequence[PageCopy]) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+        by_type: dict[str, list[PageCopy]] = {}
+        for copy in copies:
+            by_type.setdefault(copy.layer_type, []).append(copy)
+        return [
+            (
+                name,
+                self._upload.put(np.array([copy.src for copy in group], np.int64)),
+                self._upload.put(np.array([copy.dst for copy in group], np.int64)),
+            )
+            for name, group in by_type.items()
+        ]
+
+    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], _Draws]:
+        """Write what the step needs into the upload. The result queues the computation, once that has been sent."""
+        shares = Shares.of(sequences)
+        if not shares.is_decode:
+            mixed = MixedInputs.send(self._upload, sequences, shares)
+            return self._with_draws(sequences, lambda: self._forward_mixed(mixed, shares))
+        found = None
+        if self._graphs is not None and all(map(is_simple_decode, sequences)):
+            found = self._graphs.find(len(sequences), shares.max_context)
+        if found is None:
+            bucket = Bucket(len(sequences), self._buckets.context_bound(shares.max_context))
+            inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
+            return self._with_draws(sequences, lambda: self._forward_decode(inputs, bucket, shares))
+        bucket, replay = found
+        inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
+        send_sampling(self._upload, decode_sampling(sequences, bucket.num_rows))
+        sources = tuple(row for row, sequence in enumerate(sequences) if sequence.num_samples)
+
+        def compute() -> _Draws:
+            inputs.write_known(self._last_tokens)
+            replay()
+            return _Draws(sources, self._buffers.next_tokens[: len(sequences)])
+
+        return compute
+
+    # Without a graph
+
+    def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket, shares: Shares) -> torch.Tensor:
+        inputs.write_known(self._last_tokens)
+        return self._program.forward(bucket, self._states_of(shares))
+
+    def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
+        """Final hidden states of the last token of each sequence, [B, hidden]."""
+        inputs.read_pending(self._last_tokens)
+        backend = self._backend
+        layout = DeviceLayout(
+            slots=inputs.slots,
+            context_lengths=inputs.context_lengths,
+            page_slots=[inputs.page_slots(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
+            query_starts=inputs.query_starts,
+            max_queries=inputs.max_queries,
+            max_context=shares.max_context,
+        )
+        batch = ForwardBatch(inputs.token_ids, inputs.positions, backend.begin(layout), self._states_of(shares))
+        return self._model.forward(batch).index_select(0, inputs.last_tokens_of)
+
+    def _states_of(self, shares: Shares) -> StateStep | None:
+        if not self._model.state_shapes:
+            return None
+        tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
+        return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))
+
+    def _with_draws(
+        self, sequences: tuple[ScheduledSequence, ...], forward: Callable[[], torch.Tensor]
+    ) -> Callable[[], _Draws]:
+        """forward gives the last hidden states of the sequences, [B, hidden]."""
+        draws = draws_of(sequences)
+        simple = [index for index, draw in enumerate(draws) if draw.is_simple]
+        other = [index for index, draw in enumerate(draws) if not draw.is_simple]
+        inputs = DrawInputs.send(self._upload, [draws[index] for index in (*simple, *other)], self._max_running)
+
+        def compute() -> _Draws:
+            hidden = forward()
+            rows = self._buffers.first(len(simple))
+            if not draws:
+                return _Draws((), rows.next_tokens)
+            logits = self._model.logits(hidden.index_select(0, inputs.rows))
+            sources: dict[int, int | SampledToken] = {index: place for place, index in enumerate(simple)}
+            if simple:
+                self._program.sample(logits[: len(simple)], rows)
+                self._last_tokens.index_copy_(0, inputs.slots[: len(simple)], rows.next_tokens)
+            if other:
+                asked = [draws[index].sampling for index in other]
+                tokens = sample(logits[len(simple) :], asked, self.limits.eos_token_ids, self._operators.argmax)
+                drawn = torch.tensor([token.token_id for token in tokens], device=self._device)
+                self._last_tokens.index_copy_(0, inputs.slots[len(simple) :], drawn)
+                sources.update(zip(other, tokens, strict=True))
+            return _Draws(tuple(sources[index] for index in range(len(draws))), rows.next_tokens)
+
+        return compute
+
+    # Before the first step, and after the last one
+
+    @torch.inference_mode()
+    def warm_up(self, num_tokens: int) -> None:
+        """Run steps of several shapes on the null page, the last one of that many tokens: kernels are compiled, and no
+        later step takes more memory. The null page is zeroed afterwards."""
+        for total in sorted({2, min(17, num_tokens), num_tokens}):
+            self.run(largest_step(total, self._max_running, self.limits.max_model_len))
+        for pages in self._pages.values():
+            pages[0].zero_()
+
+    def close(self) -> None:
+        """Give the memory back. The runner cannot be used afterwards."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        del self._graphs, self._program, self._model, self._backend, self._states, self._mirror, self._pages
+        del self._tables, self._buffers, self._upload
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def largest_step(num_tokens: int, max_running: int, max_model_len: int) -> StepPlan:
+    """A step of so many tokens of as many sequences as can be, all of which draw; nothing of it is kept."""
+    count = max(1, min(max_running, num_tokens // 2))
+    length = min(max_model_len, -(-num_tokens // count))
+    params = SamplingParams(temperature=1.0, top_k=50, top_p=0.9)
+    return StepPlan(
+        0,
+        (),
+        (),
+        tuple(ScheduledSequence(slot, slot, (0,) * length, 0, 1, params, (0,), 0) for slot in range(count)),
+    )

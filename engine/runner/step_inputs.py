@@ -1,0 +1,130 @@
+"""What the host tells the device about the sequences of one step, put into the step's upload.
+
+Two forms: a decode step has one token for each sequence, and all that is known of it fits into the columns that graphs
+read; a mixed step also names every token. Tokens that the host has not seen yet stay on the device.
+
+T = tokens of the step, B = its sequences, S = slots.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+
+from engine.attention.backend import IntArray, StepLayout
+from engine.batch import PENDING_TOKEN, ScheduledSequence
+from engine.runner.draws import Draw, send_sampling
+from engine.runner.transfer import Upload
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The sequences of a step as arrays, all [B]."""
+
+    slots: IntArray
+    starts: IntArray
+    lengths: IntArray  #: tokens computed of each
+
+    @classmethod
+    def of(cls, sequences: Sequence[ScheduledSequence]) -> "Shares":
+        count = len(sequences)
+        return cls(
+            slots=np.fromiter((s.slot for s in sequences), np.int64, count),
+            starts=np.fromiter((s.start for s in sequences), np.int64, count),
+            lengths=np.fromiter((len(s.token_ids) for s in sequences), np.int64, count),
+        )
+
+    @property
+    def is_decode(self) -> bool:
+        return bool((self.lengths == 1).all())
+
+    @property
+    def max_context(self) -> int:
+        return int((self.starts + self.lengths).max())
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeInputs:
+    known_slots: torch.Tensor  #: [n] int64: slots whose token the host names
+    known_tokens: torch.Tensor  #: [n] int64
+
+    @classmethod
+    def send(
+        cls, upload: Upload, sequences: Sequence[ScheduledSequence], shares: Shares, num_rows: int
+    ) -> "DecodeInputs":
+        """num_rows: B with padding."""
+        count = len(sequences)
+        slots, starts = upload.column("slots"), upload.column("starts")
+        slots[:count], slots[count:num_rows] = shares.slots, -1
+        starts[:count], starts[count:num_rows] = shares.starts, 0
+        tokens = np.fromiter((s.token_ids[0] for s in sequences), np.int64, count)
+        is_known = tokens != PENDING_TOKEN
+        return cls(upload.put(shares.slots[is_known]), upload.put(tokens[is_known]))
+
+    def write_known(self, last_tokens: torch.Tensor) -> None:
+        """last_tokens [S + 1]."""
+        if len(self.known_slots):
+            last_tokens.index_copy_(0, self.known_slots, self.known_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedInputs:
+    token_ids: torch.Tensor  #: [T] int64
+    positions: torch.Tensor  #: [T] int64
+    token_slots: torch.Tensor  #: [T] int64: slot of each token's sequence
+    slots: torch.Tensor  #: [B] int32
+    context_lengths: torch.Tensor  #: [B] int32
+    query_starts: torch.Tensor  #: [B + 1] int32
+    last_tokens_of: torch.Tensor  #: [B] int64: last token of each sequence
+    pending_places: torch.Tensor  #: [n] int64: tokens that the host has not seen
+    pending_slots: torch.Tensor  #: [n] int64
+    max_queries: int
+
+    @classmethod
+    def send(cls, upload: Upload, sequences: Sequence[ScheduledSequence], shares: Shares) -> "MixedInputs":
+        ends = np.cumsum(shares.lengths)
+        tokens = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(ends[-1]))
+        is_pending = tokens[ends - 1] == PENDING_TOKEN
+        layout = StepLayout(shares.starts, shares.lengths, {})
+        return cls(
+            token_ids=upload.put(tokens),
+            positions=upload.put(layout.positions),
+            token_slots=upload.put(np.repeat(shares.slots, shares.lengths)),
+            slots=upload.put(shares.slots.astype(np.int32)),
+            context_lengths=upload.put((shares.starts + shares.lengths).astype(np.int32)),
+            query_starts=upload.put(np.concatenate(([0], ends)).astype(np.int32)),
+            last_tokens_of=upload.put(ends - 1),
+            pending_places=upload.put((ends - 1)[is_pending]),
+            pending_slots=upload.put(shares.slots[is_pending]),
+            max_queries=int(shares.lengths.max()),
+        )
+
+    def read_pending(self, last_tokens: torch.Tensor) -> None:
+        """last_tokens [S + 1]."""
+        if len(self.pending_places):
+            self.token_ids.index_copy_(0, self.pending_places, last_tokens.index_select(0, self.pending_slots))
+
+    def page_slots(self, table: torch.Tensor, page_tokens: int) -> torch.Tensor:
+        """Where the step's keys and values go in one layer type: [T] int64, page * page_tokens + offset."""
+        pages = table[self.token_slots, self.positions // page_tokens].long()
+        return pages * page_tokens + self.positions % page_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class DrawInputs:
+    """Draws of a step without a graph: first those of the sampling kernel, then those that the host does."""
+
+    rows: torch.Tensor  #: [draws] int64: which of the step's B sequences each reads
+    num_simple: int
+    slots: torch.Tensor  #: [draws] int64: place in last_tokens that it goes to
+
+    @classmethod
+    def send(cls, upload: Upload, draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
+        """draws: the simple ones first. Fills the columns of the sampling kernel."""
+        num_simple = sum(draw.is_simple for draw in draws)
+        send_sampling(upload, [draw.sampling for draw in draws[:num_simple]])
+        rows = np.array([draw.row for draw in draws], np.int64)
+        slots = np.array([num_slots if draw.slot < 0 else draw.slot for draw in draws], np.int64)
+        return cls(upload.put(rows), num_simple, upload.put(slots))
