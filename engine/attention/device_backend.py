@@ -69,6 +69,10 @@ class PartialResults:
         self._lse = torch.empty(num_lse, dtype=torch.float32, device=device)
         self._outputs = torch.empty(num_outputs, dtype=torch.float32, device=device)
 
+    @property
+    def num_bytes(self) -> int:
+        return 4 * (self._lse.numel() + self._outputs.numel())
+
     def workspace(self, num_rows: int, shape: AttentionShape) -> SplitWorkspace:
         size = (num_rows, shape.num_heads, num_parts(num_rows, shape.num_kv_heads))
         count = math.prod(size)

@@ -1,0 +1,75 @@
+"""A recorder for CPU that forbids and forgets what a CUDA graph does: it keeps the operators of one run with the
+tensors they had, and repeats them on the same memory. Numbers that Python saw while recording are frozen, and looking
+at a number on the host is an error, as it is while a CUDA graph is captured."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+#: Operators that wait for a device until a number or a shape is known on the host, or bring a number from the host.
+_WAITING = {
+    "aten::_local_scalar_dense",
+    "aten::item",
+    "aten::equal",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::_unique2",
+    "aten::lift_fresh",
+    "aten::is_nonzero",
+}
+
+
+class WaitsForDevice(Exception):
+    """The host looked at what a device computes."""
+
+
+class NoWaiting(TorchDispatchMode):
+    """Raises where a device would make the host wait."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in _WAITING:
+            raise WaitsForDevice(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+class _Tape(NoWaiting):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, list[torch.Tensor]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        read = {_memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if func._schema.is_mutable:
+            self.calls.append((func, args, kwargs or {}, []))
+        elif not all(_memory(output) in read for output in outputs):  # else a view: it is there already
+            self.calls.append((func, args, kwargs or {}, outputs))
+        return result
+
+    def replay(self) -> None:
+        with torch.inference_mode():
+            for func, args, kwargs, outputs in self.calls:
+                result = func(*args, **kwargs)
+                for output, again in zip(outputs, tree_leaves(result), strict=bool(outputs)):
+                    output.copy_(again)
+
+
+class TapeRecorder:
+    def __init__(self) -> None:
+        self.num_recordings = 0
+
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        program()
+        tape = _Tape()
+        with tape:
+            program()
+        self.num_recordings += 1
+        return tape.replay
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage().data_ptr()  # packed weights have no address

@@ -1,0 +1,42 @@
+"""Which graph a decode step takes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.runner.buckets import SHORT_CONTEXT, Bucket, Buckets, context_bounds, row_counts
+
+
+def test_the_ladder_of_batch_sizes() -> None:
+    assert row_counts(8) == (1, 2, 4, 8)
+    assert row_counts(64) == (1, 2, 4, 8, 16, 24, 32, 48, 64)
+    assert row_counts(4096)[-6:] == (240, 256, 320, 384, 448, 512)
+    assert row_counts(4096, max_rows=16) == (1, 2, 4, 8, 16)
+
+
+@pytest.mark.parametrize("max_running", [1, 3, 7, 100, 500])
+def test_a_full_batch_has_a_graph_without_padding(max_running: int) -> None:
+    assert row_counts(max_running)[-1] == max_running
+
+
+def test_only_long_contexts_need_two_bounds() -> None:
+    assert context_bounds(1024) == (1024,)
+    assert context_bounds(SHORT_CONTEXT) == (SHORT_CONTEXT,)
+    assert context_bounds(131_072) == (SHORT_CONTEXT, 131_072)
+
+
+@given(st.integers(1, 700), st.integers(1, 40_000), st.data())
+def test_a_step_gets_the_smallest_bucket_that_holds_it(
+    max_running: int, max_model_len: int, data: st.DataObject
+) -> None:
+    buckets = Buckets(max_running, max_model_len)
+    rows, context = data.draw(st.integers(1, max_running)), data.draw(st.integers(1, max_model_len))
+    fitting = [bucket for bucket in buckets.all() if bucket.num_rows >= rows and bucket.max_context >= context]
+    assert buckets.bucket_for(rows, context) == (min(fitting) if fitting else None)
+    assert (not fitting) == (rows > 512)
+
+
+def test_the_largest_bucket_is_captured_first() -> None:
+    order = Buckets(16, 8192).all()
+    assert order[0] == Bucket(16, 8192)
+    assert list(order) == sorted(order, reverse=True)
