@@ -64,6 +64,39 @@ class SplitWorkspace:
         )
 
 
+#: Neighbouring logits whose maximum and mass are kept as one: a row of 128k logits becomes 2,000 of each.
+SAMPLING_SPAN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingWorkspace:
+    """What sampling knows of every span of logits: allocated once, for the most rows. Holds nothing between calls."""
+
+    maxima: torch.Tensor  #: [rows, spans] float32
+    masses: torch.Tensor  #: [rows, spans] float32: sum of exponentials relative to the span's maximum
+    chosen: torch.Tensor  #: [rows, spans] int32: spans that may hold tokens which truncation leaves, in order
+
+    @classmethod
+    def allocate(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingWorkspace":
+        shape = (num_rows, -(-vocab_size // SAMPLING_SPAN))
+        maxima, masses = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2))
+        return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device))
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """How logits of single tokens are changed before anything is drawn. N = tokens that the row with most of them
+    has: those that it has seen (prompt and output), and those with a bias. Shapes [R, N] and [R]."""
+
+    token_ids: torch.Tensor  #: [R, N] int32; distinct in a row, -1: padding
+    output_counts: torch.Tensor  #: [R, N] int32: how often the token occurs in the row's output
+    is_seen: torch.Tensor  #: [R, N] bool: it occurs in prompt or output
+    biases: torch.Tensor  #: [R, N] float32; 0: none, -inf: forbidden
+    repetition: torch.Tensor  #: [R] float32, 1: off; positive logits are divided by it, others multiplied
+    presence: torch.Tensor  #: [R] float32, 0: off; taken from tokens that occur in the output
+    frequency: torch.Tensor  #: [R] float32, 0: off; taken once for every occurrence in the output
+
+
 class StepKernels(Protocol):
     # Positions and places
 
@@ -169,6 +202,11 @@ class StepKernels(Protocol):
 
     # Sampling
 
+    def penalise(self, logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
+        """Biases, then repetition, then frequency and presence, in place. logits [R', V] float32; rows [R] int64: which
+        of them each row of the penalties is for, distinct, -1: padding."""
+        ...
+
     def sample(
         self,
         logits: torch.Tensor,
@@ -179,11 +217,25 @@ class StepKernels(Protocol):
         seeds: torch.Tensor,
         counters: torch.Tensor,
         token_ids: torch.Tensor,
+        workspace: SamplingWorkspace,
     ) -> None:
         """One token for each row into token_ids [R] int64, as engine/sampling draws it from the same random number.
 
         logits [R, V]; temperatures [R] float32, 0: greedy, the first of equal ones; top_k [R] int32, 0: off; top_p [R]
         float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R] int64:
-        which random number of the seed.
+        which random number of the seed. Fast where rows of logits start at multiples of 16 elements.
         """
+        ...
+
+    def top_logprobs(
+        self,
+        logits: torch.Tensor,
+        token_ids: torch.Tensor,
+        chosen: torch.Tensor,
+        top_ids: torch.Tensor,
+        top: torch.Tensor,
+        workspace: SamplingWorkspace,
+    ) -> None:
+        """Log probabilities of logits [R, V]: of token_ids [R] int64 into chosen [R] float32, of the k likeliest into
+        top [R, k] float32, their ids into top_ids [R, k] int64: largest first, of equal ones the first."""
         ...

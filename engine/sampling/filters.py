@@ -6,34 +6,72 @@ R = rows, V = vocabulary.
 
 import torch
 
+#: Most rows of a chat model have 0.9 of their mass in fewer tokens than that.
+NUM_LEADERS = 64
+NUM_BINS = 1024
+
 _NEVER = float("-inf")
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Scores [R, V] with -inf where a token is cut off. top_k [R] (0: off), top_p [R] (1: off), min_p [R] (0: off).
+    """Scores [R, V], relative to the largest of their row, with -inf where a token is cut off. top_k [R] (0: off),
+    top_p [R] (1: off), min_p [R] (0: off).
 
-    In this order, as transformers does: top-p sees the distribution that top-k has left. Sorts only rows that need it.
+    In this order, as transformers does: top-p sees the distribution that top-k has left, ties with its last included.
     """
-    vocab_size = scores.shape[1]
-    largest_k = min(int(top_k.max()), vocab_size)
-    leaders: torch.Tensor | None = None
+    distances = -scores  # the smaller, the likelier
+    limits = torch.full((len(scores), 1), torch.inf, device=scores.device)
+    largest_k = min(int(top_k.max()), scores.shape[1])
     if largest_k > 0:
-        leaders = scores.topk(largest_k).values
-        threshold = leaders.gather(1, (top_k.clamp(1, vocab_size) - 1)[:, None])
-        is_off = (top_k == 0)[:, None]
-        scores = scores.masked_fill(scores < threshold.masked_fill(is_off, _NEVER), _NEVER)
-        ranks = torch.arange(largest_k, device=scores.device)
-        leaders = leaders.masked_fill(ranks >= top_k[:, None], _NEVER)
-    if bool((top_p < 1.0).any()):
-        needs_sort = (top_p < 1.0) & (top_k == 0)
-        if leaders is None or bool(needs_sort.any()):
-            leaders = scores.sort(dim=-1, descending=True).values
-        probabilities = leaders.softmax(dim=-1)
-        mass_before = probabilities.cumsum(dim=-1) - probabilities
-        num_kept = (mass_before < top_p[:, None]).sum(dim=-1).clamp(min=1)
-        threshold = leaders.gather(1, (num_kept - 1)[:, None])
-        scores = scores.masked_fill((scores < threshold) & (top_p < 1.0)[:, None], _NEVER)
+        leaders = distances.topk(largest_k, largest=False).values
+        limits = leaders.gather(1, top_k.clamp(1, largest_k)[:, None] - 1).masked_fill((top_k == 0)[:, None], torch.inf)
+    rows = (top_p < 1.0).nonzero().squeeze(1)
+    if len(rows):
+        limits[rows] = _limits_of_mass(distances[rows], limits[rows], top_p[rows].to(torch.float64)[:, None])
     if bool((min_p > 0.0).any()):
-        threshold = scores.amax(dim=-1, keepdim=True) + min_p.log()[:, None]
-        scores = scores.masked_fill(scores < threshold, _NEVER)
-    return scores
+        limits = torch.minimum(limits, -min_p.log()[:, None])
+    return torch.where(distances > limits, _NEVER, scores)
+
+
+def _limits_of_mass(distances: torch.Tensor, limits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """For each row the largest distance that is kept: less than top_p of the mass within the limit lies below it.
+
+    A few leaders in order suffice for most rows. The others' distances are counted into bins, and only those of the bin
+    where the mass is reached are put in order. Which way a row goes depends on nothing but the row.
+    """
+    distances = torch.where(distances > limits, torch.inf, distances)
+    needed = top_p * _masses(distances).sum(dim=-1, keepdim=True)
+    leaders = distances.topk(min(NUM_LEADERS, distances.shape[1]), largest=False).values
+    places = _last_kept(leaders, needed)
+    found = leaders.gather(1, places)
+    rest = (places.squeeze(1) == NUM_LEADERS - 1).nonzero().squeeze(1)
+    if len(rest):
+        found[rest] = _limits_by_bins(distances[rest], needed[rest], top_p[rest])
+    return found
+
+
+def _limits_by_bins(distances: torch.Tensor, needed: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    # Beyond that distance even all tokens of the vocabulary together have less than the mass that is cut off.
+    reach = (distances.shape[1] * top_p / ((1.0 - top_p) * needed)).log() + 1.0
+    bins = (distances * (NUM_BINS / reach).to(torch.float32)).clamp_(max=NUM_BINS).to(torch.int64)
+    counted = torch.zeros((len(bins), NUM_BINS + 1), dtype=torch.float64, device=bins.device)
+    counted.scatter_add_(1, bins, _masses(distances))
+    before = counted.cumsum(dim=-1) - counted
+    chosen = ((before < needed).sum(dim=-1, keepdim=True) - 1).clamp_(min=0)
+    row, column = (bins == chosen).nonzero(as_tuple=True)
+    sizes = torch.bincount(row, minlength=len(bins))
+    candidates = torch.full((len(bins), int(sizes.max())), torch.inf, device=bins.device)
+    candidates[row, torch.arange(len(row), device=row.device) - (sizes.cumsum(0) - sizes)[row]] = distances[row, column]
+    candidates = candidates.sort(dim=-1).values
+    return candidates.gather(1, _last_kept(candidates, needed - before.gather(1, chosen)))
+
+
+def _last_kept(distances: torch.Tensor, needed: torch.Tensor) -> torch.Tensor:
+    """Index of the last one, of distances in order, that has less than the needed mass before it."""
+    masses = _masses(distances)
+    before = masses.cumsum(dim=-1) - masses
+    return ((before < needed) & distances.isfinite()).sum(dim=-1, keepdim=True).sub_(1).clamp_(min=0)
+
+
+def _masses(distances: torch.Tensor) -> torch.Tensor:
+    return distances.neg().exp_().to(torch.float64)

@@ -1,7 +1,7 @@
 """From logits to tokens, for all rows of a step at once. R = rows, V = vocabulary.
 
 A row's token depends on its logits, its parameters, its seed and its output index only. Greedy rows cost one argmax;
-rows without top-p are never sorted.
+no row is sorted as a whole unless its distribution is flat.
 """
 
 from collections.abc import Callable, Sequence

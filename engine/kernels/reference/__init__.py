@@ -6,6 +6,7 @@ from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
 from engine.kernels.reference.pages import copy_pages, gather_pages, scatter_pages
 from engine.kernels.reference.prepare_decode import prepare_decode
+from engine.kernels.reference.sampling import penalise, sample, top_logprobs
 from engine.kernels.reference.store_heads import store_heads
 
 __all__ = [
@@ -16,9 +17,12 @@ __all__ = [
     "gelu_tanh",
     "gelu_tanh_mul",
     "layer_norm",
+    "penalise",
     "prepare_decode",
     "rms_norm",
+    "sample",
     "scatter_pages",
     "silu_mul",
     "store_heads",
+    "top_logprobs",
 ]

@@ -1,0 +1,96 @@
+"""Sampling, in plain torch: the definition. R = rows, V = vocabulary.
+
+Truncation keeps everything at or above a threshold, so that equal logits share their fate; top-p sees what top-k has
+left, min-p is relative to the likeliest token. No step depends on other rows.
+"""
+
+import torch
+
+from engine.kernels.step_kernels import Penalties, SamplingWorkspace
+
+_NEVER = float("-inf")
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
+
+
+def penalise(logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
+    is_real = (penalties.token_ids >= 0) & (rows >= 0)[:, None]
+    which, place = is_real.nonzero(as_tuple=True)
+    row, token = rows[which], penalties.token_ids[which, place].to(torch.int64)
+    values = logits[row, token] + penalties.biases[which, place]
+    repetition = penalties.repetition[which].where(penalties.is_seen[which, place], 1.0)
+    values = torch.where(values > 0, values / repetition, values * repetition)
+    counts = penalties.output_counts[which, place]
+    values = values - penalties.frequency[which] * counts
+    logits[row, token] = values - penalties.presence[which] * (counts > 0)
+
+
+def sample(
+    logits: torch.Tensor,
+    temperatures: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    seeds: torch.Tensor,
+    counters: torch.Tensor,
+    token_ids: torch.Tensor,
+    workspace: SamplingWorkspace | None = None,
+) -> None:
+    scores = logits.to(torch.float32)
+    greedy = scores.argmax(dim=-1)
+    scores = scores - scores.amax(dim=-1, keepdim=True)
+    scores = truncate(scores / temperatures.where(temperatures > 0, 1.0)[:, None], top_k, top_p, min_p)
+    cumulative = scores.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    targets = uniform(seeds, counters)[:, None] * cumulative[:, -1:]
+    drawn = torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    token_ids.copy_(torch.where(temperatures > 0, drawn, greedy))
+
+
+def top_logprobs(
+    logits: torch.Tensor,
+    token_ids: torch.Tensor,
+    chosen: torch.Tensor,
+    top_ids: torch.Tensor,
+    top: torch.Tensor,
+    workspace: SamplingWorkspace | None = None,
+) -> None:
+    logprobs = logits.to(torch.float32).log_softmax(dim=-1)
+    chosen.copy_(logprobs.gather(1, token_ids[:, None]).squeeze(1))
+    # Stable, so that of equal ones the first comes first.
+    ordered = logprobs.sort(dim=-1, descending=True, stable=True)
+    top_ids.copy_(ordered.indices[:, : top_ids.shape[1]])
+    top.copy_(ordered.values[:, : top.shape[1]])
+
+
+def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
+    """Scores [R, V] with -inf where a token is cut off."""
+    vocab_size = scores.shape[1]
+    leaders = scores.sort(dim=-1, descending=True).values
+    last = top_k.to(torch.int64).clamp(max=vocab_size).where(top_k > 0, vocab_size)[:, None] - 1
+    by_rank = leaders.gather(1, last)
+    masses = leaders.masked_fill(leaders < by_rank, _NEVER).softmax(dim=-1, dtype=torch.float64)
+    mass_before = masses.cumsum(dim=-1) - masses
+    num_kept = (mass_before < top_p[:, None]).sum(dim=-1, keepdim=True).clamp(min=1)
+    by_mass = leaders.gather(1, num_kept - 1).where((top_p < 1.0)[:, None], _NEVER)
+    by_ratio = leaders[:, :1] + min_p.log()[:, None]
+    thresholds = torch.maximum(torch.maximum(by_rank, by_mass), by_ratio)
+    return scores.masked_fill(scores < thresholds, _NEVER)
+
+
+def uniform(seeds: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
+    """Philox-4x32-10 (Salmon et al., SC'11): float64 in [0, 1) with 53 random bits for each (seed, counter), both [R]
+    int64. A product of two 32-bit words wraps in int64, but its bits are right."""
+    c0, c1 = counters & _LOW, (counters >> 32) & _LOW
+    c2, c3 = torch.zeros_like(c0), torch.zeros_like(c0)
+    k0, k1 = seeds & _LOW, (seeds >> 32) & _LOW
+    for _ in range(10):
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            ((product1 >> 32) & _LOW) ^ c1 ^ k0,
+            product1 & _LOW,
+            ((product0 >> 32) & _LOW) ^ c3 ^ k1,
+            product0 & _LOW,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    return ((c0 << 21) | (c1 >> 11)).to(torch.float64) * 2.0**-53
