@@ -308,7 +308,8 @@ class AsyncEngine:
         while self._take_commands(core):
             self._step(core)
         core.abort_all()
-        self._step(core)
+        while not core.is_idle:  # also steps in flight
+            self._step(core)
 
     def _step(self, core: EngineCore) -> None:
         deltas = core.step()

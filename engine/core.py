@@ -1,4 +1,4 @@
-"""The engine's heart: requests in, deltas out, one step at a time: schedule, run, commit.
+"""The engine's heart: requests in, deltas out, one step at a time: schedule, launch, collect, commit.
 
 Composes scheduler, page cache and runner, and turns sampled tokens into text, stop strings into ends. For one thread:
 LLM calls it directly, AsyncEngine gives it a thread. Knows no asyncio and no torch beyond what the runner does behind
@@ -16,6 +16,7 @@ from engine.batch import SampledToken, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
 from engine.gate import Gate
+from engine.in_flight import InFlight
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
@@ -31,6 +32,7 @@ from engine.request import (
     sample_seed,
 )
 from engine.scheduler import Scheduler
+from engine.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
 from engine.stats import EngineStats, Tally
 from engine.swapper import Swapper
 
@@ -68,41 +70,9 @@ class Runner(Protocol):
         """Wait for the oldest step that was launched and not yet collected."""
         ...
 
-    def close(self) -> None: ...
-
-
-class Detokenizer(Protocol):
-    """Text of one growing token sequence; never half a character."""
-
-    def push(self, token_ids: ReadOnly[int]) -> str: ...
-
-    def flush(self) -> str: ...
-
-
-#: Makes the detokenizer of one sequence: (skip_special_tokens, prompt token ids).
-DetokenizerFactory = Callable[[bool, tuple[int, ...]], Detokenizer]
-
-
-@dataclass(slots=True)
-class _Output:
-    """Text side of one sequence: detokenizer, stop strings, and whether stop strings count yet (min_tokens)."""
-
-    detokenizer: Detokenizer
-    stops: StopStrings | None
-
-    def push(self, token_id: int, *, may_stop: bool) -> str:
-        text = self.detokenizer.push((token_id,))
-        if self.stops is None:
-            return text
-        return self.stops.push(text) if may_stop else text
-
-    def flush(self) -> str:
-        rest = self.detokenizer.flush()
-        if self.stops is None:
-            return rest
-        if self.stops.found is not None:
-            return ""
-        return self.stops.push(rest) + self.stops.flush()
+    def close(self) -> None:
+        """Give the memory back. Steps in flight are lost."""
+        ...
 
 
 class EngineCore:
@@ -144,9 +114,10 @@ class EngineCore:
             for _ in range(2):  # the first one also pays for memory that was never touched
                 runner.launch(trial)
                 self._swapper.note_costs(trial, runner.collect())
-        self._scheduler = Scheduler(config, self._cache, self.gate, self._swapper)
+        self._in_flight = InFlight(self._cache, runner.max_in_flight)
+        self._scheduler = Scheduler(config, self._cache, self.gate, self._swapper, self._in_flight)
         self._requests: dict[str, Request] = {}
-        self._outputs: dict[int, _Output] = {}  # by sequence id
+        self._texts: dict[int, SequenceText] = {}  # by sequence id
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
@@ -203,11 +174,12 @@ class EngineCore:
             cache_salt=cache_salt,
             stop_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self.limits.eos_token_ids),
+            max_length=self.limits.max_model_len,
             submitted_s=self._clock(),
         )
         self._requests[request_id] = request
         for sequence in request.sequences:
-            self._outputs[sequence.sequence_id] = _Output(
+            self._texts[sequence.sequence_id] = SequenceText(
                 self._make_detokenizer(params.skip_special_tokens, prompt),
                 StopStrings(params.stop) if params.stop else None,
             )
@@ -217,12 +189,13 @@ class EngineCore:
             self._replay(request, request.sequences[0], resume_token_ids)
 
     def abort(self, request_id: str) -> None:
-        """End a request now, in whatever phase; its last deltas come with the next step. Unknown ids are ignored."""
+        """End a request now, in whatever phase; its last deltas come with the next step. What a step in flight still
+        computes for it is dropped. Unknown ids are ignored."""
         request = self._requests.get(request_id)
         if request is None:
             return
         for sequence in request.unfinished:
-            text = self._outputs[sequence.sequence_id].flush()
+            text = self._texts[sequence.sequence_id].flush()
             self._finish(request, sequence, "abort")
             self._ready.append(_delta(request, sequence, text))
 
@@ -236,24 +209,33 @@ class EngineCore:
 
     @property
     def is_idle(self) -> bool:
-        """No request is open and no delta is left to fetch."""
-        return not self._requests and not self._ready
+        """No request is open, no delta is left to fetch and no step is in flight."""
+        return not (self._requests or self._ready or self._in_flight)
 
     # One step
 
     def step(self) -> list[RequestDelta]:
-        """Do one step of work, if there is any, and return what every sequence gained since the last call."""
+        """Do one step of work, if there is any, and return what every sequence gained since the last call.
+
+        Where steps overlap, the step that is launched here computes while the tokens of the one before become deltas
+        and the next one is planned: what is returned is one step old.
+        """
         deltas, self._ready = self._ready, []
         plan = self._scheduler.schedule()
-        if plan is None:
-            return deltas
-        self._note_starts()
-        self._runner.launch(plan)
-        new_tokens = self._scheduler.commit(plan, self._runner.collect())
-        for new in new_tokens:
-            deltas.append(self._emit(new.request, new.sequence, new.sampled))
-        self._tally.note_step(len(new_tokens))
+        if plan is not None:
+            self._note_starts()
+            self._runner.launch(plan)
+            self._in_flight.add(plan)
+        if self._in_flight.is_full or (plan is None and self._in_flight):
+            deltas += self._collect()
         return deltas
+
+    def _collect(self) -> list[RequestDelta]:
+        """Wait for the oldest step in flight and tell what it brings."""
+        output = self._runner.collect()
+        new_tokens = self._scheduler.commit(self._in_flight.take(), output)
+        self._tally.note_step(len(new_tokens))
+        return [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
         """Turn a sequence's newest token into a delta; end the sequence if the token does."""
@@ -268,8 +250,8 @@ class EngineCore:
 
     def _read_newest(self, request: Request, sequence: Sequence) -> tuple[str, FinishReason | None]:
         """Text that the newest token completes, and whether it ends the sequence. A stop token has no text."""
-        output = self._outputs[sequence.sequence_id]
-        reason = request.finish_reason_after(sequence, self.limits.max_model_len)
+        output = self._texts[sequence.sequence_id]
+        reason = request.finish_reason_after(sequence)
         if reason == "stop":
             return output.flush(), reason
         may_stop = sequence.num_output_tokens > request.params.min_tokens
@@ -293,7 +275,7 @@ class EngineCore:
 
     def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish(request, sequence, reason)
-        del self._outputs[sequence.sequence_id]
+        del self._texts[sequence.sequence_id]
         if not request.unfinished:
             del self._requests[request.request_id]
             if reason == "abort":
@@ -362,21 +344,11 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
 
     def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
         if tokenizer is None:
-            return _NoText()
+            return NoText()
         return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
 
     core = EngineCore(loaded.runner, config, make_detokenizer, has_queue_bound=has_queue_bound)
     return LoadedEngine(core, tokenizer, loaded.info)
-
-
-class _NoText:
-    """The detokenizer of a model without a tokenizer."""
-
-    def push(self, token_ids: ReadOnly[int]) -> str:
-        return ""
-
-    def flush(self) -> str:
-        return ""
 
 
 def _delta(

@@ -172,7 +172,8 @@ class LLM:
             gathered = self._gather(sum(its_params.n for its_params in each), use_progress_bar)
         except BaseException:  # also an interrupt from the keyboard: the next call must find an idle engine
             self._core.abort_all()
-            self._core.step()
+            while not self._core.is_idle:
+                self._core.step()
             raise
         return [
             RequestOutput(

@@ -95,7 +95,8 @@ class RequestState(Enum):
 class Sequence:
     """One sample: prompt and output tokens, and how many of them have their keys and values in pages.
 
-    num_computed lags one behind len(token_ids) while decoding: the newest token is the next step's input.
+    num_computed lags one behind all tokens while decoding, the pending ones included: the newest token is the next
+    step's input. Both counts run ahead of token_ids while a step is in flight.
     """
 
     sequence_id: int
@@ -104,6 +105,7 @@ class Sequence:
     token_ids: list[int]
     num_prompt_tokens: int
     num_computed: int = 0
+    num_pending: int = 0  #: tokens that steps in flight draw for it: nobody here knows them yet
     slot: int | None = None  #: the runner's row, held while running
     is_table_sent: bool = False  #: the runner has this slot's page table
     finish_reason: FinishReason | None = None
@@ -141,8 +143,13 @@ class Request:
     num_overtaken: int = 0  #: younger requests admitted before this one since it last waited
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
+    max_length: int = 0  #: most tokens of a sequence, prompt included; 0: as max_tokens says
     submitted_s: float = 0.0  #: by the core's clock
     queue_s: float | None = None  #: how long it waited for its first step
+
+    def __post_init__(self) -> None:
+        longest = self.num_prompt_tokens + self.params.max_tokens
+        self.max_length = min(longest, self.max_length or longest)
 
     @property
     def unfinished(self) -> list[Sequence]:
@@ -152,15 +159,19 @@ class Request:
     def num_prompt_tokens(self) -> int:
         return len(self.prompt_token_ids)
 
-    def finish_reason_after(self, sequence: Sequence, max_model_len: int) -> FinishReason | None:
+    def goes_on_unseen(self, sequence: Sequence) -> bool:
+        """Whether the sequence may take its next step before anybody has seen its pending tokens. They may turn out to
+        end it; then that step was for nothing."""
+        return len(sequence.token_ids) + sequence.num_pending < self.max_length
+
+    def finish_reason_after(self, sequence: Sequence) -> FinishReason | None:
         """Whether the newest output token ends the sequence, by every rule that needs no text.
 
         `stop_ids` are the request's stop tokens and, unless it ignores them, the model's end-of-sequence tokens.
         """
-        num_output = sequence.num_output_tokens
-        if num_output > self.params.min_tokens and sequence.token_ids[-1] in self.stop_ids:
+        if sequence.num_output_tokens > self.params.min_tokens and sequence.token_ids[-1] in self.stop_ids:
             return "stop"
-        if num_output >= self.params.max_tokens or len(sequence.token_ids) >= max_model_len:
+        if len(sequence.token_ids) >= self.max_length:
             return "length"
         return None
 

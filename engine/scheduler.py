@@ -3,25 +3,22 @@
 Continuous batching over num_computed: a step is a token budget handed out to running sequences in order of arrival,
 decodes first, then chunks of prompts, then newcomers. Prefill and decode differ in length only. Used by the core,
 from one thread. Knows pages through KVCache and Swapper alone, and no tensors, texts or clocks.
+
+A step may be planned while another one is in flight. Sequences go on from tokens that nobody has seen yet; one that
+turns out to have ended has computed a step for nothing. What cannot be planned so waits until nothing is in flight:
+preemption, and whoever finds no room.
 """
 
 from bisect import insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from engine.batch import (
-    PageCopy,
-    PageMove,
-    PageTableUpdate,
-    SampledToken,
-    ScheduledSequence,
-    SequenceId,
-    StepOutput,
-    StepPlan,
-)
+from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
 from engine.config import EngineConfig
+from engine.draft import Draft
 from engine.gate import Gate
+from engine.in_flight import InFlight
 from engine.memory.images import Images
-from engine.memory.kv_cache import Extension, KVCache
+from engine.memory.kv_cache import KVCache
 from engine.request import FinishReason, Request, RequestState, Sequence
 from engine.swapper import Swapper
 
@@ -40,20 +37,6 @@ class SchedulerCounters:
     prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A step plan in the making. Requests in it cannot be preempted any more in this step."""
-
-    budget: int
-    updates: list[PageTableUpdate] = field(default_factory=list)
-    swap_outs: list[PageMove] = field(default_factory=list)
-    swap_ins: list[PageMove] = field(default_factory=list)
-    copies: list[PageCopy] = field(default_factory=list)
-    single: list[ScheduledSequence] = field(default_factory=list)  # one token each: decodes
-    chunks: list[ScheduledSequence] = field(default_factory=list)
-    scheduled: set[Request] = field(default_factory=set)
-
-
 @dataclass(frozen=True, slots=True)
 class NewToken:
     """A sequence has got a token in this step; it is already appended."""
@@ -67,10 +50,19 @@ class Scheduler:
     """Owner of the waiting queue, of the running requests and of the runner's slots.
 
     Without a swapper preempted requests are always recomputed; with one, where swapping costs more or finds no room.
+    Without steps in flight, every step is computed before the next one is planned.
     """
 
-    def __init__(self, config: EngineConfig, cache: KVCache, gate: Gate, swapper: Swapper | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        cache: KVCache,
+        gate: Gate,
+        swapper: Swapper | None = None,
+        in_flight: InFlight | None = None,
+    ) -> None:
         self._cache = cache
+        self._in_flight = InFlight(cache) if in_flight is None else in_flight
         self._swapper = swapper
         self._gate = gate
         self._max_batched_tokens = config.max_batched_tokens
@@ -83,6 +75,7 @@ class Scheduler:
         self._by_id: dict[SequenceId, tuple[Request, Sequence]] = {}  # unfinished sequences
         self._refused_at: dict[Request, int] = {}  # waiting request -> the cache's release count when it did not fit
         self._step = 0
+        self._is_short = False  # somebody found no room in the step planned last, and waits for those in flight
         self.started: list[Request] = []  #: requests whose first step is the one planned last
         self.counters = SchedulerCounters()
 
@@ -126,33 +119,32 @@ class Scheduler:
     # One step
 
     def schedule(self) -> StepPlan | None:
-        """Plan the next step; None where there is nothing to do. `commit` must follow before anything else."""
-        if not self.has_work:
+        """Plan the next step; None where there is nothing to do before what is in flight has been collected, or nothing
+        at all. Without in_flight, `commit` must follow before anything else."""
+        if not self.has_work or (self._is_short and self._in_flight):
             return None
-        self._step += 1
-        self._cache.begin_step(self._step)
+        self._cache.begin_step(self._step + 1)
         self.started = []
-        draft = _Draft(self._max_batched_tokens)
+        draft = Draft(self._max_batched_tokens, self._type_names)
         self._schedule_running(draft)
-        if self._running and not draft.scheduled:
+        self._is_short = draft.is_short
+        if self._running and not draft.scheduled and not self._in_flight:
             # The only one left has no room, though it would fit: its pages lie scattered over many large pages.
             assert len(self._running) == 1
             self._preempt(draft, self._running[0])
-        self._admit_waiting(draft)
-        assert draft.scheduled, "there is work, and the oldest request fits alone"
-        return StepPlan(
-            step=self._step,
-            page_table_updates=tuple(draft.updates),
-            copies=tuple(draft.copies),
-            sequences=tuple(draft.single + draft.chunks),
-            swap_outs=tuple(draft.swap_outs),
-            swap_ins=tuple(draft.swap_ins),
-        )
+        if not draft.is_short:  # else newcomers would take what it waits for
+            self._admit_waiting(draft)
+        if not draft.scheduled:
+            assert self._in_flight, "there is work, and the oldest request fits alone"
+            return None
+        self._step += 1
+        return draft.finish(self._step)
 
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
         """Take what the step has computed: advance, publish full pages, fork completed prompts, append new tokens.
 
-        Whether a token ends its sequence is the caller's decision (stop strings need text); it calls `finish`.
+        What belongs to sequences that have ended since the step was planned is dropped. Whether a token ends its
+        sequence is the caller's decision (stop strings need text); it calls `finish`.
         """
         assert output.step == plan.step
         if self._swapper is not None:
@@ -160,37 +152,48 @@ class Scheduler:
         new_tokens: list[NewToken] = []
         for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
             assert len(samples) == scheduled.num_samples
-            request, sequence = self._by_id[scheduled.sequence_id]
-            sequence.num_computed = scheduled.start + len(scheduled.token_ids)
-            self._cache.advance(sequence.sequence_id, sequence.token_ids, sequence.num_computed)
-            if not request.is_forked and sequence.num_computed >= request.num_prompt_tokens:
+            known = self._by_id.get(scheduled.sequence_id)
+            if known is None:
+                continue
+            request, sequence = known
+            num_computed = scheduled.start + len(scheduled.token_ids)
+            self._cache.advance(scheduled.sequence_id, sequence.token_ids, num_computed)
+            if not request.is_forked and num_computed >= request.num_prompt_tokens:
                 self._fork(request, sequence)
             if samples:
                 receivers = [sequence] if len(samples) == 1 else request.sequences
                 for receiver, sampled in zip(receivers, samples, strict=True):
                     receiver.token_ids.append(sampled.token_id)
+                    receiver.num_pending -= 1
                     new_tokens.append(NewToken(request, receiver, sampled))
         return new_tokens
 
     # Planning
 
-    def _schedule_running(self, draft: _Draft) -> None:
+    def _schedule_running(self, draft: Draft) -> None:
         """Give running sequences their tokens, oldest request first: all decodes, then all chunks of prompts."""
         prompts: list[tuple[Request, Sequence]] = []
         for request in list(self._running):
             for sequence in _active(request):
-                if _target(request, sequence) - sequence.num_computed > 1:
+                num_left = _target(request, sequence) - sequence.num_computed
+                if num_left > 1:
                     prompts.append((request, sequence))
-                elif request.state is RequestState.RUNNING and draft.budget:
+                elif num_left and request.state is RequestState.RUNNING and draft.budget:
                     self._plan_with_preemption(draft, request, sequence)
         for request, sequence in prompts:
             if request.state is RequestState.RUNNING and draft.budget:
                 self._plan_with_preemption(draft, request, sequence)
 
-    def _plan_with_preemption(self, draft: _Draft, request: Request, sequence: Sequence) -> None:
+    def _plan_with_preemption(self, draft: Draft, request: Request, sequence: Sequence) -> None:
         """Plan a chunk, preempting younger requests for room. With none left the sequence stays out of this step: it
-        keeps its pages until an older request needs them or a finished one leaves room."""
+        keeps its pages until an older request needs them or a finished one leaves room.
+
+        Nobody is preempted while a step is in flight: that may end requests, and what has been freed since it was
+        launched cannot be had before it has ended."""
         while not self._plan_chunk(draft, request, sequence):
+            if self._in_flight:
+                draft.is_short = True
+                return
             youngest_first = reversed(self._running)
             victim = next(other for other in youngest_first if other is request or other not in draft.scheduled)
             if victim is request:
@@ -198,53 +201,25 @@ class Scheduler:
             self._preempt(draft, victim)
         draft.scheduled.add(request)
 
-    def _plan_chunk(self, draft: _Draft, request: Request, sequence: Sequence) -> bool:
+    def _plan_chunk(self, draft: Draft, request: Request, sequence: Sequence) -> bool:
         """Plan as many of the sequence's uncomputed tokens as the budget allows; false where pages are missing."""
-        assert sequence.slot is not None
         start, target = sequence.num_computed, _target(request, sequence)
         end = self._cache.chunk_end(start, min(target, start + draft.budget))
         extension = self._cache.extend(sequence.sequence_id, start, end)
         if extension is None:
             return False
-        self._tell_runner(draft, sequence, extension)
-        samplers = self._samplers(request, sequence) if end == target else []
-        scheduled = ScheduledSequence(
-            sequence_id=sequence.sequence_id,
-            slot=sequence.slot,
-            token_ids=tuple(sequence.token_ids[start:end]),
-            start=start,
-            num_samples=len(samplers),
-            params=request.params,
-            seeds=tuple(sampler.seed for sampler in samplers),
-            output_index=sequence.num_output_tokens,
-        )
-        (draft.single if end - start == 1 else draft.chunks).append(scheduled)
-        draft.budget -= end - start
+        if not sequence.is_table_sent:
+            draft.send_table(sequence, self._cache.page_table(sequence.sequence_id))
+        elif extension.changes:
+            draft.send_changes(sequence, extension)
+        if extension.copies:
+            draft.copy(extension)
+        draft.add(request, sequence, end, _samplers(request, sequence) if end == target else ())
         return True
-
-    def _samplers(self, request: Request, sequence: Sequence) -> list[Sequence]:
-        """Who gets a token when this sequence has reached its target: itself; all samples, when their prompt is
-        complete; nobody, when a preempted request computes its prompt again and every sample has tokens already."""
-        if request.is_forked or len(request.sequences) == 1:
-            return [sequence]
-        return [] if sequence.num_output_tokens else request.sequences
-
-    def _tell_runner(self, draft: _Draft, sequence: Sequence, extension: Extension) -> None:
-        slot = sequence.slot
-        assert slot is not None
-        draft.copies += [PageCopy(self._type_names[copy.layer_type], copy.src, copy.dst) for copy in extension.copies]
-        if sequence.is_table_sent:
-            for change in extension.changes:
-                name = self._type_names[change.layer_type]
-                draft.updates.append(PageTableUpdate(slot, name, change.start, change.pages))
-            return
-        for name, pages in zip(self._type_names, self._cache.page_table(sequence.sequence_id), strict=True):
-            draft.updates.append(PageTableUpdate(slot, name, 0, pages))
-        sequence.is_table_sent = True
 
     # Admission and preemption
 
-    def _admit_waiting(self, draft: _Draft) -> None:
+    def _admit_waiting(self, draft: Draft) -> None:
         """Start waiting requests in order of arrival. One that does not fit now is passed by those that do."""
         passed: list[Request] = []
         for request in self._waiting[:MAX_LOOKED_AT]:
@@ -267,7 +242,7 @@ class Scheduler:
                     break
                 passed.append(request)
 
-    def _admit(self, draft: _Draft, request: Request) -> bool:
+    def _admit(self, draft: Draft, request: Request) -> bool:
         """Give a waiting request its slots, and its pages from the mirror or its cached prefix, if all its tokens so
         far fit."""
         sequences = request.unfinished
@@ -283,7 +258,7 @@ class Scheduler:
             if moves is None:
                 self._refused_at[request] = self._cache.release_count
                 return False
-            draft.swap_ins += moves
+            draft.swap_in(moves)
             self._refused_at.pop(request, None)
             self._take_slots(sequences)
             return True
@@ -297,7 +272,7 @@ class Scheduler:
                 request.num_prompt_tokens,
                 num_spare_pages=num_spare,
             )
-            if num_hit is not None or self._running:
+            if num_hit is not None or self._running or self._in_flight:
                 break
             # Alone in the pool, yet no room: cached pages scattered over many large pages. Without them it fits.
         if num_hit is None:
@@ -332,12 +307,12 @@ class Scheduler:
                 sequence.num_computed = leader.num_computed
         request.is_forked = True
 
-    def _preempt(self, draft: _Draft, request: Request) -> None:
+    def _preempt(self, draft: Draft, request: Request) -> None:
         """Take all pages and slots of a request away; it waits again, to get its pages back or to recompute them. Its
         tokens are kept."""
         moves = self._swapper.swap_out(request) if self._swapper is not None else None
         if moves is not None:
-            draft.swap_outs += moves
+            draft.swap_out(moves)
         else:
             for sequence in request.unfinished:
                 self._cache.free(sequence.sequence_id)
@@ -382,7 +357,18 @@ def _active(request: Request) -> list[Sequence]:
 
 
 def _target(request: Request, sequence: Sequence) -> int:
-    """Up to where the sequence's tokens can be computed now: before the fork, to the end of the prompt."""
+    """Up to where the sequence's tokens can be computed now: before the fork, to the end of the prompt; later, where
+    they depend on tokens that nobody knows yet, no further."""
+    if not request.is_forked and len(request.sequences) > 1:
+        return request.num_prompt_tokens
+    if sequence.num_pending and request.goes_on_unseen(sequence):
+        return len(sequence.token_ids) + sequence.num_pending
+    return len(sequence.token_ids)
+
+
+def _samplers(request: Request, sequence: Sequence) -> list[Sequence]:
+    """Who gets a token when this sequence has reached its target: itself; all samples, when their prompt is complete;
+    nobody, when a preempted request computes its prompt again and every sample has tokens already."""
     if request.is_forked or len(request.sequences) == 1:
-        return len(sequence.token_ids)
-    return request.num_prompt_tokens
+        return [sequence]
+    return [] if sequence.num_output_tokens else request.sequences

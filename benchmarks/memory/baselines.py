@@ -42,7 +42,7 @@ class _InOrder(DeferredFrees):
     """Every release has a time stamp of its own."""
 
     def __init__(self) -> None:
-        super().__init__(0)
+        super().__init__()
         self._stamps = itertools.count(1)
 
     def release(self, pool: SmallPool, page: int, last_access: int) -> None:

@@ -68,20 +68,16 @@ class KVCache:
         *,
         enable_prefix_caching: bool = True,
         max_step_tokens: int | None = None,
-        frees_deferred_steps: int = 0,
     ) -> None:
         """max_step_tokens: most tokens of a sequence that one step computes. Unknown, it is taken to be unbounded, and
-        a window is then no reason to admit more.
-
-        frees_deferred_steps: a page freed in step k counts as used until step k + this many begins. For a caller that
-        plans a step while an earlier one is in flight, which may still read or write what has been freed since."""
+        a window is then no reason to admit more."""
         self.plan = plan
         self.rule = AdmissionRule(plan, max_step_tokens)
         self.enable_prefix_caching = enable_prefix_caching
         self.counters = CacheCounters()
         self.large_pool = LargePool(plan.num_large_pages)
         self.groups = make_groups(plan, self.large_pool, max_step_tokens)
-        self._frees = DeferredFrees(frees_deferred_steps)
+        self._frees = DeferredFrees()
         self._use_groups()
         self._tables: dict[SequenceKey, SequenceTables] = {}
         self._step = 0
@@ -100,7 +96,16 @@ class KVCache:
         """One time stamp for everything that is touched until the next call."""
         assert step >= self._step
         self._step = step
-        self._num_releases += self._frees.begin_step(step)
+        self._frees.begin_step(step)
+
+    def note_launch(self, step: int) -> None:
+        """The step that `begin_step` began is in flight from now on: it may read and write, at any time until
+        `note_end`, whatever any sequence holds. A page that is freed meanwhile counts as used until it has ended."""
+        self._frees.launch(step)
+
+    def note_end(self, step: int) -> None:
+        """This step and all before it are not in flight any more."""
+        self._num_releases += self._frees.end(step)
 
     def open(self, sequence: SequenceKey, request: RequestKey, salt: bytes = b"", images: Images = ()) -> None:
         """Make a sequence known; it holds no pages yet. Sequences of one request are kept close in memory."""
@@ -328,10 +333,6 @@ class KVCache:
             assert tables.is_suspended
             tables.is_suspended, tables.last_access = False, self._step
         return [self.page_table(sequence) for sequence in sequences]
-
-    def settle(self) -> None:
-        """No step is in flight any more: what was freed can be had at once, whatever frees_deferred_steps says."""
-        self._num_releases += self._frees.settle()
 
     # Views
 

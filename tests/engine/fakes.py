@@ -8,13 +8,15 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from engine.batch import SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.core import EngineCore
 from engine.memory.planner import group_layers, large_page_bytes
 from engine.memory.spec import LayerSpec, PoolPlan
 from engine.request import sample_seed
+from tests.engine.late_runner import LateRunner
 
 VOCAB_SIZE = 128
 EOS = 1
@@ -100,6 +102,7 @@ class PagedFakeRunner:
         self._tables: dict[tuple[int, str], list[int]] = {}
         self._owner_of_slot: dict[int, int] = {}
         self._outputs: deque[StepOutput] = deque()
+        self._newest: dict[int, tuple[int, int]] = {}  # slot -> (step, the token that it drew there)
 
     def launch(self, plan: StepPlan) -> None:
         assert len(self._outputs) < self.max_in_flight
@@ -114,11 +117,15 @@ class PagedFakeRunner:
         self._swap(plan)
         self._copy(plan)
         for sequence in plan.sequences:
-            self._write(sequence)
+            self._write(sequence, plan.step)
+        samples = tuple(self._sample(sequence) for sequence in plan.sequences)
+        for sequence, drawn in zip(plan.sequences, samples, strict=True):
+            if len(drawn) == 1:
+                self._newest[sequence.slot] = plan.step, drawn[0].token_id
         page_bytes = {kind.name: kind.small_page_bytes for kind in self.pool_plan.types}
         return StepOutput(
             plan.step,
-            tuple(self._sample(sequence) for sequence in plan.sequences),
+            samples,
             compute_s=plan.num_tokens * self.seconds_per_token,
             move_s=sum(page_bytes[move.layer_type] for move in plan.swap_outs + plan.swap_ins) * self.seconds_per_byte,
         )
@@ -186,9 +193,14 @@ class PagedFakeRunner:
         size = self._page_tokens[name]
         return self._tables[slot, name][position // size] * size + position % size
 
-    def _write(self, sequence: ScheduledSequence) -> None:
+    def _write(self, sequence: ScheduledSequence, step: int) -> None:
+        token_ids = list(sequence.token_ids)
+        assert PENDING_TOKEN not in token_ids[:-1]
+        if token_ids[-1] == PENDING_TOKEN:
+            drawn_in, token_ids[-1] = self._newest[sequence.slot]
+            assert drawn_in == step - 1, "only the step before can have drawn a pending token"
         for name, memory in self._memory.items():
-            for position, token_id in enumerate(sequence.token_ids, start=sequence.start):
+            for position, token_id in enumerate(token_ids, start=sequence.start):
                 memory[self._address(sequence.slot, name, position)] = (token_id, position)
 
     def _sample(self, sequence: ScheduledSequence) -> tuple[SampledToken, ...]:
@@ -219,20 +231,28 @@ def make_core(
     clock: "Clock | None" = None,
     num_mirror_pages: int = 0,
     seconds_per_byte: float = 0.0,
+    steps: Literal["in turn", "overlapping", "late"] = "in turn",
     **settings: object,
 ) -> tuple[EngineCore, PagedFakeRunner]:
-    """A core over the fake runner; num_pages large pages for requests, num_mirror_pages for swapped-out ones."""
+    """A core over the fake runner; num_pages large pages for requests, num_mirror_pages for swapped-out ones.
+
+    steps "overlapping": with one in flight, "late": and executed by a LateRunner."""
     config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
     runner = PagedFakeRunner(
         pool_plan(num_pages, layers=layers, page_tokens=page_tokens),
-        config.max_running,
+        2 * config.max_running if steps == "late" else config.max_running,
         ModelLimits(max_model_len, VOCAB_SIZE, frozenset({EOS})),
         pool_plan(num_mirror_pages, layers=layers, page_tokens=page_tokens) if num_mirror_pages else None,
+        max_in_flight=1 if steps == "in turn" else 2,
         seconds_per_byte=seconds_per_byte,
     )
     clock = clock or Clock()
     core = EngineCore(
-        runner, config, lambda skip, prompt: LetterDetokenizer(), has_queue_bound=has_queue_bound, clock=clock
+        LateRunner(runner, config.max_running) if steps == "late" else runner,
+        config,
+        lambda skip, prompt: LetterDetokenizer(),
+        has_queue_bound=has_queue_bound,
+        clock=clock,
     )
     return core, runner
 

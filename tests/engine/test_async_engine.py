@@ -40,9 +40,9 @@ async def start(core: EngineCore) -> AsyncEngine:
     return await AsyncEngine.start(lambda: LoadedEngine(core, LetterTokenizer(), None))
 
 
-@pytest.fixture
-async def engine():
-    core, _ = make_core(300)
+@pytest.fixture(params=["in turn", "late"])
+async def engine(request):
+    core, _ = make_core(300, steps=request.param)
     engine = await start(core)
     yield engine
     await engine.shutdown()
@@ -60,7 +60,7 @@ class OneStep:
 async def one_step():
     gate = Gate()
     core, runner = make_core(300)
-    runner.run = gate.hold(runner.run)
+    runner.launch = gate.hold(runner.launch)
     engine = await start(core)
     gate.permits.release()
     yield OneStep(gate, engine)
@@ -171,7 +171,7 @@ async def test_a_slow_reader_gets_merged_deltas(engine, num_tokens):
 async def test_refusals_come_at_once_and_before_any_work():
     gate = Gate()
     core, runner = make_core(max_queued_requests=1, max_running=1)
-    runner.run = gate.hold(runner.run)
+    runner.launch = gate.hold(runner.launch)
     engine = await start(core)
     with pytest.raises(ContextTooLong):
         engine.generate([3] * 2000, GREEDY)
@@ -197,7 +197,7 @@ async def test_an_error_in_the_thread_ends_every_stream_and_is_visible(caplog):
         raise RuntimeError("no more memory")
 
     gate = Gate()
-    runner.run = gate.hold(broken)
+    runner.launch = gate.hold(broken)
     engine = await start(core)
     assert engine.is_alive
     streams = [engine.generate(PROMPT, GREEDY) for _ in range(3)]
@@ -236,7 +236,7 @@ async def test_an_idle_engine_shows_its_pool_and_sleeps_on(engine):
 async def test_nobody_waits_for_a_picture_of_an_engine_that_stops():
     core, runner = make_core()
     gate = Gate()
-    runner.run = gate.hold(runner.run)
+    runner.launch = gate.hold(runner.launch)
     engine = await start(core)
     stream = engine.generate(PROMPT, GREEDY)
     await asyncio.sleep(0.05)  # the thread is in its first step
@@ -269,8 +269,8 @@ async def test_an_error_while_loading_is_raised_to_the_caller():
 async def test_the_model_is_loaded_run_and_closed_in_one_thread():
     core, runner = make_core()
     threads = set()
-    run, close = runner.run, runner.close
-    runner.run = lambda plan: (threads.add(threading.current_thread()), run(plan))[1]
+    run, close = runner.launch, runner.close
+    runner.launch = lambda plan: (threads.add(threading.current_thread()), run(plan))[1]
     runner.close = lambda: (threads.add(threading.current_thread()), close())[1]
 
     def load():
@@ -301,7 +301,7 @@ async def test_shutdown_lets_running_requests_finish_and_refuses_new_ones(engine
 async def test_shutdown_aborts_what_does_not_finish_in_time():
     gate = Gate()
     core, runner = make_core(300)
-    runner.run = gate.hold(runner.run)
+    runner.launch = gate.hold(runner.launch)
     engine = await start(core)
     stream = engine.generate(PROMPT, FOREVER)
     gate.permits.release(3)

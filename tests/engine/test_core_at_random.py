@@ -1,13 +1,15 @@
 """Random engines under random loads, against the oracle: samples, resumptions, aborts, scarce pools, mixed types."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from engine.config import SamplingParams
 from engine.errors import InvalidRequest, QueueFull
+from engine.in_flight import InFlight
 from engine.memory.spec import LayerSpec
-from tests.engine.fakes import ONE_TYPE, TWO_TYPES, continuation, make_core
+from tests.engine.fakes import ONE_TYPE, TWO_TYPES, VOCAB_SIZE, continuation, make_core
 
 MIXES = [ONE_TYPE, TWO_TYPES, (LayerSpec("full", 40, "float32"), LayerSpec("full", 8, "float32"))]
 NUM_STEPS_WITH_ARRIVALS = 40
@@ -16,8 +18,8 @@ NUM_STEPS_WITH_ARRIVALS = 40
 class RandomLoad:
     """One engine, and for each accepted sample what it must bring and what it has brought."""
 
-    def __init__(self, seed, *, is_crowded=False):
-        """is_crowded: answers grow long in a pool that holds two or three of them."""
+    def __init__(self, seed, *, is_crowded=False, steps="in turn"):
+        """is_crowded: answers grow long in a pool that holds two or three of them. steps: as in make_core."""
         self.random = random.Random(seed)
         self.longest = 40 if is_crowded else 20
         self.core, _ = make_core(
@@ -29,6 +31,7 @@ class RandomLoad:
             enable_prefix_caching=self.random.random() < 0.7,
             num_mirror_pages=self.random.choice([20, 80] if is_crowded else [0, 1, 3, 10, 40]),
             seconds_per_byte=self.random.choice([0.0, 0.001, 1.0]),
+            steps=steps,
         )
         self.expected, self.brought, self.reasons = {}, {}, {}
 
@@ -42,9 +45,14 @@ class RandomLoad:
             temperature=choose.choice([0.0, 1.0]),
             max_tokens=choose.randint(1, self.longest),
             ignore_eos=True,
+            stop_token_ids=choose.choice([(), tuple(range(0, VOCAB_SIZE, 16)), tuple(range(0, VOCAB_SIZE, 5))]),
         )
+        params = replace(params, min_tokens=choose.choice([0, 0, params.max_tokens // 2]))
         room = self.core.limits.max_model_len - len(prompt)
-        whole = [continuation(prompt, params, seed=params.seed, index=index)[:room] for index in range(params.n)]
+        whole = [
+            until_stopped(continuation(prompt, params, seed=params.seed, index=index)[:room], params)
+            for index in range(params.n)
+        ]
         num_done = choose.choice([0, 0, choose.randint(0, len(whole[0]))]) if params.n == 1 else 0
         try:
             self.core.add(request_id, prompt, params, resume_token_ids=whole[0][:num_done])
@@ -76,10 +84,16 @@ class RandomLoad:
         raise AssertionError("the engine does not finish")
 
 
+def until_stopped(token_ids, params):
+    ends = (i for i, token_id in enumerate(token_ids) if i >= params.min_tokens and token_id in params.stop_token_ids)
+    return token_ids[: next(ends, len(token_ids)) + 1]
+
+
+@pytest.mark.parametrize("steps", ["in turn", "overlapping", "late"])
 @pytest.mark.parametrize("is_crowded", [False, True], ids=["any pool", "crowded"])
 @pytest.mark.parametrize("seed", range(24))
-def test_every_sample_brings_its_tokens_or_is_aborted(seed, is_crowded):
-    load = RandomLoad(seed, is_crowded=is_crowded)
+def test_every_sample_brings_its_tokens_or_is_aborted(seed, is_crowded, steps):
+    load = RandomLoad(seed, is_crowded=is_crowded, steps=steps)
     load.run()
     assert load.reasons.keys() == load.expected.keys()
     for key, reason in load.reasons.items():
@@ -99,3 +113,31 @@ def test_crowded_loads_swap_and_recompute():
         counts["swap"] += stats.swap_preemptions_total
         counts["recompute"] += stats.preemptions_total - stats.swap_preemptions_total
     assert min(counts.values()) > 10
+
+
+class ForgetfulInFlight(InFlight):
+    """Tells the page cache nothing: what is freed can be had at once, whatever is in flight."""
+
+    def add(self, plan):
+        self._plans.append(plan)
+
+    def take(self):
+        return self._plans.popleft()
+
+
+def test_pages_that_are_handed_out_while_a_step_in_flight_writes_them_are_noticed():
+    num_noticed = num_early = 0
+    for seed in range(24):
+        load = RandomLoad(seed, is_crowded=True, steps="late")
+        core = load.core
+        core._in_flight = core._scheduler._in_flight = ForgetfulInFlight(core._cache, 2)
+        try:
+            load.run()
+            num_noticed += any(
+                load.brought[key] != load.expected[key] for key, reason in load.reasons.items() if reason != "abort"
+            )
+        except (AssertionError, KeyError):
+            num_noticed += 1
+        num_early += core._runner.num_early
+    assert num_noticed > 3
+    assert num_early > 100

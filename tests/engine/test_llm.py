@@ -88,18 +88,20 @@ def test_a_prompt_that_can_never_fit_is_refused_before_any_work(llm):
     assert llm.stats().steps_total == 0
 
 
-def test_an_interrupted_call_leaves_an_idle_engine(llm):
-    core, runner = make_core(200, has_queue_bound=False)
+@pytest.mark.parametrize("half", ["launch", "collect"])
+@pytest.mark.parametrize("steps", ["in turn", "overlapping"])
+def test_an_interrupted_call_leaves_an_idle_engine(steps, half):
+    core, runner = make_core(200, has_queue_bound=False, steps=steps)
     llm = LLM.around(LoadedEngine(core, LetterTokenizer(), None))
-    run, calls = runner.run, []
+    run, calls = getattr(runner, half), []
 
-    def interrupted(plan):
+    def interrupted(*plan):
         calls.append(plan)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return run(plan)
+        return run(*plan)
 
-    runner.run = interrupted
+    setattr(runner, half, interrupted)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(PROMPTS, GREEDY)
     assert llm.stats().pages_used == 0

@@ -92,7 +92,7 @@ def test_what_is_emitted_is_the_text_before_the_first_stop_string(text, stops):
 
 def request_of(params, output, *, stop_ids=frozenset()):
     sequence = Sequence(0, 0, 0, [1, 2, *output], num_prompt_tokens=2)
-    return Request("r", 0, (1, 2), params, [sequence], stop_ids=stop_ids), sequence
+    return Request("r", 0, (1, 2), params, [sequence], stop_ids=stop_ids, max_length=10), sequence
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def request_of(params, output, *, stop_ids=frozenset()):
 )
 def test_a_sequence_ends_by_stop_token_by_max_tokens_or_by_the_context(params, output, reason):
     request, sequence = request_of(params, output, stop_ids=frozenset({9}))
-    assert request.finish_reason_after(sequence, max_model_len=10) == reason
+    assert request.finish_reason_after(sequence) == reason
 
 
 def test_the_first_sample_has_the_seed_of_the_request_and_the_others_their_own():

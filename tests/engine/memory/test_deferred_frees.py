@@ -1,7 +1,5 @@
 """Pages freed while a step is in flight: used until it has ended, never handed out before, never lost."""
 
-import pytest
-
 from engine.memory.designs import lcm_design
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
@@ -10,10 +8,10 @@ from engine.memory.spec import LayerSpec, PoolPlan
 FULL, WINDOW = LayerSpec("full", 4, "bf16"), LayerSpec("window", 4, "bf16", span=9)
 
 
-def cache_of(*layers, num_pages, num_steps=1):
+def cache_of(*layers, num_pages):
     design = lcm_design(layers, page_tokens=4)
     plan = PoolPlan(design.types, design.large_page_bytes, num_pages + 1)
-    return KVCache(plan, max_step_tokens=8, frees_deferred_steps=num_steps)
+    return KVCache(plan, max_step_tokens=8)
 
 
 def start(cache, sequence, tokens):
@@ -25,38 +23,66 @@ def start(cache, sequence, tokens):
     return hit
 
 
-@pytest.mark.parametrize("num_steps", [1, 2, 3])
-def test_what_is_freed_in_a_step_can_be_had_so_many_steps_later(num_steps):
-    cache = cache_of(FULL, num_pages=2, num_steps=num_steps)
-    cache.begin_step(5)
+def launch(cache, step):
+    cache.begin_step(step)
+    cache.note_launch(step)
+
+
+def test_what_is_freed_can_be_had_when_every_launched_step_has_ended():
+    cache = cache_of(FULL, num_pages=2)
     start(cache, 1, [1] * 7)
+    for step in (1, 2, 3):
+        launch(cache, step)
     cache.close(1)
-    for step in range(5, 5 + num_steps):
-        cache.begin_step(step)
+    for step in (1, 2):
+        cache.note_end(step)
         cache.check_integrity()
         assert not cache.can_admit([8])
         assert take_ledger(cache).used_bytes == 2 * cache.plan.large_page_bytes
-    cache.begin_step(5 + num_steps)
+    cache.note_end(3)
     cache.check_integrity()
     assert cache.can_admit([8])
     assert cache.is_unused
 
 
-def test_without_a_delay_it_can_be_had_at_once():
-    cache = cache_of(FULL, num_pages=2, num_steps=0)
+def test_a_step_launched_later_does_not_hold_up_what_was_freed_before():
+    cache = cache_of(FULL, num_pages=2)
+    start(cache, 1, [1] * 7)
+    launch(cache, 1)
+    cache.close(1)
+    launch(cache, 2)
+    cache.note_end(1)
+    assert cache.is_unused
+
+
+def test_with_nothing_in_flight_it_can_be_had_at_once():
+    cache = cache_of(FULL, num_pages=2)
+    launch(cache, 1)
+    cache.note_end(1)
     start(cache, 1, [1] * 7)
     cache.close(1)
     assert cache.can_admit([8])
 
 
+def test_what_a_step_freed_that_was_never_launched_comes_back_with_the_last_one_in_flight():
+    cache = cache_of(FULL, num_pages=2)
+    start(cache, 1, [1] * 7)
+    launch(cache, 1)
+    cache.begin_step(2)
+    cache.close(1)
+    cache.note_end(1)
+    assert cache.is_unused
+
+
 def test_a_page_that_waits_to_be_freed_is_still_found():
     cache = cache_of(FULL, num_pages=4)
     start(cache, 1, [1] * 9)
+    launch(cache, 1)
     cache.close(1)
     assert start(cache, 2, [1] * 9) == 8
-    cache.begin_step(1)
+    cache.note_end(1)
     cache.check_integrity()
-    assert cache.pools[0].num_used == 3, "the delay is over, the new holder stays"
+    assert cache.pools[0].num_used == 3, "the wait is over, the new holder stays"
 
 
 def test_what_falls_out_of_a_window_waits_too():
@@ -64,12 +90,13 @@ def test_what_falls_out_of_a_window_waits_too():
     text = [1] * 24
     cache.open(1, 1)
     cache.admit(1, text, 0, [24])
+    launch(cache, 1)
     for end in (8, 16):
         assert cache.extend(1, end - 8, end) is not None
         cache.advance(1, text, end)
     assert cache.page_table(1)[0][:2] == (0, 0)
     assert cache.pools[0].num_used == 4
-    cache.begin_step(1)
+    cache.note_end(1)
     assert cache.pools[0].num_used == 2
     cache.check_integrity()
 
@@ -79,28 +106,22 @@ def test_the_source_of_a_copy_is_not_handed_out_before_it_was_copied():
     start(cache, 1, [1] * 2)
     cache.open(2, 1)
     cache.fork(1, 2)
+    launch(cache, 1)
+    cache.begin_step(2)
     (copy,) = cache.extend(2, 2, 3).copies
     cache.close(1)
+    cache.note_launch(2)
+    cache.note_end(1)
     cache.open(3, 3)
     assert cache.admit(3, [5] * 4, 0, [4]) == 0
     assert copy.src not in cache.extend(3, 0, 4).changes[0].pages
 
 
-def test_when_nothing_is_in_flight_the_wait_can_be_ended():
-    cache = cache_of(FULL, num_pages=2)
-    start(cache, 1, [1] * 7)
-    before = cache.release_count
-    cache.close(1)
-    cache.settle()
-    assert cache.is_unused
-    assert cache.can_admit([8])
-    assert cache.release_count > before
-
-
 def test_the_release_count_grows_again_when_the_wait_is_over():
     cache = cache_of(FULL, num_pages=2)
     start(cache, 1, [1] * 7)
+    launch(cache, 1)
     cache.close(1)
     before = cache.release_count
-    cache.begin_step(1)
+    cache.note_end(1)
     assert cache.release_count > before, "a request that was refused meanwhile must be looked at again"

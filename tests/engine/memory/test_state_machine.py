@@ -60,8 +60,10 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.images = {}
         self.away = {}  # request -> its sequences whose pages are in the mirror
         self.host = {}  # (type, page of the mirror) -> content
-        self.freed = {}  # (type, page) -> step in which a sequence freed it last
-        self.step = 0
+        self.freed = {}  # (type, page) -> newest step that may touch it still, of those that a sequence freed last
+        self.step = 0  # of these, [ended + 1, launched] are in flight
+        self.launched = 0
+        self.ended = 0
         self.next_id = 0
 
     @initialize(
@@ -69,15 +71,15 @@ class PageCacheMachine(RuleBasedStateMachine):
         make=DESIGNS,
         num_pages=st.integers(3, 40),
         num_mirror_pages=st.integers(1, 20),
-        frees_deferred_steps=st.sampled_from([0, 0, 1, 2]),
+        max_in_flight=st.sampled_from([0, 1, 2, 3]),
     )
-    def make_pool(self, layers, make, num_pages, num_mirror_pages, frees_deferred_steps):
+    def make_pool(self, layers, make, num_pages, num_mirror_pages, max_in_flight):
         if make is equal_page_design and any(layer.kind in ("recurrent", "vision", "budgeted") for layer in layers):
             make = lcm_design  # its types are not these layers'
         design = make(layers, page_tokens=PAGE_TOKENS)
         plan = PoolPlan(design.types, design.large_page_bytes, num_pages + 1)
-        self.cache = KVCache(plan, max_step_tokens=MAX_STEP_TOKENS, frees_deferred_steps=frees_deferred_steps)
-        self.frees_deferred_steps = frees_deferred_steps
+        self.cache = KVCache(plan, max_step_tokens=MAX_STEP_TOKENS)
+        self.max_in_flight = max_in_flight
         self.twin = Twin(self.cache)
         self.mirror = MirrorPool(PoolPlan(design.types, design.large_page_bytes, num_mirror_pages + 1))
 
@@ -103,6 +105,15 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.tokens[sequence] = (stem[:shared] + [50 + ending] * MAX_TOKENS)[:MAX_TOKENS]
         self.filled[sequence], self.request[sequence], self.images[sequence] = None, sequence, images
         self.cache.open(sequence, sequence, images=images)
+
+    @rule(data=st.data(), stem=st.sampled_from(STEMS), ending=st.integers(0, 3), num_steps=st.integers(0, 4))
+    @precondition(lambda self: len(self.tokens) < 8)
+    def serve(self, data, stem, ending, num_steps):
+        """What most sequences do; left to the other rules few ever compute anything."""
+        self.open(stem, 7, ending, ())
+        self.admit(data, MAX_TOKENS - 1, MAX_STEP_TOKENS)
+        for _ in range(num_steps if self.active() else 0):
+            self.compute(data, MAX_STEP_TOKENS // 2)
 
     @rule(data=st.data(), limit=st.integers(0, MAX_TOKENS - 1), wanted=st.integers(1, MAX_TOKENS))
     @precondition(lambda self: self.idle())
@@ -131,8 +142,8 @@ class PageCacheMachine(RuleBasedStateMachine):
         after = [list(pages) for pages in before]
         for change in extension.changes:
             if self.cache.plan.types[change.layer_type].spec.kind not in IMAGE_KINDS:  # those may be found, not new
-                freed = [self.freed.get((change.layer_type, page), -9) for page in change.pages]
-                assert all(step + self.frees_deferred_steps <= self.step for step in freed), "freed a moment ago"
+                touched = [self.freed.get((change.layer_type, page), 0) for page in change.pages]
+                assert max(touched) <= self.ended, "a step in flight may still touch it"
             after[change.layer_type][change.start : change.start + len(change.pages)] = change.pages
         assert [tuple(pages) for pages in after] == self.cache.page_table(sequence)
         self.twin.copy(extension)
@@ -226,18 +237,34 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     def note_freed(self, sequence):
         for which, pages in enumerate(self.cache.page_table(sequence)):
-            self.freed.update({(which, page): self.step for page in pages})
+            self.freed.update({(which, page): self.launched for page in pages})
 
     @rule()
+    @precondition(lambda self: self.step == self.launched or self.max_in_flight == 0)
     def next_step(self):
         self.step += 1
         self.cache.begin_step(self.step)
 
     @rule()
+    @precondition(lambda self: self.step > self.launched and self.launched - self.ended < self.max_in_flight)
+    def launch(self):
+        self.launched = self.step
+        self.cache.note_launch(self.step)
+
+    @rule()
+    @precondition(lambda self: self.ended < self.launched)
+    def end_oldest(self):
+        self.ended += 1
+        self.cache.note_end(self.ended)
+
+    def end_all(self):
+        while self.ended < self.launched:
+            self.end_oldest()
+
+    @rule()
     @precondition(lambda self: self.tokens and not self.active() and not self.away)
     def what_fits_ever_fits_an_unused_pool(self):
-        self.cache.settle()
-        self.freed.clear()
+        self.end_all()
         assert self.cache.is_unused
         longest = self.cache.rule.max_tokens(MAX_TOKENS)
         assert longest == 0 or self.cache.rule.large_pages(self.cache.rule.needs([longest])) <= (
@@ -264,7 +291,7 @@ class PageCacheMachine(RuleBasedStateMachine):
             self.cache.close(sequence)
         for request in set(self.request.values()):
             self.cache.end_request(request)
-        self.cache.settle()
+        self.end_all()
         assert self.cache.is_unused
         self.cache.check_integrity()
 
