@@ -254,8 +254,11 @@ class AsyncEngine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether new requests are served: not after an error in the engine thread, nor once shutdown has begun."""
-        return self._refusal is None and not self._ended.done()
+        """Whether new requests are served: not after an error in the engine thread, nor once shutdown has begun, nor
+        where a process that the model needs has gone, whether or not a step has met that yet."""
+        if self._refusal is not None or self._ended.done():
+            return False
+        return not self._loaded.done() or self._loaded.result().is_alive()
 
     @property
     def tokenizer(self) -> "Tokenizer":

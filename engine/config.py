@@ -39,6 +39,7 @@ class EngineConfig:
         None  #: plan a step while the one before computes; None: where a device computes (not on CPU)
     )
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
+    tensor_parallel: int = 1  #: processes (GPUs) that share the model; sizes in bytes and threads are of each of them
 
     def __post_init__(self) -> None:
         for name in (
@@ -48,6 +49,7 @@ class EngineConfig:
             "max_running",
             "max_queued_requests",
             "max_queued_tokens",
+            "tensor_parallel",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

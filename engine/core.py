@@ -326,6 +326,8 @@ class LoadedEngine:
     core: EngineCore
     tokenizer: "Tokenizer | None"  #: None only for random weights without a tokenizer.json
     info: "ModelInfo"
+    #: Whether all processes that the model needs still run; for any thread.
+    is_alive: Callable[[], bool] = lambda: True
 
     @property
     def text_tokenizer(self) -> "Tokenizer":
@@ -336,10 +338,10 @@ class LoadedEngine:
 
 def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> LoadedEngine:
     """Load a model and compose an engine around it. Torch is loaded here, and only here."""
-    from engine.runner import load_runner
+    from engine.runner import load_divided, load_runner
     from engine.tokenizer import IncrementalDetokenizer
 
-    loaded = load_runner(config)
+    loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
     tokenizer = loaded.tokenizer
 
     def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
@@ -348,7 +350,7 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
         return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
 
     core = EngineCore(loaded.runner, config, make_detokenizer, has_queue_bound=has_queue_bound)
-    return LoadedEngine(core, tokenizer, loaded.info)
+    return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
 
 
 def _delta(

@@ -5,6 +5,8 @@ EngineError
  |    +-- ContextTooLong   prompt + wanted output exceed the model's context or the page pool
  +-- QueueFull             the bounded queue has no room now; try again later
  +-- CheckpointError       the model folder is missing, incomplete or not what it claims
+ +-- NotDivisible          the model cannot be divided among that many processes
+ +-- RankLost              another process of the same model could not start, or has ended
  +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
  +-- EngineDead            the engine thread has stopped; nothing will be answered any more
 """
@@ -41,6 +43,14 @@ class QueueFull(EngineError):
 
 class CheckpointError(EngineError):
     """A model folder that is missing, incomplete, unsafe or inconsistent."""
+
+
+class NotDivisible(EngineError):
+    """Tensor parallelism of that degree is not possible for this model, or on this machine."""
+
+
+class RankLost(EngineError):
+    """Another process of a model that is divided among several could not start, or has ended."""
 
 
 class OperatorsUnavailable(EngineError):

@@ -6,6 +6,7 @@ Knows no architecture; a model takes what it needs from a weight source, and wha
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from safetensors import SafetensorError, safe_open
 from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
+from engine.parallel.group import Group, Solo
+from engine.parallel.shard import Shard, Size, full_size, held_size
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -96,16 +99,22 @@ class Checkpoint:
                 digest.update(stream.read())
         return digest.hexdigest()[:12]
 
-    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A tensor of that shape and a floating dtype; it may share memory with the mapped file."""
+    def read(self, name: str, shape: tuple[Size, ...]) -> torch.Tensor:
+        """A tensor of that shape and a floating dtype; it may share memory with the mapped file.
+
+        Of sharded dimensions only the part that this process holds is read.
+        """
         if name not in self._file_of:
             raise CheckpointError(f"the checkpoint has no tensor {name}")
         entry = self._slice(name)
         found = tuple(entry.get_shape())
-        if found != shape:
-            raise CheckpointError(f"tensor {name} has shape {list(found)}, the config says {list(shape)}")
+        expected = tuple(full_size(size) for size in shape)
+        if found != expected:
+            raise CheckpointError(f"tensor {name} has shape {list(found)}, the config says {list(expected)}")
         if entry.get_dtype() not in _FLOATS:
             raise CheckpointError(f"tensor {name} has dtype {entry.get_dtype()}; supported: {', '.join(_FLOATS)}")
+        if any(isinstance(size, Shard) for size in shape):
+            return _read_shard(entry, shape)
         tensor: torch.Tensor = self._files[self._file_of[name]].get_tensor(name)
         return tensor
 
@@ -125,9 +134,17 @@ class CheckpointWeights:
     """A checkpoint as a weight source: converted to the model's dtype and device, copied out of the mapped file."""
 
     def __init__(
-        self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device, operators: Operators
+        self,
+        checkpoint: Checkpoint,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        operators: Operators,
+        group: Group | None = None,
     ) -> None:
+        """group: the processes that share the model; None: this one has it for itself."""
         self.operators = operators
+        self.group = group or Solo()
         self._checkpoint = checkpoint
         self._dtype = dtype
         self._device = device
@@ -136,7 +153,7 @@ class CheckpointWeights:
     def __contains__(self, name: str) -> bool:
         return name in self._checkpoint.names
 
-    def take(self, name: str, *shape: int) -> torch.Tensor:
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
         self._taken.add(name)
         return self._checkpoint.read(name, shape).to(device=self._device, dtype=self._dtype, copy=True)
 
@@ -149,31 +166,67 @@ class CheckpointWeights:
 
 
 class DummyWeights:
-    """Seeded random weights of whatever shape is asked: matrices small and normal, scales one, biases zero."""
+    """Seeded random weights of whatever shape is asked: matrices small and normal, scales one, biases zero.
 
-    def __init__(self, *, dtype: torch.dtype, device: torch.device, seed: int, operators: Operators) -> None:
+    The model is the same among however many processes it is divided.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        seed: int,
+        operators: Operators,
+        group: Group | None = None,
+    ) -> None:
         self.operators = operators
+        self.group = group or Solo()
         self._dtype = dtype
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
         self.num_parameters = 0
 
     @classmethod
-    def counting(cls) -> Self:
-        """Allocates nothing: for the number of parameters alone."""
-        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0, operators=TorchOperators())
+    def counting(cls, group: Group | None = None) -> Self:
+        """Allocates nothing: for the number of parameters alone, and for what a model refuses."""
+        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0, operators=TorchOperators(), group=group)
 
     def __contains__(self, name: str) -> bool:
         return True
 
-    def take(self, name: str, *shape: int) -> torch.Tensor:
-        tensor = torch.empty(shape, dtype=self._dtype, device=self._device)
-        self.num_parameters += tensor.numel()
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
+        full = tuple(full_size(size) for size in shape)
+        self.num_parameters += math.prod(full)
+        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=self._dtype, device=self._device)
         if tensor.is_meta:
             return tensor
         if len(shape) > 1:
-            return tensor.copy_(torch.empty(shape).normal_(std=0.02, generator=self._generator))
+            return tensor.copy_(_cut(torch.empty(full).normal_(std=0.02, generator=self._generator), shape))
         return tensor.fill_(1.0 if name.endswith("weight") else 0.0)
+
+
+def _read_shard(entry: Any, shape: tuple[Size, ...]) -> torch.Tensor:
+    """Reads nothing from the file but what is held."""
+
+    def read(ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
+        dim = len(ranges)
+        if dim == len(shape):
+            tensor: torch.Tensor = entry[tuple(slice(start, end) for start, end in ranges)]
+            return tensor
+        size = shape[dim]
+        parts = [read((*ranges, part)) for part in (size.ranges if isinstance(size, Shard) else ((0, size),))]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+    return read(())
+
+
+def _cut(tensor: torch.Tensor, shape: tuple[Size, ...]) -> torch.Tensor:
+    for dim, size in enumerate(shape):
+        if isinstance(size, Shard):
+            parts = [tensor.narrow(dim, start, end - start) for start, end in size.ranges]
+            tensor = parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+    return tensor
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -47,6 +47,7 @@ class WorkerSettings(BaseSettings):
     threads: int | None = Field(default=None, ge=1)  #: torch threads; default: torch's own choice
     operators: Literal["auto", "torch"] = "auto"  #: on CPU; auto: C++ where it can be built
     weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
+    tensor_parallel: int = Field(default=1, ge=1)  #: processes (GPUs) that share the model
     load_format: Literal["auto", "dummy"] = "auto"
     page_tokens: int = Field(default=16, ge=1)
     kv_cache_bytes: int | None = Field(default=None, ge=1)

@@ -8,6 +8,18 @@ from model_worker.echo_engine import EchoEngine
 from model_worker.engine_protocol import Engine
 
 
+def follow_if_told_to(settings: WorkerSettings) -> bool:
+    """Under torchrun with tensor parallelism: in every process but the first, compute for that one until it ends.
+
+    Raises BadCheckpoint or EngineBroken.
+    """
+    if settings.engine != "paged" or settings.tensor_parallel == 1:
+        return False
+    from model_worker.paged_engine import PagedEngine
+
+    return PagedEngine.follow_if_told_to(settings)
+
+
 async def load_engine(settings: WorkerSettings) -> Engine:
     """Raises BadCheckpoint or BadSettings. Does not block the event loop, so probes are answered meanwhile."""
     match settings.engine:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from model_worker.config import WorkerSettings
+from model_worker.engines import follow_if_told_to
 from model_worker.errors import BadSettings, StartError
 from model_worker.logs import configure_logs
 from model_worker.server import listen, run
@@ -20,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logs()
     try:
         settings = read_settings(arguments)
+        if follow_if_told_to(settings):
+            return 0
         with listen(settings) as listener:
             asyncio.run(run(settings, listener))
     except StartError as error:
@@ -77,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     flag("--threads", "torch threads", type=int)
     flag("--operators", "on CPU: C++ where it can be built (auto), or never", choices=("auto", "torch"))
     flag("--weights", "int8: linear weights of 8 bits, on CPU: faster, less exact", choices=("auto", "int8"))
+    flag("--tensor-parallel", "processes (GPUs) that share the model (1)", type=int)
     flag("--load-format", "dummy: random weights, for benchmarks", choices=("auto", "dummy"))
     flag("--page-tokens", "tokens in a small page (16)", type=int)
     flag("--kv-cache-bytes", "size of the page pool; default: what memory allows", type=int)

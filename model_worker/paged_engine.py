@@ -8,14 +8,15 @@ from itertools import count
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
-from engine.errors import CheckpointError, EngineError, OperatorsUnavailable
+from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
+from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
-from model_worker.errors import BadCheckpoint
+from model_worker.errors import BadCheckpoint, EngineBroken
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.chat import PromptTokensDetails, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
@@ -44,13 +45,23 @@ class PagedEngine:
         self._default_max_tokens = default_max_tokens
         self._ordinals = count()
 
+    @staticmethod
+    def follow_if_told_to(settings: WorkerSettings) -> bool:
+        """As model_worker.engines says."""
+        try:
+            return follow_if_told_to(_engine_config(settings))
+        except RankLost as error:
+            raise EngineBroken(_one_line(error)) from None
+        except (CheckpointError, NotDivisible, OperatorsUnavailable, ValueError, MemoryError) as error:
+            raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
+
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
         """Raises BadCheckpoint."""
         try:
             defaults = await asyncio.to_thread(_sampling_defaults, settings.model_path)
             engine = await AsyncEngine.from_config(_engine_config(settings))
-        except (CheckpointError, OperatorsUnavailable, ValueError, MemoryError) as error:
+        except (CheckpointError, NotDivisible, RankLost, OperatorsUnavailable, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
         info, stats = engine.info, engine.stats()
         return cls(
@@ -210,6 +221,7 @@ def _engine_config(settings: WorkerSettings) -> EngineConfig:
         operators=settings.operators,
         weights=settings.weights,
         num_threads=settings.threads,
+        tensor_parallel=settings.tensor_parallel,
     )
 
 

@@ -1,4 +1,8 @@
-"""Rows of a table by id: token embeddings with the output head, learned positions."""
+"""Rows of a table by id: token embeddings with the output head, learned positions.
+
+Among several processes token embedding and head are divided by vocabulary: the head is the largest matrix that a step
+reads, a tied one is kept once, and a row that comes from one process and zeros from the others is exact.
+"""
 
 from typing import Self
 
@@ -7,6 +11,8 @@ import torch.nn.functional as F
 
 from engine.kernels.operators import LinearFunction
 from engine.layers.weights import WeightSource
+from engine.parallel.group import Group
+from engine.parallel.shard import Shard
 
 
 class Embedding:
@@ -32,10 +38,23 @@ class TokenEmbedding:
     @classmethod
     def load(cls, weights: WeightSource, name: str, num_tokens: int, size: int, *, head: str | None) -> Self:
         """head: the output head's own tensor; None: it is the embedding."""
-        table = weights.take(f"{name}.weight", num_tokens, size)
+        group = weights.group
+        shard = Shard.padded(num_tokens, group.place)
+        length = -(-num_tokens // group.place.size)  # of every process, so that logits of all can be joined
+
+        def take(matrix: str) -> torch.Tensor:
+            rows = weights.take(f"{matrix}.weight", num_tokens if shard.is_whole else shard, size)
+            return F.pad(rows, (0, 0, 0, length - shard.held)) if shard.held < length else rows
+
+        table = take(name)
+        embed: LinearFunction
         if head is None:
-            return cls(*weights.operators.tied_embedding(table))
-        return cls(Embedding(table), weights.operators.linear(weights.take(f"{head}.weight", num_tokens, size), None))
+            embed, multiply = weights.operators.tied_embedding(table)
+        else:
+            embed, multiply = Embedding(table), weights.operators.linear(take(head), None)
+        if shard.is_whole:
+            return cls(embed, multiply)
+        return cls(_embed_parts(embed, shard, group), _join_logits(multiply, num_tokens, group))
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
         """token_ids [T] -> [T, size], memory of its own."""
@@ -44,3 +63,22 @@ class TokenEmbedding:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [R, size] -> [R, num_tokens]."""
         return self._head(hidden)
+
+
+def _embed_parts(embed: LinearFunction, shard: Shard, group: Group) -> LinearFunction:
+    (start, end), *_ = shard.ranges
+
+    def embed_all(token_ids: torch.Tensor) -> torch.Tensor:
+        is_foreign = (token_ids < start) | (token_ids >= end)
+        rows = embed((token_ids - start).masked_fill_(is_foreign, 0))
+        return group.sum(rows.masked_fill_(is_foreign[:, None], 0.0))
+
+    return embed_all
+
+
+def _join_logits(multiply: LinearFunction, num_tokens: int, group: Group) -> LinearFunction:
+    def multiply_all(hidden: torch.Tensor) -> torch.Tensor:
+        parts = group.join(multiply(hidden))  # [size, R, length]
+        return parts.transpose(0, 1).flatten(1)[:, :num_tokens].contiguous()
+
+    return multiply_all

@@ -19,7 +19,11 @@ class Experts:
         self._sums_to_one = sums_to_one
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]. Every expert that somebody has chosen runs once, on all its tokens."""
+        """x [T, hidden] -> [T, hidden]."""
+        return self._experts[0].completed(self.partial(x))
+
+    def partial(self, x: torch.Tensor) -> torch.Tensor:
+        """This process's part of the output. Every expert that somebody has chosen runs once, on all its tokens."""
         probabilities = self._router(x).softmax(dim=-1, dtype=torch.float32)
         weights, chosen = probabilities.topk(self._num_chosen, dim=-1)  # [T, chosen]
         if self._sums_to_one:
@@ -28,7 +32,7 @@ class Experts:
         output = torch.zeros_like(x)
         for expert in sorted(set(chosen.flatten().tolist())):
             rows, places = (chosen == expert).nonzero(as_tuple=True)
-            output.index_add_(0, rows, self._experts[expert](x[rows]) * weights[rows, places, None])
+            output.index_add_(0, rows, self._experts[expert].partial(x[rows]) * weights[rows, places, None])
         return output
 
     def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
@@ -45,7 +49,8 @@ class WithSharedExpert:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        return self._experts(x) + self._gate(x).sigmoid() * self._shared(x)
+        partial = self._experts.partial(x) + self._gate(x).sigmoid() * self._shared.partial(x)
+        return self._shared.completed(partial)
 
     def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
         return lambda stream, update: self(norm(stream, update))

@@ -40,11 +40,18 @@ class GatedMLP:
         self._activate_and_multiply = activate_and_multiply
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._down(self._activate_and_multiply(self._gate_up(x)))
+        return self.completed(self.partial(x))
 
     def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
         parts = self._gate_up.multiply, self._down.multiply
-        return operators.gated_mlp(norm.norm, *parts, self._activate_and_multiply)
+        return self._down.completing(operators.gated_mlp(norm.norm, *parts, self._activate_and_multiply))
+
+    def partial(self, x: torch.Tensor) -> torch.Tensor:
+        """This process's part of the output, for a caller that adds up several of them before it completes the sum."""
+        return self._down.multiply(self._activate_and_multiply(self._gate_up(x)))
+
+    def completed(self, partial: torch.Tensor) -> torch.Tensor:
+        return self._down.completed(partial)
 
 
 class MLP:

@@ -5,6 +5,8 @@ from typing import Protocol
 import torch
 
 from engine.kernels.operators import Operators
+from engine.parallel.group import Group
+from engine.parallel.shard import Size
 
 
 class WeightSource(Protocol):
@@ -15,8 +17,16 @@ class WeightSource(Protocol):
         """What the layers compute with."""
         ...
 
+    @property
+    def group(self) -> Group:
+        """The processes that share the model."""
+        ...
+
     def __contains__(self, name: str) -> bool: ...
 
-    def take(self, name: str, *shape: int) -> torch.Tensor:
-        """The tensor of that name. Raises CheckpointError where it is missing or has another shape."""
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
+        """The tensor of that name, of sharded dimensions the part that this process holds.
+
+        Raises CheckpointError where it is missing or has another shape.
+        """
         ...

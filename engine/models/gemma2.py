@@ -10,6 +10,7 @@ from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import RMSNorm
@@ -17,6 +18,7 @@ from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
 from engine.models.windows import read_windows
+from engine.parallel.shard import Shard
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ class Gemma:
     def __init__(self, config: GemmaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
-        self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
+        heads = HeadShare.of(config.shape, weights.group.place)
+        self.attention_shapes = tuple(replace(heads.shape, window=window) for window in config.windows)
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
@@ -115,7 +118,7 @@ class Gemma:
         self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
         ropes = [config.rope if window is None else config.window_rope for window in config.windows]
         self._rotaries = {rope: rope.rotary(config.shape.head_dim) for rope in ropes}
-        self._layers = [(rope, _Layer(config, i, weights, dtype)) for i, rope in enumerate(ropes)]
+        self._layers = [(rope, _Layer(config, heads, i, weights)) for i, rope in enumerate(ropes)]
         self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
         self._logit_softcap = config.logit_softcap
 
@@ -135,19 +138,18 @@ class Gemma:
 
 
 class _Layer:
-    def __init__(self, config: GemmaConfig, layer_id: int, weights: WeightSource, dtype: torch.dtype) -> None:
-        name = f"model.layers.{layer_id}"
-        hidden, ffn, shape, eps = config.hidden_size, config.intermediate_size, config.shape, config.norm_eps
-        query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    def __init__(self, config: GemmaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> None:
+        name, hidden, eps = f"model.layers.{layer_id}", config.hidden_size, config.norm_eps
+        ffn = Shard.even(config.intermediate_size, weights.group.place, "intermediate_size")
         attention_norm = _norm(weights, f"{name}.input_layernorm", hidden, eps)
         qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
-        projections = Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=config.has_bias)
+        projections = Linear.fused(weights, qkv, hidden, heads.qkv, bias=config.has_bias)
         self._project = weights.operators.norm_linear(attention_norm.norm, projections.multiply)
         self._attention = SelfAttention(
             layer_id,
-            shape,
+            heads.shape,
             projections,
-            Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_bias),
+            Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
         self._attention_output_norm = _norm(weights, f"{name}.post_attention_layernorm", hidden, eps)

@@ -11,6 +11,8 @@ from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import Gemma, read_gemma
 from engine.models.rope import Rope, rope_in
+from engine.parallel.group import Group
+from engine.parallel.shard import Size
 
 #: What sees, and a copy of the tied output head.
 IGNORED_OF_SEEING = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|language_model\.lm_head\.weight")
@@ -56,10 +58,14 @@ class _Within:
     def operators(self) -> Operators:
         return self._weights.operators
 
+    @property
+    def group(self) -> Group:
+        return self._weights.group
+
     def __contains__(self, name: str) -> bool:
         return f"{self._prefix}{name}" in self._weights
 
-    def take(self, name: str, *shape: int) -> torch.Tensor:
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
         return self._weights.take(f"{self._prefix}{name}", *shape)
 
 

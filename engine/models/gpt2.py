@@ -8,11 +8,13 @@ from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding, TokenEmbedding
+from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader, read_activation
+from engine.parallel.shard import Shard, Size
 
 #: The causal mask, which old checkpoints store in every layer.
 IGNORED = re.compile(r".*\.attn\.(masked_)?bias")
@@ -37,15 +39,14 @@ class GPT2:
             raise CheckpointError(f"config.json: n_embd {hidden} is no multiple of n_head {num_heads}")
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.require("n_positions", int)
-        self.attention_shapes = (AttentionShape(num_heads, num_heads, hidden // num_heads),) * num_layers
+        heads = HeadShare.of(AttentionShape(num_heads, num_heads, hidden // num_heads), weights.group.place)
+        self.attention_shapes = (heads.shape,) * num_layers
         # Checkpoints of the bare decoder (the published ones) lack the prefix.
         prefix = "transformer." if "transformer.wte.weight" in weights else ""
         head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, f"{prefix}wte", self.vocab_size, hidden, head=head)
         self._positions = Embedding.load(weights, f"{prefix}wpe", self.max_positions, hidden)
-        self._layers = [
-            _Layer(config, f"{prefix}h.{i}", i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)
-        ]
+        self._layers = [_Layer(config, f"{prefix}h.{i}", i, heads, hidden, weights) for i in range(num_layers)]
         self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
@@ -61,16 +62,16 @@ class GPT2:
 
 class _Layer:
     def __init__(
-        self, config: ConfigReader, name: str, layer_id: int, shape: AttentionShape, hidden: int, weights: WeightSource
+        self, config: ConfigReader, name: str, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
     ) -> None:
         eps = config.get("layer_norm_epsilon", float, 1e-5)
-        ffn = config.get("n_inner", int, 4 * hidden)
+        ffn = Shard.even(config.get("n_inner", int, 4 * hidden), weights.group.place, "n_inner")
         activation = read_activation(config, "activation_function", "gelu_new", weights.operators)
         attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
-        qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, 3 * hidden)
-        output = _transposed(weights, f"{name}.attn.c_proj", hidden, hidden)
+        qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, Shard.stacked(heads.qkv))
+        output = _transposed(weights, f"{name}.attn.c_proj", heads.queries, hidden)
         self._project = weights.operators.norm_linear(attention_norm.norm, qkv.multiply)
-        self._attention = SelfAttention(layer_id, shape, qkv, output)
+        self._attention = SelfAttention(layer_id, heads.shape, qkv, output)
         mlp_norm = LayerNorm.load(weights, f"{name}.ln_2", hidden, eps)
         up = _transposed(weights, f"{name}.mlp.c_fc", hidden, ffn)
         down = _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden)
@@ -82,7 +83,9 @@ class _Layer:
         return self._mlp(stream, attended)
 
 
-def _transposed(weights: WeightSource, name: str, in_features: int, out_features: int) -> Linear:
+def _transposed(weights: WeightSource, name: str, in_features: Size, out_features: Size) -> Linear:
     """GPT-2 stores its matrices as [in, out]."""
     weight = weights.take(f"{name}.weight", in_features, out_features)
-    return Linear(weights.operators, weight.t().contiguous(), weights.take(f"{name}.bias", out_features))
+    bias = weights.take(f"{name}.bias", out_features)
+    summed_over = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
+    return Linear(weights.operators, weight.t().contiguous(), bias, summed_over=summed_over)

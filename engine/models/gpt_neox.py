@@ -9,12 +9,14 @@ from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader, read_activation
 from engine.models.rope import Rope, rope_in
+from engine.parallel.shard import Shard
 
 #: The causal mask and the frequencies, which old checkpoints store in every layer.
 IGNORED = re.compile(r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)")
@@ -37,13 +39,14 @@ class GPTNeoX:
         head_dim = hidden // num_heads
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.get("max_position_embeddings", int, 2048)
-        self.attention_shapes = (AttentionShape(num_heads, num_heads, head_dim),) * num_layers
+        heads = HeadShare.of(AttentionShape(num_heads, num_heads, head_dim), weights.group.place)
+        self.attention_shapes = (heads.shape,) * num_layers
         self._rotary = _read_rope(config).rotary(head_dim)
         head = None
         if not config.get("tie_word_embeddings", bool, False):
             head = "lm_head" if "lm_head.weight" in weights else "embed_out"  # newer and older checkpoints
         self._tokens = TokenEmbedding.load(weights, "gpt_neox.embed_in", self.vocab_size, hidden, head=head)
-        self._layers = [_Layer(config, i, self.attention_shapes[i], hidden, weights) for i in range(num_layers)]
+        self._layers = [_Layer(config, i, heads, hidden, weights) for i in range(num_layers)]
         eps = config.get("layer_norm_eps", float, 1e-5)
         self._norm = LayerNorm.load(weights, "gpt_neox.final_layer_norm", hidden, eps)
 
@@ -61,17 +64,17 @@ class GPTNeoX:
 
 class _Layer:
     def __init__(
-        self, config: ConfigReader, layer_id: int, shape: AttentionShape, hidden: int, weights: WeightSource
+        self, config: ConfigReader, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
     ) -> None:
         name = f"gpt_neox.layers.{layer_id}"
         eps = config.get("layer_norm_eps", float, 1e-5)
-        ffn = config.require("intermediate_size", int)
+        ffn = Shard.even(config.require("intermediate_size", int), weights.group.place, "intermediate_size")
         has_bias = config.get("attention_bias", bool, True)
         self._is_parallel = config.get("use_parallel_residual", bool, True)
         self._attention_norm = LayerNorm.load(weights, f"{name}.input_layernorm", hidden, eps)
-        output = Linear.load(weights, f"{name}.attention.dense", hidden, hidden, bias=has_bias)
-        qkv = _sorted_qkv(weights, f"{name}.attention.query_key_value", shape, hidden, has_bias=has_bias)
-        self._attention = SelfAttention(layer_id, shape, qkv, output)
+        output = Linear.load(weights, f"{name}.attention.dense", heads.queries, hidden, bias=has_bias)
+        qkv = _sorted_qkv(weights, f"{name}.attention.query_key_value", heads, hidden, has_bias=has_bias)
+        self._attention = SelfAttention(layer_id, heads.shape, qkv, output)
         self._mlp_norm = LayerNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps)
         up = Linear.load(weights, f"{name}.mlp.dense_h_to_4h", hidden, ffn, bias=True)
         down = Linear.load(weights, f"{name}.mlp.dense_4h_to_h", ffn, hidden, bias=True)
@@ -87,12 +90,13 @@ class _Layer:
         return self._mlp(self._mlp_norm(stream, attended))
 
 
-def _sorted_qkv(weights: WeightSource, name: str, shape: AttentionShape, hidden: int, *, has_bias: bool) -> Linear:
+def _sorted_qkv(weights: WeightSource, name: str, heads: HeadShare, hidden: int, *, has_bias: bool) -> Linear:
     """Checkpoints store query, key and value of one head after another; we want all queries, all keys, all values."""
-    by_head = (shape.num_heads, 3, shape.head_dim)
-    weight = weights.take(f"{name}.weight", 3 * hidden, hidden).view(*by_head, hidden).transpose(0, 1)
-    bias = weights.take(f"{name}.bias", 3 * hidden).view(by_head).transpose(0, 1).reshape(-1) if has_bias else None
-    return Linear(weights.operators, weight.reshape(3 * hidden, hidden), bias)
+    by_head = (heads.shape.num_heads, 3, heads.shape.head_dim)
+    rows = Shard(3 * heads.queries.size, tuple((3 * start, 3 * end) for start, end in heads.queries.ranges))
+    weight = weights.take(f"{name}.weight", rows, hidden).view(*by_head, hidden).transpose(0, 1)
+    bias = weights.take(f"{name}.bias", rows).view(by_head).transpose(0, 1).reshape(-1) if has_bias else None
+    return Linear(weights.operators, weight.reshape(rows.held, hidden), bias)
 
 
 def _read_rope(config: ConfigReader) -> Rope:

@@ -13,12 +13,14 @@ from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward, GatedMLP
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
+from engine.parallel.shard import Shard
 
 #: Tensors that some checkpoints carry and that nothing needs.
 IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")
@@ -81,13 +83,14 @@ class Llama:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         self.is_capturable = config.load_mlp is None  # experts are chosen on the host
-        self.attention_shapes = tuple(replace(config.shape, window=window) for window in config.windows)
+        heads = HeadShare.of(config.shape, weights.group.place)
+        self.attention_shapes = tuple(replace(heads.shape, window=window) for window in config.windows)
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
         self._rotary = config.rope.rotary(config.shape.head_dim)
-        self._layers = [_Layer(config, i, weights) for i in range(config.num_layers)]
+        self._layers = [_Layer(config, heads, i, weights) for i in range(config.num_layers)]
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
@@ -103,22 +106,19 @@ class Llama:
 
 
 class _Layer:
-    def __init__(self, config: LlamaConfig, layer_id: int, weights: WeightSource) -> None:
-        name = f"model.layers.{layer_id}"
-        hidden, shape = config.hidden_size, config.shape
-        query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    def __init__(self, config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> None:
+        name, hidden = f"model.layers.{layer_id}", config.hidden_size
         attention_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
-        qkv_sizes = [query_size, kv_size, kv_size]
-        qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+        qkv, qkv_sizes = [f"{name}.self_attn.{part}_proj" for part in "qkv"], heads.qkv
         if config.has_fused_weights:
-            qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [sum(qkv_sizes)]
+            qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [Shard.stacked(qkv_sizes)]
         projections = Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias)
         self._project = weights.operators.norm_linear(attention_norm.norm, projections.multiply)
         self._attention = SelfAttention(
             layer_id,
-            shape,
+            heads.shape,
             projections,
-            Linear.load(weights, f"{name}.self_attn.o_proj", query_size, hidden, bias=config.has_output_bias),
+            Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         )
         mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
@@ -138,10 +138,11 @@ MLPLoader = Callable[[LlamaConfig, int, WeightSource], FeedForward]
 
 
 def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> GatedMLP:
-    name, hidden, ffn = f"model.layers.{layer_id}.mlp", config.hidden_size, config.intermediate_size
+    name, hidden = f"model.layers.{layer_id}.mlp", config.hidden_size
+    ffn = Shard.even(config.intermediate_size, weights.group.place, "intermediate_size")
     gate_up, sizes = [f"{name}.gate_proj", f"{name}.up_proj"], [ffn, ffn]
     if config.has_fused_weights:
-        gate_up, sizes = [f"{name}.gate_up_proj"], [2 * ffn]
+        gate_up, sizes = [f"{name}.gate_up_proj"], [Shard.stacked([ffn, ffn])]
     return GatedMLP(
         Linear.fused(weights, gate_up, hidden, sizes, bias=config.has_mlp_bias),
         Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=config.has_mlp_bias),

@@ -11,6 +11,7 @@ from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig
 from engine.models.rope import read_rope
+from engine.parallel.shard import Shard
 
 
 def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
@@ -19,7 +20,8 @@ def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max
 
     def load_experts(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> Experts:
         name = f"model.layers.{layer_id}.block_sparse_moe"
-        hidden, ffn = settings.hidden_size, settings.intermediate_size
+        hidden = settings.hidden_size
+        ffn = Shard.even(settings.intermediate_size, weights.group.place, "intermediate_size")
         experts = []
         for part in (f"{name}.experts.{index}" for index in range(num_experts)):
             gate_up = Linear.fused(weights, [f"{part}.w1", f"{part}.w3"], hidden, [ffn, ffn], bias=False)

@@ -8,11 +8,13 @@ from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import Embedding, TokenEmbedding
+from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
 from engine.layers.norm import LayerNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader, read_activation
+from engine.parallel.shard import Shard
 
 #: None of its tensors.
 IGNORED = re.compile(r"(?!)")
@@ -42,17 +44,15 @@ class OPT:
         config.expect("layer_norm_elementwise_affine", True)
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.require("max_position_embeddings", int)
-        self.attention_shapes = (AttentionShape(num_heads, num_heads, hidden // num_heads),) * num_layers
+        heads = HeadShare.of(AttentionShape(num_heads, num_heads, hidden // num_heads), weights.group.place)
+        self.attention_shapes = (heads.shape,) * num_layers
         # Some published checkpoints lack the prefix.
         prefix = "model.decoder" if "model.decoder.embed_tokens.weight" in weights else "decoder"
         head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, f"{prefix}.embed_tokens", self.vocab_size, hidden, head=head)
         num_rows = self.max_positions + _FIRST_POSITION
         self._positions = Embedding.load(weights, f"{prefix}.embed_positions", num_rows, hidden)
-        self._layers = [
-            _Layer(config, f"{prefix}.layers.{i}", i, self.attention_shapes[i], hidden, weights)
-            for i in range(num_layers)
-        ]
+        self._layers = [_Layer(config, f"{prefix}.layers.{i}", i, heads, hidden, weights) for i in range(num_layers)]
         self._norm = LayerNorm.load(weights, f"{prefix}.final_layer_norm", hidden, _EPS)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
@@ -68,17 +68,17 @@ class OPT:
 
 class _Layer:
     def __init__(
-        self, config: ConfigReader, name: str, layer_id: int, shape: AttentionShape, hidden: int, weights: WeightSource
+        self, config: ConfigReader, name: str, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
     ) -> None:
-        ffn = config.require("ffn_dim", int)
+        ffn = Shard.even(config.require("ffn_dim", int), weights.group.place, "ffn_dim")
         has_bias = config.get("enable_bias", bool, True)
         self._attention_norm = LayerNorm.load(weights, f"{name}.self_attn_layer_norm", hidden, _EPS)
         qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
         self._attention = SelfAttention(
             layer_id,
-            shape,
-            Linear.fused(weights, qkv, hidden, [hidden] * 3, bias=has_bias),
-            Linear.load(weights, f"{name}.self_attn.out_proj", hidden, hidden, bias=has_bias),
+            heads.shape,
+            Linear.fused(weights, qkv, hidden, heads.qkv, bias=has_bias),
+            Linear.load(weights, f"{name}.self_attn.out_proj", heads.queries, hidden, bias=has_bias),
         )
         self._mlp_norm = LayerNorm.load(weights, f"{name}.final_layer_norm", hidden, _EPS)
         up = Linear.load(weights, f"{name}.fc1", hidden, ffn, bias=has_bias)

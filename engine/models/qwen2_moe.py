@@ -12,6 +12,7 @@ from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig, MLPLoader, gated_mlp
 from engine.models.windows import read_windows
+from engine.parallel.shard import Shard
 
 
 def qwen2_moe(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
@@ -58,8 +59,9 @@ def qwen_experts(
 
 
 def _expert(weights: WeightSource, name: str, hidden: int, ffn: int) -> GatedMLP:
+    part = Shard.even(ffn, weights.group.place, "intermediate size of an expert")
     return GatedMLP(
-        Linear.fused(weights, [f"{name}.gate_proj", f"{name}.up_proj"], hidden, [ffn, ffn], bias=False),
-        Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=False),
+        Linear.fused(weights, [f"{name}.gate_proj", f"{name}.up_proj"], hidden, [part, part], bias=False),
+        Linear.load(weights, f"{name}.down_proj", part, hidden, bias=False),
         weights.operators.silu_mul,
     )

@@ -45,6 +45,7 @@ class Architecture:
     name: str
     build: Builder
     ignored: re.Pattern[str]  #: tensors of its checkpoints that the model does not read
+    is_divisible: bool = True  #: whether several processes can share it (tensor parallelism)
 
 
 ARCHITECTURES = {
@@ -64,8 +65,8 @@ ARCHITECTURES = {
         Architecture("Qwen3MoeForCausalLM", qwen3_moe, llama_module.IGNORED),
         Architecture("GPTNeoXForCausalLM", gpt_neox, gpt_neox_module.IGNORED),
         Architecture("OPTForCausalLM", opt, opt_module.IGNORED),
-        Architecture("MambaForCausalLM", mamba, mamba_module.IGNORED),
-        Architecture("JambaForCausalLM", jamba, mamba_module.IGNORED),
+        Architecture("MambaForCausalLM", mamba, mamba_module.IGNORED, is_divisible=False),
+        Architecture("JambaForCausalLM", jamba, mamba_module.IGNORED, is_divisible=False),
         Architecture("GPT2LMHeadModel", gpt2, gpt2_module.IGNORED),
     )
 }

@@ -2,5 +2,6 @@
 
 from engine.runner.eager import Runner
 from engine.runner.load import LoadedModel, ModelInfo, load_runner
+from engine.runner.tensor_parallel import follow_if_told_to, load_divided
 
-__all__ = ["LoadedModel", "ModelInfo", "Runner", "load_runner"]
+__all__ = ["LoadedModel", "ModelInfo", "Runner", "follow_if_told_to", "load_divided", "load_runner"]

@@ -2,13 +2,14 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from engine.config import EngineConfig, ModelLimits
-from engine.errors import CheckpointError
+from engine.errors import CheckpointError, NotDivisible
 from engine.kernels import choose_operators
 from engine.kernels.operators import Operators
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
@@ -17,8 +18,10 @@ from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
+from engine.parallel.group import Group, Place, Solo
 from engine.runner.eager import Runner
 from engine.runner.pool import plan_pool
+from engine.runner.step_runner import StepRunner
 from engine.tokenizer import Tokenizer, read_eos_token_ids
 
 _log = logging.getLogger(__name__)
@@ -49,17 +52,23 @@ class ModelInfo:
 class LoadedModel:
     """Everything that the engine's core is built around."""
 
-    runner: Runner
+    runner: StepRunner
     tokenizer: Tokenizer  #: of bytes, for dummy weights without tokenizer.json
     limits: ModelLimits
     pool_plan: PoolPlan
     info: ModelInfo
+    #: Whether all processes that the model needs still run; for any thread.
+    is_alive: Callable[[], bool] = lambda: True
 
 
-def load_runner(config: EngineConfig) -> LoadedModel:
-    """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line."""
+def load_runner(config: EngineConfig, group: Group | None = None) -> LoadedModel:
+    """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line.
+
+    group: the processes that share the model, all of which call this; None: this one has it for itself.
+    """
     started = time.perf_counter()
-    device = _device(config.device)
+    group = group or Solo()
+    device = choose_device(config.device, group.place.local_rank)
     folder = find_model_folder(config.model)
     settings = ConfigReader(read_config(folder))
     architecture = architecture_of(settings)
@@ -70,7 +79,8 @@ def load_runner(config: EngineConfig) -> LoadedModel:
     )
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
-        torch.set_num_threads(config.num_threads or _num_threads(num_parameters * dtype.itemsize))
+        weight_bytes = num_parameters * dtype.itemsize // group.place.size
+        torch.set_num_threads(config.num_threads or _num_threads(weight_bytes, group.place))
     operators = choose_operators(
         device,
         dtype,
@@ -78,7 +88,7 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         allow_cpp=config.operators == "auto",
         has_int8_weights=config.weights == "int8",
     )
-    model = _build(architecture, settings, config, checkpoint, dtype, device, operators)
+    model = _build(architecture, settings, config, checkpoint, dtype, device, operators, group)
     has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
     limits = ModelLimits(
@@ -86,7 +96,7 @@ def load_runner(config: EngineConfig) -> LoadedModel:
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
-    plan = plan_pool(config, model, limits, dtype, device)
+    plan = plan_pool(config, model, limits, dtype, device, group)
     runner = Runner(
         model,
         plan=plan,
@@ -121,11 +131,12 @@ def _build(
     dtype: torch.dtype,
     device: torch.device,
     operators: Operators,
+    group: Group,
 ) -> CausalLM:
     if checkpoint is None:
-        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators)
+        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators, group=group)
         return architecture.build(settings, dummy, dtype, config.max_model_len)
-    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device, operators=operators)
+    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device, operators=operators, group=group)
     with torch.inference_mode():
         model = architecture.build(settings, weights, dtype, config.max_model_len)
     weights.check_all_taken(architecture.ignored)
@@ -148,12 +159,17 @@ def _context_length(config: EngineConfig, model: CausalLM) -> int:
     return config.max_model_len
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """local_rank: among the processes of this machine that share a model; each has a GPU of its own."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "cuda":
+        return torch.device(name)
+    if not torch.cuda.is_available():
         raise CheckpointError("device cuda was asked for, but torch finds no CUDA device")
-    return torch.device(name)
+    if local_rank >= torch.cuda.device_count():
+        raise NotDivisible(f"process {local_rank} of this machine finds only {torch.cuda.device_count()} CUDA devices")
+    return torch.device("cuda", local_rank)
 
 
 def _dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
@@ -165,6 +181,6 @@ def _dtype(name: str, device: torch.device, num_parameters: int, settings: Confi
     return torch.float32 if own == "float32" else torch.bfloat16
 
 
-def _num_threads(weight_bytes: int) -> int:
-    """Threads for a model on CPU where the configuration does not say."""
-    return 1 if weight_bytes <= ONE_THREAD_LIMIT_BYTES else torch.get_num_threads()
+def _num_threads(weight_bytes: int, place: Place) -> int:
+    """Threads for a model on CPU where the configuration does not say; processes that share one share the cores."""
+    return 1 if weight_bytes <= ONE_THREAD_LIMIT_BYTES else max(1, torch.get_num_threads() // place.local_size)

@@ -12,6 +12,7 @@ from engine.memory.admission import AdmissionRule
 from engine.memory.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
+from engine.parallel.group import Group
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,9 @@ def plan_pool(
     limits: ModelLimits,
     dtype: torch.dtype,
     device: torch.device,
+    group: Group,
 ) -> PoolPlan:
+    """The same for all processes of the group: one scheduler hands out the pages of all of them."""
     specs = layer_specs(model.attention_shapes, dtype, limits.max_model_len)
     specs += state_specs(model.state_shapes, config.checkpoint_tokens)
     design = choose_design(specs, page_tokens=config.page_tokens)
@@ -38,7 +41,10 @@ def plan_pool(
             num_sequences=config.max_running,
             max_step_tokens=config.max_batched_tokens,
         )
-        pool_bytes = min(enough, int(free_memory_bytes(device) * _POOL_SHARE[device.type]))
+        free = int(free_memory_bytes(device) * _POOL_SHARE[device.type])
+        if device.type == "cpu":
+            free //= group.place.local_size
+        pool_bytes = min(enough, group.minimum(free))
     plan = pool_of(design, pool_bytes)
     rule = AdmissionRule(plan, config.max_batched_tokens)
     _log.info(

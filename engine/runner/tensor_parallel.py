@@ -1,0 +1,88 @@
+"""Loads a model that several processes share: starts the others, or joins those that torchrun has started."""
+
+import os
+from dataclasses import replace
+
+import torch
+from torch.distributed import Store, rendezvous  # type: ignore[attr-defined]
+
+from engine.config import EngineConfig
+from engine.errors import NotDivisible, RankLost
+from engine.loader import DummyWeights, find_model_folder, read_config
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import architecture_of
+from engine.parallel.codec import Codec
+from engine.parallel.collectives import TorchGroup
+from engine.parallel.followers import Followers
+from engine.parallel.group import Place, Solo
+from engine.parallel.torchrun import torchrun_place
+from engine.runner.follower import follow
+from engine.runner.leader import CONFIG_KEY, Leader, explained
+from engine.runner.load import LoadedModel, choose_device, load_runner
+
+
+def load_divided(config: EngineConfig) -> LoadedModel:
+    """As load_runner, for config.tensor_parallel above 1. Raises NotDivisible, RankLost and CheckpointError.
+
+    Under torchrun every process calls this, and it returns in the first one: the others serve that one, and end with
+    SystemExit.
+    """
+    _refuse_what_cannot_be_divided(config)
+    if follow_if_told_to(config):
+        raise SystemExit(0)
+    place = torchrun_place(os.environ, config.tensor_parallel)
+    return _lead_own(config) if place is None else _lead(config, place, _torchrun_store(), None)
+
+
+def follow_if_told_to(config: EngineConfig) -> bool:
+    """Where torchrun has started this process, and it is not the first: compute for that one until it ends."""
+    place = torchrun_place(os.environ, config.tensor_parallel)
+    if place is None or place.rank == 0:
+        return False
+    follow(_torchrun_store(), place, is_local=_is_local(place))
+    return True
+
+
+def _torchrun_store() -> Store:
+    store: Store = next(rendezvous("env://"))[0]
+    return store
+
+
+def _is_local(place: Place) -> bool:
+    return place.local_size == place.size
+
+
+def _refuse_what_cannot_be_divided(config: EngineConfig) -> None:
+    """Before any process is started."""
+    settings = ConfigReader(read_config(find_model_folder(config.model)))
+    architecture = architecture_of(settings)
+    if not architecture.is_divisible:
+        raise NotDivisible(f"tensor parallelism of {architecture.name} is not supported")
+    others = Solo(Place(size=config.tensor_parallel))
+    architecture.build(settings, DummyWeights.counting(others), torch.float32, config.max_model_len)
+
+
+def _lead_own(config: EngineConfig) -> LoadedModel:
+    size = config.tensor_parallel
+    choose_device(config.device, size - 1)  # one for each, or an error before anything is started
+    followers = Followers(size, "engine.runner")
+    try:
+        return _lead(config, Place(size=size, local_size=size), followers.store, followers)
+    except BaseException as error:
+        reason = explained(error, followers) if isinstance(error, RankLost) else error
+        followers.close()
+        raise reason from error.__cause__
+
+
+def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers | None) -> LoadedModel:
+    store.set(CONFIG_KEY, Codec(EngineConfig).encode(config).decode())
+    if followers is not None:
+        followers.wait_until_ready()
+    device = choose_device(config.device, place.local_rank)
+    group = TorchGroup(store, place, device, is_local=_is_local(place))
+    if followers is not None:
+        followers.watch(group.abort)
+    loaded = load_runner(config, group)
+    leader = Leader(loaded.runner, group, followers)
+    info = replace(loaded.info, device=f"{loaded.info.device} x {place.size}")
+    return replace(loaded, runner=leader, info=info, is_alive=leader.is_alive)
