@@ -71,6 +71,7 @@ class ScheduledSequence:
     params: SamplingParams
     seeds: tuple[int, ...]  #: one per sample, 64-bit unsigned
     output_index: int  #: how many output tokens the sequence has: the counter of its random numbers
+    history: tuple[int, ...] | None = None  #: all its tokens so far, where it draws and its params need them
 
 
 @dataclass(frozen=True, slots=True)

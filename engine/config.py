@@ -77,6 +77,10 @@ class SamplingParams:
     top_k: int = 0  #: 0: off
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0  #: logits of tokens in prompt or output: positive ones / it, others * it
+    presence_penalty: float = 0.0  #: taken from the logits of tokens that occur in the output
+    frequency_penalty: float = 0.0  #: taken once for every occurrence in the output
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  #: token id -> added before all others
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these; the text does not contain it
     stop_token_ids: tuple[int, ...] = ()
@@ -93,6 +97,11 @@ class SamplingParams:
             "top_k must not be negative": self.top_k >= 0,
             "top_p must be above 0 and at most 1": 0.0 < self.top_p <= 1.0,
             "min_p must be between 0 and 1": 0.0 <= self.min_p <= 1.0,
+            "repetition_penalty must be between 0.01 and 100": 0.01 <= self.repetition_penalty <= 100.0,
+            "presence_penalty must be between -2 and 2": -2.0 <= self.presence_penalty <= 2.0,
+            "frequency_penalty must be between -2 and 2": -2.0 <= self.frequency_penalty <= 2.0,
+            "logit_bias must hold at most 300 values between -100 and 100": len(self.logit_bias) <= 300
+            and all(token_id >= 0 and -100.0 <= bias <= 100.0 for token_id, bias in self.logit_bias.items()),
             "min_tokens must be between 0 and max_tokens": 0 <= self.min_tokens <= self.max_tokens,
             "stop must hold at most 16 non-empty strings": len(self.stop) <= 16 and all(self.stop),
             "logprobs must be between 0 and 20": self.logprobs is None or 0 <= self.logprobs <= 20,
@@ -105,6 +114,11 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether what is drawn next depends on the ids of all tokens before it, beside the logits."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class Gate:
                 raise InvalidRequest("only a request with one sample can be resumed", param="n")
             if len(resume) > params.max_tokens:
                 raise InvalidRequest("more tokens to resume than max_tokens", param="resume_token_ids")
+        if any(token_id >= self._limits.vocab_size for token_id in params.logit_bias):
+            raise InvalidRequest(f"token ids must lie in [0, {self._limits.vocab_size})", param="logit_bias")
         if params.n > self._max_running:
             raise InvalidRequest(f"n must not exceed {self._max_running}, the sequences of one step", param="n")
         if len(prompt) + max(1, len(resume)) > self._limits.max_model_len:

@@ -161,8 +161,8 @@ class Request:
 
     def goes_on_unseen(self, sequence: Sequence) -> bool:
         """Whether the sequence may take its next step before anybody has seen its pending tokens. They may turn out to
-        end it; then that step was for nothing."""
-        return len(sequence.token_ids) + sequence.num_pending < self.max_length
+        end it; then that step was for nothing. Penalties must see them."""
+        return not self.params.needs_history and len(sequence.token_ids) + sequence.num_pending < self.max_length
 
     def finish_reason_after(self, sequence: Sequence) -> FinishReason | None:
         """Whether the newest output token ends the sequence, by every rule that needs no text.

@@ -23,7 +23,16 @@ from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 #: What every OpenAI-compatible server understands; anything else is refused rather than ignored.
-_PORTABLE = ("max_tokens", "temperature", "top_p", "seed", "stop")
+_PORTABLE = (
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+    "stop",
+)
 
 
 class RemoteEngine:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from engine.config import SamplingParams
@@ -22,13 +22,13 @@ class SamplingDefaults:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
     @classmethod
     def from_generation_config(cls, config: Mapping[str, Any]) -> "SamplingDefaults":
         """Raises BadCheckpoint for values that no request could use."""
-        given: dict[str, Any] = {
-            name: config[name] for name in ("temperature", "top_k", "top_p", "min_p") if config.get(name) is not None
-        }
+        names = [field.name for field in fields(cls)]
+        given: dict[str, Any] = {name: config[name] for name in names if config.get(name) is not None}
         if config.get("do_sample") is False:
             given["temperature"] = 0.0
         try:
@@ -54,6 +54,10 @@ def sampling_params(
             top_k=_given(options.top_k, defaults.top_k),
             top_p=_given(options.top_p, defaults.top_p),
             min_p=_given(options.min_p, defaults.min_p),
+            repetition_penalty=_given(options.repetition_penalty, defaults.repetition_penalty),
+            presence_penalty=options.presence_penalty or 0.0,
+            frequency_penalty=options.frequency_penalty or 0.0,
+            logit_bias=options.logit_bias or {},
             seed=options.seed if options.seed is not None else _seed_of(request_id),
             stop=options.stop or (),
             stop_token_ids=options.stop_token_ids or (),

@@ -17,6 +17,7 @@ def _as_tuple(value: object) -> object:
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
 StopStrings = Annotated[tuple[StopString, ...], BeforeValidator(_as_tuple), Field(max_length=MAX_STOP_STRINGS)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class ChatMessage(BaseModel):
@@ -39,9 +40,13 @@ class SamplingOptions(BaseModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0, le=1_000_000)
     min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=300)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
     stop: StopStrings | None = None
-    stop_token_ids: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] | None = Field(default=None, max_length=64)
+    stop_token_ids: tuple[TokenId, ...] | None = Field(default=None, max_length=64)
     ignore_eos: bool | None = None
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
 

@@ -55,6 +55,10 @@ class _CompletionRequest(_Request):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0, le=1_000_000)
     min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    logit_bias: Any = None
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
     stop: Any = None
     stop_token_ids: Any = None
@@ -63,8 +67,6 @@ class _CompletionRequest(_Request):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
-    frequency_penalty: Literal[0] | None = None
-    presence_penalty: Literal[0] | None = None
     user: str | None = Field(default=None, max_length=512)
 
     @model_validator(mode="after")
@@ -81,6 +83,10 @@ class _CompletionRequest(_Request):
             top_p=self.top_p,
             top_k=self.top_k,
             min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=self.logit_bias,
             seed=self.seed,
             stop=self.stop,
             stop_token_ids=self.stop_token_ids,

@@ -1,8 +1,8 @@
 """Which tokens a step draws, from which rows of its logits, and by what: the sampling kernel, or engine/sampling.
 
 The kernel does all that needs the logits alone: greedy choice, temperature, top-k, top-p, min-p. What must look at
-numbers on the host (log probabilities, tokens that may not come yet) is sampled there, and the step waits for it.
-A token is drawn by the one or the other because of its own request, never because of its neighbours.
+numbers on the host (log probabilities, penalties, tokens that may not come yet) is sampled there, and the step waits
+for it. A token is drawn by the one or the other because of its own request, never because of its neighbours.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,9 @@ def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
 
 
 def is_simple(sampling: SamplingRow) -> bool:
-    return sampling.params.logprobs is None and sampling.output_index >= sampling.params.min_tokens
+    params = sampling.params
+    has_own_logits = params.needs_history or params.logit_bias or sampling.output_index < params.min_tokens
+    return params.logprobs is None and not has_own_logits
 
 
 def is_simple_decode(sequence: ScheduledSequence) -> bool:
@@ -76,4 +78,4 @@ _NEUTRAL = {"temperatures": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
 def _sampling(sequence: ScheduledSequence, seed: int) -> SamplingRow:
-    return SamplingRow(sequence.params, seed, sequence.output_index)
+    return SamplingRow(sequence.params, seed, sequence.output_index, sequence.history)

@@ -169,7 +169,7 @@ class Runner:
         if not drawing:
             return ((),) * len(sequences)
         logits = self._model.logits(hidden)
-        rows = [SamplingRow(s.params, seed, s.output_index) for s in drawing for seed in s.seeds]
+        rows = [SamplingRow(s.params, seed, s.output_index, s.history) for s in drawing for seed in s.seeds]
         if len(rows) > len(drawing):
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)

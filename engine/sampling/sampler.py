@@ -5,24 +5,18 @@ no row is sorted as a whole unless its distribution is flat.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from engine.batch import SampledToken
-from engine.config import SamplingParams
+from engine.kernels.reference.sampling import penalise
 from engine.sampling.filters import truncate
+from engine.sampling.penalties import penalties_of
 from engine.sampling.philox import uniform
+from engine.sampling.rows import SamplingRow
 
-
-@dataclass(frozen=True, slots=True)
-class SamplingRow:
-    """How to draw one token."""
-
-    params: SamplingParams
-    seed: int  #: 64-bit unsigned
-    output_index: int  #: how many output tokens came before
+__all__ = ["SamplingRow", "sample"]
 
 
 def sample(
@@ -32,30 +26,20 @@ def sample(
     argmax: Callable[[torch.Tensor], torch.Tensor],
 ) -> list[SampledToken]:
     """logits [R, V] of any floating dtype; one token for each row. argmax: the fastest there is for these logits."""
-    scores = _forbid_early_end(logits, rows, eos_token_ids)
-    token_ids = argmax(scores)
+    token_ids = argmax(logits)
+    scores = logits
+    penalised = penalties_of(rows, eos_token_ids, logits.shape[1], logits.device)
+    if penalised is not None:
+        index, penalties = penalised
+        # The other rows' logits are the same in float32, and so are their tokens.
+        scores = logits.to(torch.float32, copy=True)
+        penalise(scores, index, penalties)
+        token_ids[index] = scores[index].argmax(dim=-1)
     random_rows = [i for i, row in enumerate(rows) if not row.params.is_greedy]
     if random_rows:
         index = torch.tensor(random_rows, device=logits.device)
         token_ids[index] = _draw(scores[index].to(torch.float32), [rows[i] for i in random_rows])
     return _with_logprobs(logits, token_ids, rows)
-
-
-def _forbid_early_end(logits: torch.Tensor, rows: Sequence[SamplingRow], eos_token_ids: frozenset[int]) -> torch.Tensor:
-    """min_tokens: neither end of sequence nor stop token before that many. Leaves the logits as they are."""
-    forbidden = [
-        (i, token_id)
-        for i, row in enumerate(rows)
-        if row.output_index < row.params.min_tokens
-        for token_id in eos_token_ids.union(row.params.stop_token_ids)
-        if token_id < logits.shape[1]
-    ]
-    if not forbidden:
-        return logits
-    places = torch.tensor(forbidden, device=logits.device)
-    scores = logits.clone()
-    scores[places[:, 0], places[:, 1]] = float("-inf")
-    return scores
 
 
 def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
@@ -81,7 +65,7 @@ def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
 
 
 def _with_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-    """Log probabilities are those of the model itself, before temperature and truncation."""
+    """Log probabilities are those of the model itself, before penalties, temperature and truncation."""
     tokens = [SampledToken(token_id) for token_id in token_ids.tolist()]
     asked = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
     if not asked:

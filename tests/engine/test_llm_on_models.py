@@ -230,6 +230,42 @@ def test_32_requests_at_once_equal_the_same_ones_one_at_a_time(tiny_model: TinyM
     assert [result.outputs[0].token_ids for result in together] == [result.outputs[0].token_ids for result in alone]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"max_running": 1, "enable_prefix_caching": False}, id="alone"),
+        pytest.param({"max_batched_tokens": 5}, id="small chunks"),
+        pytest.param({"overlap": True}, id="a step in flight"),
+        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES}, id="a pool that preempts"),
+        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES, "swap_bytes": 1 << 20}, id="a pool that swaps"),
+    ],
+)
+def test_penalties_see_the_same_tokens_under_every_setting(tiny_model: TinyModels, settings: dict[str, object]) -> None:
+    folder = tiny_model("llama").folder
+    penalised = replace(SAMPLED, repetition_penalty=1.3, frequency_penalty=0.8, presence_penalty=-0.4, temperature=0.4)
+    each = [replace(penalised, seed=index, temperature=0.4 * (index % 2)) for index in range(6)] + [SAMPLED, GREEDY]
+    expected = load(folder).generate(PROMPTS, each)
+    without = load(folder).generate(PROMPTS, [replace(params, repetition_penalty=1.0) for params in each])
+    llm = load(folder, **settings)
+    results = llm.generate(PROMPTS, each)
+    assert [result.outputs[0].token_ids for result in results] == [r.outputs[0].token_ids for r in expected]
+    assert [result.outputs[0].token_ids for result in without] != [r.outputs[0].token_ids for r in expected]
+    if "kv_cache_bytes" in settings:
+        assert llm.stats().preemptions_total > 0
+
+
+def test_penalties_go_on_where_an_answer_is_resumed(tiny_model: TinyModels) -> None:
+    params = replace(GREEDY, frequency_penalty=0.7, repetition_penalty=1.2, max_tokens=12)
+    llm = load(tiny_model("llama").folder)
+    (whole,) = tokens_of(llm, [PROMPTS[3]], params)
+    core = load(tiny_model("llama").folder)._core
+    core.add("resumed", PROMPTS[3], params, resume_token_ids=whole[:5])
+    rest: list[int] = []
+    while not core.is_idle:
+        rest += [token_id for delta in core.step() for token_id in delta.token_ids]
+    assert rest == whole[5:]
+
+
 @pytest.mark.parametrize("name", ["gemma3", "jamba"])
 def test_so_they_do_where_layers_store_different_things(tiny_model: TinyModels, name: str) -> None:
     llm = load(tiny_model(name).folder, checkpoint_tokens=8)

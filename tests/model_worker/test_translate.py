@@ -36,6 +36,17 @@ def test_zero_is_a_value_and_not_absence() -> None:
     assert (params.temperature, params.top_k) == (0.0, 0)
 
 
+def test_penalties_are_passed_on_and_absent_ones_change_nothing() -> None:
+    given = SamplingOptions(repetition_penalty=1.2, presence_penalty=-0.5, frequency_penalty=0.25, logit_bias={7: -100})
+    params = translate(given)
+    assert (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) == (1.2, -0.5, 0.25)
+    assert params.logit_bias == {7: -100.0}
+    assert not translate(SamplingOptions()).needs_history
+    defaults = SamplingDefaults.from_generation_config({"repetition_penalty": 1.05})
+    assert translate(SamplingOptions(), defaults).repetition_penalty == 1.05
+    assert not translate(SamplingOptions(repetition_penalty=1.0), defaults).needs_history
+
+
 @pytest.mark.parametrize(("room", "wanted", "given"), [(100, None, 50), (30, None, 30), (0, None, 1), (30, 99, 99)])
 def test_token_limit_is_what_fits_unless_the_request_names_one(room: int, wanted: int | None, given: int) -> None:
     assert translate(SamplingOptions(max_tokens=wanted), room=room).max_tokens == given

@@ -38,7 +38,9 @@ def test_text_parts_are_joined_and_developer_means_system() -> None:
         ({"tools": []}, "tools"),
         ({"n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"presence_penalty": -3}, "presence_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"temperature": 2.5}, "temperature"),
         ({"top_p": 0}, "top_p"),
@@ -62,6 +64,13 @@ def test_stream_options_need_a_stream() -> None:
     assert refusal(stream_options={"include_usage": True}).code is ErrorCode.INVALID_REQUEST
     assert chat(stream=True, stream_options={"include_usage": True}).wants_usage
     assert not chat(stream=True).wants_usage
+
+
+def test_penalties_and_biases_are_options_of_sampling() -> None:
+    request = chat(presence_penalty=0.5, frequency_penalty=-1, repetition_penalty=1.1, logit_bias={"50256": -100})
+    sampling = request.sampling()
+    assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (0.5, -1, 1.1)
+    assert sampling.logit_bias == {50256: -100}
 
 
 def test_null_means_absent() -> None:
