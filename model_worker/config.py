@@ -45,7 +45,7 @@ class WorkerSettings(BaseSettings):
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     device: str = "auto"
     threads: int | None = Field(default=None, ge=1)  #: torch threads; default: torch's own choice
-    operators: Literal["auto", "torch"] = "auto"  #: on CPU; auto: C++ where it can be built
+    operators: Literal["auto", "torch"] = "auto"  #: auto: C++ where it can be built, Triton on CUDA
     weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
     tensor_parallel: int = Field(default=1, ge=1)  #: processes (GPUs) that share the model
     load_format: Literal["auto", "dummy"] = "auto"

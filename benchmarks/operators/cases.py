@@ -44,7 +44,7 @@ class Case:
 
 def operator_sets(dtype: torch.dtype, num_threads: int) -> list[Operators]:
     """Torch's, and the engine's own choice for this machine where that is another."""
-    chosen = choose_operators(torch.device("cpu"), dtype, num_threads, allow_cpp=True)
+    chosen = choose_operators(torch.device("cpu"), dtype, num_threads, allow_compiled=True)
     return [TorchOperators()] if isinstance(chosen, TorchOperators) else [TorchOperators(), chosen]
 
 

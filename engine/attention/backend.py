@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.attention.rotation import Rotation
 from engine.batch import LayerTypeName
+from engine.kernels.state_kernels import StatesInPlace
 
 IntArray = NDArray[np.int64]
 
@@ -115,6 +116,10 @@ class StateStep(Protocol):
 
     def write(self, state_id: int, states: torch.Tensor) -> None:
         """[B, *shape]: what is behind the step's tokens."""
+        ...
+
+    def in_place(self, state_id: int) -> StatesInPlace:
+        """For kernels that do both where the states lie."""
         ...
 
 

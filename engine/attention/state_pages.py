@@ -6,12 +6,14 @@ next page; so a step reads and writes one page of each sequence in place.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
 
-from engine.attention.backend import IntArray, StateShape, StepLayout
+from engine.attention.backend import StateShape, StepLayout
 from engine.attention.layout import num_small_pages
+from engine.kernels.state_kernels import StatesInPlace
 from engine.memory.spec import LayerType, PoolPlan
 
 
@@ -39,8 +41,7 @@ class StatePages:
             rows = np.arange(len(layout.starts))
             page_ids = layout.page_tables[kind.name][rows, layout.starts // kind.page_tokens]
             pages[kind.name] = torch.from_numpy(page_ids).to(self._device)
-        is_new = torch.from_numpy(np.flatnonzero(layout.starts == 0)).to(self._device)
-        return StatePagesStep(self, layout.lengths, pages, is_new)
+        return StatePagesStep(self, layout, pages, self._device)
 
     def read(self, state_id: int, step: "StatePagesStep") -> torch.Tensor:
         page_ids = step.page_ids[self._types[state_id].name]
@@ -53,21 +54,56 @@ class StatePages:
         page_ids = step.page_ids[self._types[state_id].name]
         self._views[state_id].index_copy_(0, page_ids, states.flatten(1))
 
+    def in_place(self, state_id: int, step: "StatePagesStep") -> StatesInPlace:
+        return StatesInPlace(
+            pages=_unflattened(self._views[state_id], self._shapes[state_id]),
+            page_ids=step.page_ids[self._types[state_id].name],
+            starts=step.starts,
+            query_starts=step.query_starts,
+            max_queries=int(step.lengths.max()),
+        )
+
 
 class StatePagesStep:
     def __init__(
-        self, owner: StatePages, lengths: IntArray, page_ids: Mapping[str, torch.Tensor], new_rows: torch.Tensor
+        self, owner: StatePages, layout: StepLayout, page_ids: Mapping[str, torch.Tensor], device: torch.device
     ) -> None:
         self._owner = owner
-        self.lengths = lengths
+        self._layout = layout
+        self._device = device
+        self.lengths = layout.lengths
         self.page_ids = page_ids  #: by layer type: [B]
-        self.new_rows = new_rows  #: sequences whose first token this step computes
+
+    @cached_property
+    def new_rows(self) -> torch.Tensor:
+        """Sequences whose first token this step computes."""
+        return torch.from_numpy(np.flatnonzero(self._layout.starts == 0)).to(self._device)
+
+    @cached_property
+    def starts(self) -> torch.Tensor:
+        """[B] int32."""
+        return torch.from_numpy(self._layout.starts.astype(np.int32)).to(self._device)
+
+    @cached_property
+    def query_starts(self) -> torch.Tensor:
+        """[B + 1] int32."""
+        bounds = np.zeros(len(self.lengths) + 1, np.int32)
+        np.cumsum(self.lengths, out=bounds[1:])
+        return torch.from_numpy(bounds).to(self._device)
 
     def read(self, state_id: int) -> torch.Tensor:
         return self._owner.read(state_id, self)
 
     def write(self, state_id: int, states: torch.Tensor) -> None:
         self._owner.write(state_id, states, self)
+
+    def in_place(self, state_id: int) -> StatesInPlace:
+        return self._owner.in_place(state_id, self)
+
+
+def _unflattened(view: torch.Tensor, shape: StateShape) -> torch.Tensor:
+    """[pages, *shape] of a view [pages, elements]."""
+    return view.view(view.shape[0], *shape.shape)
 
 
 def _view(plan: PoolPlan, pool: torch.Tensor, kind: LayerType, shape: StateShape, layer_id: int) -> torch.Tensor:

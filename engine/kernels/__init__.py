@@ -1,5 +1,7 @@
-"""Which operators a model runs on: C++ on CPU where it can be built, plain torch otherwise. Decided once, at load."""
+"""Which operators a model runs on: C++ on CPU where it can be built, Triton on CUDA, plain torch otherwise. Decided
+once, at load."""
 
+import importlib.util
 import logging
 
 import torch
@@ -15,21 +17,39 @@ _log = logging.getLogger(__name__)
 
 
 def choose_operators(
-    device: torch.device, dtype: torch.dtype, num_threads: int, *, allow_cpp: bool, has_int8_weights: bool = False
+    device: torch.device, dtype: torch.dtype, num_threads: int, *, allow_compiled: bool, has_int8_weights: bool = False
 ) -> Operators:
-    """Builds the C++ operators if this machine has not done so yet.
+    """allow_compiled: C++ on CPU, built here if this machine has not done so yet, and Triton on CUDA.
 
-    Raises OperatorsUnavailable where int8 weights are asked for and only the torch operators could serve.
+    Raises OperatorsUnavailable where int8 weights are asked for and the C++ operators cannot serve.
     """
     try:
-        if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16) or not allow_cpp:
-            raise OperatorsUnavailable(f"the C++ operators are not used for {dtype} on {device}")
-        instruction_set = best_instruction_set()
-        library = Library(build(instruction_set), instruction_set, num_threads)
-        return CppOperators(library, dtype, has_int8_weights=has_int8_weights)
+        if not allow_compiled:
+            raise OperatorsUnavailable("the torch operators were asked for")
+        if device.type == "cpu":
+            return _cpp_operators(dtype, num_threads, has_int8_weights=has_int8_weights)
+        if has_int8_weights:
+            raise OperatorsUnavailable(f"they are not used on {device}")
+        return _triton_operators()
     except OperatorsUnavailable as error:
         if has_int8_weights:
             raise OperatorsUnavailable(f"int8 weights need the C++ operators: {error}") from error
-        if device.type == "cpu" and allow_cpp:
+        if allow_compiled:
             _log.warning("%s; the slower torch operators serve instead", error)
         return TorchOperators()
+
+
+def _cpp_operators(dtype: torch.dtype, num_threads: int, *, has_int8_weights: bool) -> Operators:
+    if dtype not in (torch.float32, torch.bfloat16):
+        raise OperatorsUnavailable(f"the C++ operators are not used for {dtype}")
+    instruction_set = best_instruction_set()
+    library = Library(build(instruction_set), instruction_set, num_threads)
+    return CppOperators(library, dtype, has_int8_weights=has_int8_weights)
+
+
+def _triton_operators() -> Operators:
+    if importlib.util.find_spec("triton") is None:
+        raise OperatorsUnavailable("Triton is not installed")
+    from engine.kernels.gpu.operators import GpuOperators  # without Triton not importable
+
+    return GpuOperators()

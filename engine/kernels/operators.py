@@ -1,4 +1,5 @@
-"""The operators that layers are made of, behind one protocol: plain torch, or C++ where this machine could build it.
+"""The operators that layers are made of, behind one protocol: plain torch, C++ where this machine could build it, or
+Triton on CUDA.
 
 One set is chosen when a model is loaded (kernels/__init__.py) and travels with its weights. Operators that have weights
 bind them once, in whatever layout they like. R = rows, T = tokens.
@@ -8,6 +9,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
+
+from engine.kernels.state_kernels import StateKernels
 
 #: x [R, in] -> [R, out]
 LinearFunction = Callable[[torch.Tensor], torch.Tensor]
@@ -21,7 +24,12 @@ Activation = Callable[[torch.Tensor], torch.Tensor]
 class Operators(Protocol):
     @property
     def name(self) -> str:
-        """For logs and metrics: "torch", or "cpp" and the instruction set."""
+        """For logs and metrics: "torch", "triton", or "cpp" and the instruction set."""
+        ...
+
+    @property
+    def state_kernels(self) -> StateKernels | None:
+        """What recurrent layers compute with; None: plain torch on states that were read out of their pages."""
         ...
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:

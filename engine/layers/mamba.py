@@ -1,5 +1,6 @@
 """Selective state space layer (Mamba, Gu and Dao 2023): a short convolution over time, then a linear recurrence whose
-coefficients depend on the token. Plain torch: one loop over the tokens of the longest chunk, all sequences at once.
+coefficients depend on the token. Where the operators have no kernels for it, plain torch: one loop over the tokens of
+the longest chunk, all sequences at once.
 
 T = tokens of the step, B = sequences, I = channels, N = numbers of state per channel, K = taps of the convolution.
 """
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from engine.attention.backend import IntArray, StateShape, StateStep
+from engine.kernels.operators import Operators
+from engine.kernels.state_kernels import StateKernels
 from engine.layers.linear import Linear
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
@@ -29,6 +32,11 @@ class TokenOrder:
     by_time: torch.Tensor  #: [T]: first tokens of all sequences, then second ones, ...; longest sequence first
     bounds: tuple[tuple[int, int], ...]  #: range of each time in by_time
     sequences: torch.Tensor  #: [B]: longest first
+
+    @classmethod
+    def needed(cls, operators: Operators, lengths: IntArray, num_taps: int, device: torch.device) -> Self | None:
+        """None where the operators have kernels: those find the tokens by themselves."""
+        return None if operators.state_kernels is not None else cls.of(lengths, num_taps, device)
 
     @classmethod
     def of(cls, lengths: IntArray, num_taps: int, device: torch.device) -> Self:
@@ -90,6 +98,7 @@ class MambaWeights:
     out_proj: Linear  #: [hidden, I]
     #: Of the step width, of B and of C (Jamba).
     norms: tuple[RMSNorm, RMSNorm, RMSNorm] | None = None
+    kernels: StateKernels | None = None
 
     @classmethod
     def load(
@@ -110,6 +119,7 @@ class MambaWeights:
             d=weights.take(f"{name}.D", channels),
             out_proj=Linear.load(weights, f"{name}.out_proj", channels, hidden, bias=sizes.has_bias),
             norms=norms,
+            kernels=weights.operators.state_kernels,
         )
 
 
@@ -123,17 +133,28 @@ class Mamba:
         self._a = -weights.a_log.float().exp()
         self._d = weights.d.float()
 
-    def __call__(self, x: torch.Tensor, states: StateStep, order: TokenOrder) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]; moves both states of each sequence on."""
+    def __call__(self, x: torch.Tensor, states: StateStep, order: TokenOrder | None) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]; moves both states of each sequence on. order: None where there are kernels."""
         weights = self._weights
         convolved, gate = weights.in_proj(x).chunk(2, dim=-1)
-        convolved = F.silu(self._convolve(convolved, states, order))
+        if weights.kernels is not None:
+            in_place = states.in_place(self._conv_id)
+            convolved = weights.kernels.causal_conv(convolved, self._taps, weights.conv_bias, in_place)
+        else:
+            assert order is not None
+            convolved = F.silu(self._convolve(convolved, states, order))
         rank = weights.x_proj(convolved)
         num_states = self._a.shape[1]
         dt, b, c = torch.split(rank, [rank.shape[1] - 2 * num_states, num_states, num_states], dim=-1)
         if weights.norms is not None:
             dt, b, c = (norm(part.contiguous()) for norm, part in zip(weights.norms, (dt, b, c), strict=True))
-        dt = F.softplus(weights.dt_proj(dt).float())
+        dt = weights.dt_proj(dt)
+        if weights.kernels is not None:
+            in_place = states.in_place(self._ssm_id)
+            scanned = weights.kernels.selective_scan(convolved, dt, b, c, gate, self._a, self._d, in_place)
+            return weights.out_proj(scanned)
+        assert order is not None
+        dt = F.softplus(dt.float())
         scanned = self._scan(convolved.float(), dt, b.float(), c.float(), states, order)
         return weights.out_proj((scanned * F.silu(gate.float())).to(x.dtype))
 

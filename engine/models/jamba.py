@@ -38,6 +38,7 @@ class Jamba:
         self.attention_shapes = (shape,) * sum(has_attention)
         self.state_shapes = sizes.state_shapes(dtype) * (num_layers - sum(has_attention))
         self._num_taps = sizes.num_taps
+        self._operators = weights.operators
         head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, "model.embed_tokens", self.vocab_size, hidden, head=head)
         self._layers: list[_Layer] = []
@@ -61,7 +62,7 @@ class Jamba:
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         states = batch.states
         assert states is not None
-        order = TokenOrder.of(states.lengths, self._num_taps, batch.token_ids.device)
+        order = TokenOrder.needed(self._operators, states.lengths, self._num_taps, batch.token_ids.device)
         hidden = self._tokens(batch.token_ids)
         update = None
         for layer in self._layers:
@@ -94,7 +95,7 @@ class _Layer:
         update: torch.Tensor | None,
         batch: ForwardBatch,
         states: StateStep,
-        order: TokenOrder,
+        order: TokenOrder | None,
     ) -> torch.Tensor:
         """Adds the last layer's update to the residual stream and returns its own."""
         normed = self._mixer_norm(stream, update)

@@ -35,6 +35,7 @@ class MambaLM:
         self.max_positions = config.get("max_position_embeddings", int, _CONTEXT)
         self.state_shapes = num_layers * sizes.state_shapes(dtype)
         self._num_taps = sizes.num_taps
+        self._operators = weights.operators
         self._dtype = dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints
@@ -52,7 +53,7 @@ class MambaLM:
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         states = batch.states
         assert states is not None
-        order = TokenOrder.of(states.lengths, self._num_taps, batch.token_ids.device)
+        order = TokenOrder.needed(self._operators, states.lengths, self._num_taps, batch.token_ids.device)
         residual = self._tokens(batch.token_ids).to(self._residual_dtype)
         for norm, mixer in self._layers:
             residual = residual + mixer(norm(residual.to(self._dtype)), states, order)

@@ -14,11 +14,13 @@ from engine.kernels import choose_operators
 from engine.kernels.operators import Operators
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.memory.spec import PoolPlan
+from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
-from engine.runner.build import Builder, Parts, build_runner
+from engine.runner.eager import Runner
+from engine.runner.pool import plan_pool
 from engine.runner.step_runner import StepRunner
 from engine.tokenizer import Tokenizer, read_eos_token_ids
 
@@ -43,7 +45,7 @@ class ModelInfo:
     context_length: int  #: tokens, after the configured limit
     revision: str  #: short digest of the weights; "dummy" for random ones
     device: str
-    operators: str = "torch"  #: what computes: "torch", or "cpp-" and the instruction set
+    operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,10 @@ class LoadedModel:
     is_alive: Callable[[], bool] = lambda: True
 
 
-def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
+def load_runner(config: EngineConfig, group: Group | None = None) -> LoadedModel:
     """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line.
 
-    group: the processes that share the model, all of which call this; None: this one has it for itself. build: from the
-    model to its runner, where that is not to be chosen by the device.
+    group: the processes that share the model, all of which call this; None: this one has it for itself.
     """
     started = time.perf_counter()
     group = group or Solo()
@@ -84,7 +85,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         device,
         dtype,
         torch.get_num_threads(),
-        allow_cpp=config.operators == "auto",
+        allow_compiled=config.operators == "auto",
         has_int8_weights=config.weights == "int8",
     )
     model = _build(architecture, settings, config, checkpoint, dtype, device, operators, group)
@@ -95,7 +96,19 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
-    runner = build(Parts(model, config, limits, dtype, device, operators, group))
+    plan = plan_pool(config, model, limits, dtype, device, group)
+    runner = Runner(
+        model,
+        plan=plan,
+        limits=limits,
+        max_running=config.max_running,
+        dtype=dtype,
+        device=device,
+        mirror=mirror_plan(plan, config.swap_bytes),
+        operators=operators,
+        max_in_flight=2 if config.overlap else 1,
+    )
+    runner.warm_up(min(16, limits.max_model_len))
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
@@ -107,7 +120,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         operators=runner.operators_name,
     )
     _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
-    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info)
+    return LoadedModel(runner, tokenizer, limits, plan, info)
 
 
 def _build(

@@ -31,6 +31,10 @@ class CppOperators:
     def name(self) -> str:
         return f"cpp-{self.library.instruction_set}{'-int8' if self._has_int8_weights else ''}"
 
+    @property
+    def state_kernels(self) -> None:
+        return None
+
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
             # Inputs go in pairs (bfloat16) or fours (int8): zeros beside them change nothing.

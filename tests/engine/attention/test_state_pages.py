@@ -53,3 +53,17 @@ def test_a_write_changes_only_the_layer_s_part_of_the_pages() -> None:
     changed = torch.zeros_like(pool)
     changed[first : first + conv.layer_page_bytes] = 1
     assert torch.equal(pool != 7, changed.bool())
+
+
+def test_kernels_are_handed_the_memory_that_is_read_and_written_and_which_tokens_are_whose() -> None:
+    pages = StatePages(PLAN, torch.zeros(PLAN.pool_bytes, dtype=torch.uint8), SHAPES, 0)
+    whole = layout([3, 0], [[5, 0], [7, 0]])
+    step = pages.begin(StepLayout(whole.starts, np.array([2, 4]), whole.page_tables))
+    for state_id, shape in enumerate(SHAPES):
+        states = torch.randn(2, *shape.shape).to(shape.dtype)
+        step.write(state_id, states)
+        found = step.in_place(state_id)
+        assert torch.equal(found.pages[found.page_ids], states)
+        assert found.starts.tolist() == [3, 0]
+        assert found.query_starts.tolist() == [0, 2, 6]
+        assert found.max_queries == 4

@@ -179,14 +179,14 @@ def test_without_a_compiler_the_torch_operators_serve(
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(OperatorsUnavailable, match="no C\\+\\+ compiler"):
         build("portable")
-    chosen = choose_operators(torch.device("cpu"), torch.float32, 1, allow_cpp=True)
+    chosen = choose_operators(torch.device("cpu"), torch.float32, 1, allow_compiled=True)
     assert chosen.name == "torch"
     assert "slower torch operators" in caplog.text
 
 
 def test_int8_weights_without_the_cpp_operators_are_refused() -> None:
     with pytest.raises(OperatorsUnavailable, match="int8 weights need"):
-        choose_operators(torch.device("cpu"), torch.float32, 1, allow_cpp=False, has_int8_weights=True)
+        choose_operators(torch.device("cpu"), torch.float32, 1, allow_compiled=False, has_int8_weights=True)
 
 
 def test_a_broken_compiler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """The selective state space layer: what comes out does not depend on chunks or on the sequences beside it."""
 
 import numpy as np
+import pytest
 import torch
 
 from engine.attention.backend import IntArray
+from engine.kernels.reference import mamba as reference_kernels
+from engine.kernels.state_kernels import StateKernels, StatesInPlace
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.linear import Linear
 from engine.layers.mamba import Mamba, MambaWeights, TokenOrder
@@ -24,8 +27,18 @@ class HeldStates:
     def write(self, state_id: int, states: torch.Tensor) -> None:
         self.states[state_id] = states
 
+    def in_place(self, state_id: int) -> StatesInPlace:
+        bounds = np.concatenate(([0], np.cumsum(self.lengths))).astype(np.int32)
+        return StatesInPlace(
+            self.states[state_id],
+            torch.arange(len(self.lengths)),
+            torch.ones(len(self.lengths), dtype=torch.int32),
+            torch.from_numpy(bounds),
+            int(self.lengths.max()),
+        )
 
-def layer() -> Mamba:
+
+def layer(kernels: StateKernels | None) -> Mamba:
     generator = torch.Generator().manual_seed(1)
 
     def linear(out_features: int, in_features: int, *, bias: bool = False) -> Linear:
@@ -40,6 +53,7 @@ def layer() -> Mamba:
         dt_proj=linear(CHANNELS, RANK, bias=True),
         a_log=torch.randn(CHANNELS, STATES, generator=generator),
         d=torch.randn(CHANNELS, generator=generator),
+        kernels=kernels,
         out_proj=linear(HIDDEN, CHANNELS),
     )
     return Mamba(0, 1, weights)
@@ -49,10 +63,11 @@ def run(mamba: Mamba, x: torch.Tensor, states: HeldStates) -> torch.Tensor:
     return mamba(x, states, TokenOrder.of(states.lengths, TAPS, x.device))
 
 
-def test_sequences_side_by_side_in_chunks_equal_each_one_alone_and_whole() -> None:
-    mamba = layer()
+@pytest.mark.parametrize("kernels", [None, reference_kernels])
+def test_sequences_side_by_side_in_chunks_equal_each_one_alone_and_whole(kernels: StateKernels | None) -> None:
+    alone, mamba = layer(None), layer(kernels)
     inputs = torch.randn(3, 20, HIDDEN, generator=torch.Generator().manual_seed(2))
-    whole = [run(mamba, inputs[index], HeldStates(np.array([20]))) for index in range(3)]
+    whole = [run(alone, inputs[index], HeldStates(np.array([20]))) for index in range(3)]
     states = HeldStates(np.array([0, 0, 0]))
     done = np.zeros(3, np.int64)
     outputs: list[list[torch.Tensor]] = [[], [], []]

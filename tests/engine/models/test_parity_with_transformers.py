@@ -4,24 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from engine.attention import choose_backend
-from engine.attention.backend import ForwardBatch, StepLayout
-from engine.attention.layout import layer_specs, state_specs
-from engine.attention.state_pages import StatePages
 from engine.config import EngineConfig
 from engine.kernels import choose_operators
-from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
-from engine.loader import Checkpoint, CheckpointWeights, read_config
-from engine.memory.planner import plan_pool
-from engine.models.config_reader import ConfigReader
-from engine.models.registry import architecture_of
 from engine.runner import load_runner
 from tests.engine.checkpoints import VARIANTS, TinyModel
+from tests.engine.chunked_logits import chunked_logits
 from tests.engine.stepper import generate, random_prompt
 
 TinyModels = Callable[[str], TinyModel]
@@ -30,45 +21,12 @@ CPU = torch.device("cpu")
 DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
 
 
-def chunked_logits(
-    folder: Path,
-    token_ids: list[int],
-    *,
-    page_tokens: int,
-    chunk: int,
-    operators: Operators,
-    dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
-    """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order."""
-    config = ConfigReader(read_config(folder))
-    weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=CPU, operators=operators)
-    model = architecture_of(config).build(config, weights, dtype, None)
-    specs = layer_specs(model.attention_shapes, dtype, model.max_positions)
-    specs += state_specs(model.state_shapes, len(token_ids))
-    plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
-    pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
-    backend = choose_backend(operators, plan, pool, model.attention_shapes, dtype)
-    state_pages = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
-    tables = {}
-    for which, kind in enumerate(plan.types):  # every type has its own share of the pool
-        first = plan.num_large_pages * which // len(plan.types) * plan.ratio(kind)
-        tables[kind.name] = first + np.arange(-(-len(token_ids) // kind.page_tokens), 0, -1)[None]
-    logits = []
-    for start in range(0, len(token_ids), chunk):
-        part = token_ids[start : start + chunk]
-        layout = StepLayout(np.array([start]), np.array([len(part)]), tables)
-        positions = torch.from_numpy(layout.positions)
-        batch = ForwardBatch(torch.tensor(part), positions, backend.begin(layout), state_pages.begin(layout))
-        logits.append(model.logits(model.forward(batch)))
-    return torch.cat(logits)
-
-
 @pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 50), (4, 11), (7, 3)])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_logits_are_those_of_transformers(tiny_model: TinyModels, name: str, page_tokens: int, chunk: int) -> None:
     tiny = tiny_model(name)
     prompt = random_prompt(9, 50)
-    for operators in (TorchOperators(), choose_operators(CPU, torch.float32, 1, allow_cpp=True)):
+    for operators in (TorchOperators(), choose_operators(CPU, torch.float32, 1, allow_compiled=True)):
         with torch.inference_mode():
             logits = chunked_logits(tiny.folder, prompt, page_tokens=page_tokens, chunk=chunk, operators=operators)
         torch.testing.assert_close(logits, tiny.logits(prompt), atol=1e-4, rtol=0)
@@ -81,7 +39,7 @@ def test_bfloat16_logits_of_the_cpp_operators_are_as_near_as_those_of_torch(tiny
     prompt = random_prompt(9, 50)
     exact = tiny.logits(prompt)
     errors = []
-    for operators in (TorchOperators(), choose_operators(CPU, torch.bfloat16, 1, allow_cpp=True)):
+    for operators in (TorchOperators(), choose_operators(CPU, torch.bfloat16, 1, allow_compiled=True)):
         with torch.inference_mode():
             logits = chunked_logits(
                 tiny.folder, prompt, page_tokens=16, chunk=20, operators=operators, dtype=torch.bfloat16

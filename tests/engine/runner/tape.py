@@ -60,20 +60,15 @@ class _Tape(NoWaiting):
 
 class TapeRecorder:
     def __init__(self) -> None:
-        self.num_replays: list[int] = []  #: of each recording
+        self.num_recordings = 0
 
     def record(self, program: Callable[[], None]) -> Callable[[], None]:
         program()
-        tape, index = _Tape(), len(self.num_replays)
+        tape = _Tape()
         with tape:
             program()
-        self.num_replays.append(0)
-
-        def replay() -> None:
-            self.num_replays[index] += 1
-            tape.replay()
-
-        return replay
+        self.num_recordings += 1
+        return tape.replay
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -1,0 +1,367 @@
+"""Convolution and recurrence of Mamba layers on states in pages.
+
+The recurrence has one program for some channels of a sequence: it walks over the tokens with the state in registers and
+loads the next token while it computes one. Sequences and channels are all its parallelism, so that a token's result
+does not depend on how its prompt was cut.
+
+T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.state_kernels import StatesInPlace
+
+_CONV_CHANNELS = 256
+_CONV_TIMES = 8
+_SCAN_CHANNELS = 32
+
+
+@triton.jit
+def _silu(x):
+    return x * tl.sigmoid(x)
+
+
+@triton.jit
+def _convolve_one(
+    x_ptr,
+    taps_ptr,
+    bias_ptr,
+    states_ptr,
+    page_ids_ptr,
+    starts_ptr,
+    query_starts_ptr,
+    output_ptr,
+    x_stride,
+    page_stride,
+    output_stride,
+    NUM_CHANNELS: tl.constexpr,
+    NUM_TAPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A step of one token for every sequence: output and new state at once."""
+    row = tl.program_id(0)
+    page = tl.load(page_ids_ptr + row)
+    if page < 0:
+        return
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_channel = channels < NUM_CHANNELS
+    is_old = is_channel & (tl.load(starts_ptr + row) > 0)
+    token = tl.load(query_starts_ptr + row).to(tl.int64)
+    state_ptr = states_ptr + page * page_stride + channels
+    x = tl.load(x_ptr + token * x_stride + channels, mask=is_channel, other=0.0)
+    tap = tl.load(taps_ptr + (NUM_TAPS - 1) * NUM_CHANNELS + channels, mask=is_channel, other=0.0)
+    total = x.to(tl.float32) * tap.to(tl.float32)
+    if bias_ptr is not None:
+        total += tl.load(bias_ptr + channels, mask=is_channel, other=0.0).to(tl.float32)
+    for k in tl.static_range(NUM_TAPS - 1):
+        old = tl.load(state_ptr + k * NUM_CHANNELS, mask=is_old, other=0.0)
+        tap = tl.load(taps_ptr + k * NUM_CHANNELS + channels, mask=is_channel, other=0.0)
+        total += old.to(tl.float32) * tap.to(tl.float32)
+        if k > 0:  # every thread has channels of its own, and has read this place before
+            tl.store(state_ptr + (k - 1) * NUM_CHANNELS, old, mask=is_channel)
+    tl.store(state_ptr + (NUM_TAPS - 2) * NUM_CHANNELS, x.to(states_ptr.dtype.element_ty), mask=is_channel)
+    output = output_ptr + token * output_stride + channels
+    tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_channel)
+
+
+@triton.jit
+def _convolve(
+    x_ptr,
+    taps_ptr,
+    bias_ptr,
+    states_ptr,
+    page_ids_ptr,
+    starts_ptr,
+    query_starts_ptr,
+    output_ptr,
+    x_stride,
+    page_stride,
+    output_stride,
+    NUM_CHANNELS: tl.constexpr,
+    NUM_TAPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_TIMES: tl.constexpr,
+):
+    """Some tokens of a sequence. Inputs before them are those of the step, or of the state, which is only read."""
+    row = tl.program_id(0)
+    page = tl.load(page_ids_ptr + row)
+    first = tl.load(query_starts_ptr + row)
+    num_times = tl.load(query_starts_ptr + row + 1) - first
+    if (page < 0) | (tl.program_id(1) * BLOCK_TIMES >= num_times):
+        return
+    times = (tl.program_id(1) * BLOCK_TIMES + tl.arange(0, BLOCK_TIMES))[:, None]
+    channels = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    is_channel = channels < NUM_CHANNELS
+    is_here = is_channel & (times < num_times)
+    is_old = is_here & (tl.load(starts_ptr + row) > 0)
+    tokens = first.to(tl.int64) + times
+    total = tl.zeros((BLOCK_TIMES, BLOCK), tl.float32)
+    if bias_ptr is not None:
+        total += tl.load(bias_ptr + channels, mask=is_channel, other=0.0).to(tl.float32)
+    for k in tl.static_range(NUM_TAPS):
+        age = NUM_TAPS - 1 - k
+        tap = tl.load(taps_ptr + k * NUM_CHANNELS + channels, mask=is_channel, other=0.0).to(tl.float32)
+        new_ptr = x_ptr + (tokens - age) * x_stride + channels
+        total += tap * tl.load(new_ptr, mask=is_here & (times >= age), other=0.0).to(tl.float32)
+        if age > 0:
+            old_ptr = states_ptr + page * page_stride + (NUM_TAPS - 1 + times - age) * NUM_CHANNELS + channels
+            total += tap * tl.load(old_ptr, mask=is_old & (times < age), other=0.0).to(tl.float32)
+    output = output_ptr + tokens * output_stride + channels
+    tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_here)
+
+
+@triton.jit
+def _keep_last(
+    x_ptr,
+    states_ptr,
+    page_ids_ptr,
+    starts_ptr,
+    query_starts_ptr,
+    x_stride,
+    page_stride,
+    NUM_CHANNELS: tl.constexpr,
+    NUM_TAPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The state becomes the last inputs; those of a step with fewer tokens move down in it."""
+    row = tl.program_id(0)
+    page = tl.load(page_ids_ptr + row)
+    if page < 0:
+        return
+    first = tl.load(query_starts_ptr + row)
+    last = tl.load(query_starts_ptr + row + 1)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_channel = channels < NUM_CHANNELS
+    is_old = is_channel & (tl.load(starts_ptr + row) > 0)
+    state_ptr = states_ptr + page * page_stride + channels
+    for k in tl.static_range(NUM_TAPS - 1):
+        token = last - (NUM_TAPS - 1) + k
+        is_new = token >= first
+        new_ptr = x_ptr + token.to(tl.int64) * x_stride + channels
+        new = tl.load(new_ptr, mask=is_channel & is_new, other=0.0)
+        old = tl.load(state_ptr + (k + last - first) * NUM_CHANNELS, mask=is_old & (token < first), other=0.0)
+        kept = tl.where(is_new, new.to(states_ptr.dtype.element_ty), old)
+        tl.store(state_ptr + k * NUM_CHANNELS, kept, mask=is_channel)
+
+
+@triton.jit
+def _scan(
+    x_ptr,
+    dt_ptr,
+    b_ptr,
+    c_ptr,
+    gate_ptr,
+    a_ptr,
+    d_ptr,
+    states_ptr,
+    page_ids_ptr,
+    starts_ptr,
+    query_starts_ptr,
+    output_ptr,
+    x_stride,
+    dt_stride,
+    b_stride,
+    c_stride,
+    gate_stride,
+    page_stride,
+    output_stride,
+    NUM_CHANNELS: tl.constexpr,
+    NUM_STATES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_STATES: tl.constexpr,
+):
+    row = tl.program_id(0)
+    page = tl.load(page_ids_ptr + row)
+    if page < 0:
+        return
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    numbers = tl.arange(0, BLOCK_STATES)
+    is_channel = channels < NUM_CHANNELS
+    is_number = numbers < NUM_STATES
+    places = channels[:, None] * NUM_STATES + numbers[None, :]
+    is_place = is_channel[:, None] & is_number[None, :]
+    is_old = is_place & (tl.load(starts_ptr + row) > 0)
+    state_ptr = states_ptr + page * page_stride + places
+    state = tl.load(state_ptr, mask=is_old, other=0.0)
+    a = tl.load(a_ptr + places, mask=is_place, other=0.0)
+    d = tl.load(d_ptr + channels, mask=is_channel, other=0.0)
+    token = tl.load(query_starts_ptr + row).to(tl.int64)
+    last = tl.load(query_starts_ptr + row + 1).to(tl.int64)
+    x = tl.load(x_ptr + token * x_stride + channels, mask=is_channel, other=0.0)
+    dt = tl.load(dt_ptr + token * dt_stride + channels, mask=is_channel, other=0.0)
+    b = tl.load(b_ptr + token * b_stride + numbers, mask=is_number, other=0.0)
+    c = tl.load(c_ptr + token * c_stride + numbers, mask=is_number, other=0.0)
+    gate = tl.load(gate_ptr + token * gate_stride + channels, mask=is_channel, other=0.0)
+    while token < last:
+        following = token + 1
+        is_more = following < last
+        next_x = tl.load(x_ptr + following * x_stride + channels, mask=is_channel & is_more, other=0.0)
+        next_dt = tl.load(dt_ptr + following * dt_stride + channels, mask=is_channel & is_more, other=0.0)
+        next_b = tl.load(b_ptr + following * b_stride + numbers, mask=is_number & is_more, other=0.0)
+        next_c = tl.load(c_ptr + following * c_stride + numbers, mask=is_number & is_more, other=0.0)
+        next_gate = tl.load(gate_ptr + following * gate_stride + channels, mask=is_channel & is_more, other=0.0)
+        x = x.to(tl.float32)
+        step = _softplus(dt.to(tl.float32))
+        state = tl.exp(step[:, None] * a) * state + (step * x)[:, None] * b.to(tl.float32)[None, :]
+        y = tl.sum(state * c.to(tl.float32)[None, :], axis=1) + d * x
+        y *= _silu(gate.to(tl.float32))
+        output = output_ptr + token * output_stride + channels
+        tl.store(output, y.to(output_ptr.dtype.element_ty), mask=is_channel)
+        token, x, dt, b, c, gate = following, next_x, next_dt, next_b, next_c, next_gate
+    tl.store(state_ptr, state, mask=is_place)
+
+
+@triton.jit
+def _softplus(x):
+    """log(1 + exp(x)), the logarithm corrected for what 1 + y has lost of a small y."""
+    y = tl.exp(tl.minimum(x, 20.0))
+    rounded = 1.0 + y
+    exact = tl.where(rounded == 1.0, y, tl.log(rounded) * (y / tl.where(rounded == 1.0, 1.0, rounded - 1.0)))
+    return tl.where(x > 20.0, x, exact)
+
+
+def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
+    """As StateKernels.causal_conv says."""
+    num_tokens, num_channels = x.shape
+    num_taps, num_rows = taps.shape[0], len(states.page_ids)
+    _check(states, (num_taps - 1, num_channels))
+    assert x.stride(1) == 1
+    assert taps.shape == (num_taps, num_channels)
+    assert taps.is_contiguous()
+    assert bias is None or bias.shape == (num_channels,)
+    output = torch.empty((num_tokens, num_channels), dtype=x.dtype, device=x.device)
+    pointers = states.page_ids, states.starts, states.query_starts
+    strides = x.stride(0), states.pages.stride(0)
+    sizes = {"NUM_CHANNELS": num_channels, "NUM_TAPS": num_taps, "BLOCK": _CONV_CHANNELS}
+    blocks = triton.cdiv(num_channels, _CONV_CHANNELS)
+    inputs = x, taps, bias, states.pages, *pointers, output, *strides, output.stride(0)
+    if states.max_queries == 1:
+        _convolve_one[(num_rows, blocks)](*inputs, **sizes, num_warps=1)
+        return output
+    times = triton.cdiv(states.max_queries, _CONV_TIMES)
+    _convolve[(num_rows, times, blocks)](*inputs, **sizes, BLOCK_TIMES=_CONV_TIMES, num_warps=4)
+    _keep_last[(num_rows, blocks)](x, states.pages, *pointers, *strides, **sizes, num_warps=1)
+    return output
+
+
+def selective_scan(
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    gate: torch.Tensor,
+    a: torch.Tensor,
+    d: torch.Tensor,
+    states: StatesInPlace,
+) -> torch.Tensor:
+    """As StateKernels.selective_scan says."""
+    num_tokens, num_channels = x.shape
+    num_states = a.shape[1]
+    _check(states, (num_channels, num_states))
+    assert states.pages.dtype == a.dtype == d.dtype == torch.float32
+    assert a.shape == (num_channels, num_states)
+    assert a.is_contiguous()
+    assert d.shape == (num_channels,)
+    assert x.shape == dt.shape == gate.shape
+    assert b.shape == c.shape == (num_tokens, num_states)
+    assert all(part.stride(1) == 1 for part in (x, dt, b, c, gate))
+    output = torch.empty((num_tokens, num_channels), dtype=x.dtype, device=x.device)
+    _scan[(len(states.page_ids), triton.cdiv(num_channels, _SCAN_CHANNELS))](
+        x,
+        dt,
+        b,
+        c,
+        gate,
+        a,
+        d,
+        states.pages,
+        states.page_ids,
+        states.starts,
+        states.query_starts,
+        output,
+        *(part.stride(0) for part in (x, dt, b, c, gate, states.pages, output)),
+        NUM_CHANNELS=num_channels,
+        NUM_STATES=num_states,
+        BLOCK=_SCAN_CHANNELS,
+        BLOCK_STATES=triton.next_power_of_2(num_states),
+        num_warps=1,
+    )
+    return output
+
+
+def _check(states: StatesInPlace, shape: tuple[int, int]) -> None:
+    num_rows = len(states.page_ids)
+    assert states.pages.shape[1:] == shape
+    assert states.pages.stride()[1:] == (shape[1], 1)
+    assert states.page_ids.dtype == torch.int64
+    assert states.starts.shape == (num_rows,)
+    assert states.query_starts.shape == (num_rows + 1,)
+    assert states.starts.dtype == states.query_starts.dtype == torch.int32
+    assert all(rows.is_contiguous() for rows in (states.page_ids, states.starts, states.query_starts))
+
+
+def shipped() -> list[Compilation]:
+    """Mamba-1.4B and Jamba-1.5-mini have 4,096 and 8,192 channels, 16 numbers of state and 4 taps."""
+    conv_pointers = {"x_ptr": "*bf16", "taps_ptr": "*bf16", "bias_ptr": "*bf16", "states_ptr": "*bf16"}
+    rows = {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32"}
+    output = {"output_ptr": "*bf16"}
+    sizes = {"NUM_CHANNELS": 8192, "NUM_TAPS": 4, "BLOCK": _CONV_CHANNELS}
+    scan_pointers = dict.fromkeys(("x_ptr", "dt_ptr", "b_ptr", "c_ptr", "gate_ptr"), "*bf16")
+    scan_pointers |= dict.fromkeys(("a_ptr", "d_ptr", "states_ptr"), "*fp32")
+    strides = {f"{name}_stride": "i32" for name in ("x", "dt", "b", "c", "gate")}
+    conv_strides = {"x_stride": "i32", "page_stride": "i64", "output_stride": "i32"}
+    scan_strides = strides | {"page_stride": "i64", "output_stride": "i32"}
+    return [
+        Compilation(
+            name=name,
+            kernel=kernel,
+            signature=pointers | numbers,
+            constants=constants,
+            divisible_by_16=frozenset(pointers) | frozenset(numbers),
+            num_warps=num_warps,
+            num_stages=3,
+            expectation=expectation,
+        )
+        for name, kernel, pointers, numbers, constants, num_warps, expectation in (
+            (
+                "causal_conv of one token",
+                _convolve_one,
+                conv_pointers | rows | output,
+                conv_strides,
+                sizes,
+                1,
+                Expectation(max_registers=96),
+            ),
+            (
+                "causal_conv of prompts",
+                _convolve,
+                conv_pointers | rows | output,
+                conv_strides,
+                sizes | {"BLOCK_TIMES": _CONV_TIMES},
+                4,
+                Expectation(max_registers=128),
+            ),
+            (
+                "causal_conv of prompts, new states",
+                _keep_last,
+                {"x_ptr": "*bf16", "states_ptr": "*bf16"} | rows,
+                {"x_stride": "i32", "page_stride": "i64"},
+                sizes,
+                1,
+                Expectation(max_registers=96),
+            ),
+            (
+                "selective_scan",
+                _scan,
+                scan_pointers | rows | output,
+                scan_strides,
+                {"NUM_CHANNELS": 8192, "NUM_STATES": 16, "BLOCK": _SCAN_CHANNELS, "BLOCK_STATES": 16},
+                1,
+                # The state's loads are wide; a token's 32 channels are one number for each thread.
+                Expectation(max_registers=168, has_wide_loads=False),
+            ),
+        )
+    ]

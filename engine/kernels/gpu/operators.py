@@ -1,0 +1,50 @@
+"""The operators on CUDA devices: norms, activations and recurrent states in Triton, products by cuBLAS."""
+
+import torch
+import torch.nn.functional as F
+
+from engine.kernels.gpu import activation, mamba, norm
+from engine.kernels.operators import Activation, LinearFunction, NormFunction
+from engine.kernels.state_kernels import StateKernels
+
+
+class GpuOperators:
+    @property
+    def name(self) -> str:
+        return "triton"
+
+    @property
+    def state_kernels(self) -> StateKernels:
+        return mamba
+
+    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        return lambda x: F.linear(x, weight, bias)
+
+    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        return lambda ids: F.embedding(ids, table), self.linear(table, None)
+
+    def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
+        return lambda stream, update: norm.rms_norm(stream, update, weight, eps)
+
+    def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
+        return lambda stream, update: norm.layer_norm(stream, update, weight, bias, eps)
+
+    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
+        return lambda stream, update: linear(norm(stream, update))
+
+    def gated_mlp(
+        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
+    ) -> NormFunction:
+        return lambda stream, update: down(activation(gate_up(norm(stream, update))))
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        return activation.silu_mul(gate_up)
+
+    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        return activation.gelu_tanh_mul(gate_up)
+
+    def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
+        return activation.gelu_tanh(x)
+
+    def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.argmax(dim=-1)

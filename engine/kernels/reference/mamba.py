@@ -1,0 +1,55 @@
+"""Convolution and recurrence of Mamba layers on states in pages, in plain torch: one sequence and one token at a time.
+
+T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from engine.kernels.state_kernels import StatesInPlace
+
+
+def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
+    """As StateKernels.causal_conv says."""
+    output = torch.empty_like(x, memory_format=torch.contiguous_format)
+    for first, last, page, before in _sequences(states):
+        inputs = torch.cat((before.to(x.dtype), x[first:last]))  # [K - 1 + L, I]
+        page.copy_(inputs[last - first :])
+        windows = inputs.float().unfold(0, len(taps), 1)  # [L, I, K]
+        convolved = (windows * taps.float().t()).sum(-1)
+        output[first:last] = F.silu(convolved if bias is None else convolved + bias.float()).to(x.dtype)
+    return output
+
+
+def selective_scan(
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    gate: torch.Tensor,
+    a: torch.Tensor,
+    d: torch.Tensor,
+    states: StatesInPlace,
+) -> torch.Tensor:
+    """As StateKernels.selective_scan says."""
+    output = torch.empty_like(x, memory_format=torch.contiguous_format)
+    for first, last, page, state in _sequences(states):
+        for t in range(first, last):
+            step = F.softplus(dt[t].float())[:, None]
+            state = torch.exp(step * a) * state + step * b[t].float() * x[t].float()[:, None]
+            y = (state * c[t].float()).sum(-1) + d * x[t].float()
+            output[t] = (y * F.silu(gate[t].float())).to(x.dtype)
+        page.copy_(state)
+    return output
+
+
+def _sequences(states: StatesInPlace) -> list[tuple[int, int, torch.Tensor, torch.Tensor]]:
+    """First token, end, page and state before the step of every real sequence."""
+    bounds = states.query_starts.tolist()
+    found = []
+    for row, (page_id, start) in enumerate(zip(states.page_ids.tolist(), states.starts.tolist(), strict=True)):
+        if page_id >= 0:
+            page = states.pages[page_id]
+            before = page.clone() if start > 0 else torch.zeros_like(page)
+            found.append((bounds[row], bounds[row + 1], page, before))
+    return found

@@ -1,0 +1,108 @@
+"""Convolution and recurrence of Mamba layers on pages, against the reference: chunks, new sequences, padding."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from engine.kernels import reference
+from engine.kernels.gpu import mamba
+from engine.kernels.state_kernels import StatesInPlace
+from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
+
+NUM_PAGES = 7
+
+
+@dataclass(frozen=True)
+class Step:
+    """starts 0: a sequence that begins; page -1: padding."""
+
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    pages: tuple[int, ...]
+
+    def states(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> StatesInPlace:
+        """Pages of sequences that go on hold something, all others NaN; pages are further apart than their size."""
+        size = shape[0] * shape[1]
+        pool = torch.full((NUM_PAGES, size + 16), float("nan"))
+        for start, page in zip(self.starts, self.pages, strict=True):
+            if start and page >= 0:
+                pool[page, 16:] = torch.randn(size, generator=torch.Generator().manual_seed(page))
+        bounds = torch.tensor([0, *self.lengths]).cumsum(0).int()
+        return StatesInPlace(
+            pages=pool.to(dtype).to(device)[:, 16:].unflatten(1, shape),
+            page_ids=torch.tensor(self.pages, device=device),
+            starts=torch.tensor(self.starts, dtype=torch.int32, device=device),
+            query_starts=bounds.to(device),
+            max_queries=max(self.lengths),
+        )
+
+    @property
+    def is_real(self) -> torch.Tensor:
+        """[T]: tokens that are no padding."""
+        return torch.tensor([page >= 0 for page in self.pages]).repeat_interleave(torch.tensor(self.lengths))
+
+
+STEPS = {
+    "decode": Step((5, 0, 9, 1), (1, 1, 1, 1), (2, 0, -1, 6)),
+    "prompts and a decode": Step((0, 4, 9, 2), (11, 1, 3, 2), (3, 5, -1, 1)),
+    "chunks of more than one tile": Step((8, 0), (17, 8), (4, 2)),
+}
+
+
+def _random(num_rows: int, size: int, dtype: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
+    rows = torch.randn(num_rows, size + 5, generator=torch.Generator().manual_seed(seed))
+    return rows.to(dtype).to(device)[:, 2:-3]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize(("num_channels", "num_taps", "has_bias"), [(24, 4, True), (300, 3, False)])
+def test_convolution_and_its_states_are_those_of_the_reference(
+    step: Step, num_channels: int, num_taps: int, has_bias: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    ours, theirs = (step.states((num_taps - 1, num_channels), dtype, device) for _ in range(2))
+    x = _random(sum(step.lengths), num_channels, dtype, device, 1)
+    taps = _random(num_taps, num_channels, dtype, device, 2).contiguous()
+    bias = _random(1, num_channels, dtype, device, 3)[0].contiguous() if has_bias else None
+    output = mamba.causal_conv(x, taps, bias, ours)
+    expected = reference.causal_conv(x, taps, bias, theirs)
+    assert_near(output[step.is_real], expected[step.is_real])
+    assert torch.equal(ours.pages.nan_to_num(7), theirs.pages.nan_to_num(7))  # inputs, bit for bit
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize(("num_channels", "num_states"), [(40, 16), (5, 3)])
+def test_recurrence_and_its_states_are_those_of_the_reference(
+    step: Step, num_channels: int, num_states: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    ours, theirs = (step.states((num_channels, num_states), torch.float32, device) for _ in range(2))
+    num_tokens = sum(step.lengths)
+    x, dt, gate = (_random(num_tokens, num_channels, dtype, device, seed) for seed in (1, 2, 3))
+    dt = dt * 8 - 4  # softplus near zero, curved and straight
+    b, c = (_random(num_tokens, num_states, dtype, device, seed) for seed in (4, 5))
+    a = -torch.rand(num_channels, num_states, device=device) - 0.1
+    d = torch.rand(num_channels, device=device)
+    output = mamba.selective_scan(x, dt, b, c, gate, a, d, ours)
+    expected = reference.selective_scan(x, dt, b, c, gate, a, d, theirs)
+    torch.testing.assert_close(ours.pages, theirs.pages, atol=1e-5, rtol=1e-5, equal_nan=True)
+    if dtype == torch.float32:
+        torch.testing.assert_close(output[step.is_real], expected[step.is_real], atol=1e-5, rtol=1e-5)
+    else:
+        assert_near(output[step.is_real], expected[step.is_real])
+
+
+def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(device: torch.device) -> None:
+    num_channels, num_states, length = 8, 4, 13
+    parts = [_random(length, size, torch.float32, device, seed) for seed, size in enumerate((8, 8, 4, 4, 8))]
+    a, d = -torch.rand(num_channels, num_states, device=device), torch.rand(num_channels, device=device)
+    whole = Step((0,), (length,), (3,)).states((num_channels, num_states), torch.float32, device)
+    expected = mamba.selective_scan(*parts, a, d, whole)
+    chunked, outputs = whole, []
+    for first, last in ((0, 1), (1, 6), (6, 13)):
+        step = Step((first,), (last - first,), (3,)).states((num_channels, num_states), torch.float32, device)
+        chunked = replace(step, pages=chunked.pages if first else torch.full_like(whole.pages, float("nan")))
+        outputs.append(mamba.selective_scan(*(part[first:last] for part in parts), a, d, chunked))
+    assert torch.equal(torch.cat(outputs), expected)
+    assert torch.equal(chunked.pages[3], whole.pages[3])
