@@ -38,6 +38,9 @@ class EngineConfig:
     overlap: bool | None = (
         None  #: plan a step while the one before computes; None: where a device computes (not on CPU)
     )
+    enforce_eager: bool = False  #: on CUDA: run decode steps kernel by kernel, without graphs; for finding faults
+    max_graph_batch: int = 512  #: on CUDA: largest decode step that gets a graph
+    device_memory_share: float = 0.9  #: of a CUDA device, for all together, where kv_cache_bytes is not stated
     num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
     tensor_parallel: int = 1  #: processes (GPUs) that share the model; sizes in bytes and threads are of each of them
 
@@ -50,9 +53,12 @@ class EngineConfig:
             "max_queued_requests",
             "max_queued_tokens",
             "tensor_parallel",
+            "max_graph_batch",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0.0 < self.device_memory_share <= 1.0:
+            raise ValueError(f"device_memory_share must be above 0 and at most 1, got {self.device_memory_share}")
         if self.swap_bytes < 0:
             raise ValueError(f"swap_bytes must not be negative, got {self.swap_bytes}")
         if self.weights not in ("auto", "int8"):

@@ -8,7 +8,7 @@ import torch
 
 from engine.attention.backend import ForwardBatch, StateStep
 from engine.attention.device_backend import DeviceBackend, DeviceLayout
-from engine.kernels.step_kernels import StepKernels
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.models.causal_lm import CausalLM
 from engine.runner.buckets import Bucket
 from engine.runner.buffers import DecodeBuffers
@@ -22,6 +22,7 @@ class DecodeProgram:
         backend: DeviceBackend,
         buffers: DecodeBuffers,
         last_tokens: torch.Tensor,
+        sampling: SamplingWorkspace,
     ) -> None:
         """last_tokens [S + 1] int64: newest token of every slot; the last place takes what nobody will read."""
         self._model = model
@@ -29,6 +30,7 @@ class DecodeProgram:
         self._backend = backend
         self._buffers = buffers
         self._last_tokens = last_tokens
+        self._sampling = sampling
 
     def __call__(self, bucket: Bucket) -> None:
         """The whole step; its tokens stand in next_tokens, and in last_tokens for the step after it."""
@@ -73,4 +75,5 @@ class DecodeProgram:
             rows.seeds,
             rows.counters,
             rows.next_tokens,
+            self._sampling,
         )

@@ -11,6 +11,7 @@ T = tokens of a step, B = its sequences, S = slots.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -23,14 +24,14 @@ from engine.attention.state_pages import StatePages
 from engine.batch import PageCopy, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import ModelLimits, SamplingParams
 from engine.kernels.operators import Operators
-from engine.kernels.step_kernels import StepKernels
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.runner.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.buffers import COLUMNS, DecodeBuffers
 from engine.runner.decode_program import DecodeProgram
 from engine.runner.draws import decode_sampling, draws_of, is_simple_decode, send_sampling
-from engine.runner.graphs import DecodeGraphs, Recorder
+from engine.runner.graphs import DecodeGraphs, Recorder, Replay
 from engine.runner.host_mirror import HostMirror
 from engine.runner.page_tables import PageTables
 from engine.runner.pool import zeroed_pool
@@ -80,6 +81,7 @@ class DeviceRunner:
         operators: Operators,
         mirror: PoolPlan | None = None,
         max_in_flight: int = 2,
+        max_graph_rows: int = MAX_GRAPH_ROWS,
     ) -> None:
         """kernels_name: for logs and metrics. max_running: slots. mirror: layout of the host memory for pages that are
         swapped out. operators: those that the model was built with."""
@@ -107,10 +109,12 @@ class DeviceRunner:
         self._buffers = DecodeBuffers.allocate(self._upload, max_running, len(self._backend.page_tokens), device)
         #: Newest token of every slot; the last place takes what nobody will read.
         self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
-        self._program = DecodeProgram(model, kernels, self._backend, self._buffers, self._last_tokens)
-        self._buckets = Buckets(max_running, limits.max_model_len)
+        sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
+        self._program = DecodeProgram(model, kernels, self._backend, self._buffers, self._last_tokens, sampling)
+        self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows)
         self._graphs: DecodeGraphs | None = None
-        self._downloads = [Download(max_running, device) for _ in range(max_in_flight)]
+        #: One for each step in flight, in turn.
+        self._downloads = [(Download(max_running, device), StepClock(device)) for _ in range(max_in_flight)]
         self._num_launched = 0
         self._in_flight: deque[_InFlight] = deque()
 
@@ -122,18 +126,23 @@ class DeviceRunner:
         parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
         return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
 
+    @property
+    def is_capturable(self) -> bool:
+        return self._model.is_capturable
+
     @torch.inference_mode()
-    def capture(self, recorder: Recorder, max_rows: int = MAX_GRAPH_ROWS) -> None:
-        """Make a graph for every bucket of up to that many rows. The model must allow it."""
+    def record(self, bucket: Bucket, recorder: Recorder) -> Replay:
+        """A decode step of that bucket, over rows of padding. The model must be capturable."""
         assert self._model.is_capturable
-        self._buckets = Buckets(self._max_running, self.limits.max_model_len, max_rows)
         self._upload.begin()
         self._upload.column("slots")[:] = -1
         send_sampling(self._upload, [None] * self._max_running)
         self._upload.send()
-        graphs = DecodeGraphs(self._buckets, recorder)
-        graphs.capture(self._program)
-        self._graphs = graphs
+        return recorder.record(partial(self._program, bucket))
+
+    def capture(self, recorder: Recorder) -> None:
+        """Make a graph for every bucket."""
+        self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
 
     # Steps
 
@@ -146,11 +155,13 @@ class DeviceRunner:
     def launch(self, plan: StepPlan) -> None:
         """Queue what the plan says, in its order. Page tables keep their entries for the following steps."""
         assert len(self._in_flight) < self.max_in_flight
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)  # a thread's own setting, and this may not be the one that loaded
         move_s = 0.0
         if plan.swap_outs or plan.swap_ins:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
-        clock, download = StepClock(self._device), self._downloads[self._num_launched % self.max_in_flight]
+        download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
         self._upload.begin()
         entries, pages = (self._upload.put(array) for array in self._tables.deltas(plan.page_table_updates))
@@ -197,7 +208,7 @@ class DeviceRunner:
         if self._graphs is not None and all(map(is_simple_decode, sequences)):
             found = self._graphs.find(len(sequences), shares.max_context)
         if found is None:
-            bucket = Bucket(len(sequences), self._buckets.context_bound(shares.max_context))
+            bucket = Bucket(len(sequences), self.buckets.context_bound(shares.max_context))
             inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
             return self._with_draws(sequences, lambda: self._forward_decode(inputs, bucket, shares))
         bucket, replay = found

@@ -7,7 +7,6 @@ nothing may wait for the device or take memory that is given back. All graphs sh
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -59,21 +58,18 @@ class _CudaReplay:
 
 
 class DecodeGraphs:
-    def __init__(self, buckets: Buckets, recorder: Recorder) -> None:
+    def __init__(self, buckets: Buckets, record: Callable[[Bucket], Replay]) -> None:
+        """Records every bucket once."""
         self._buckets = buckets
-        self._recorder = recorder
         self._replays: dict[Bucket, Replay] = {}
-
-    def capture(self, program: Callable[[Bucket], None]) -> None:
-        """Record every bucket once. The device's buffers should hold rows of padding."""
         started = time.perf_counter()
-        buckets = self._buckets.all()
-        for count, bucket in enumerate(buckets, start=1):
-            self._replays[bucket] = self._recorder.record(partial(program, bucket))
+        order = buckets.all()
+        for count, bucket in enumerate(order, start=1):
+            self._replays[bucket] = record(bucket)
             _log.info(
                 "captured graph %d of %d: %d rows, contexts up to %d, %.1f s so far",
                 count,
-                len(buckets),
+                len(order),
                 bucket.num_rows,
                 bucket.max_context,
                 time.perf_counter() - started,

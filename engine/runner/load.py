@@ -14,13 +14,11 @@ from engine.kernels import choose_operators
 from engine.kernels.operators import Operators
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.memory.spec import PoolPlan
-from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
-from engine.runner.eager import Runner
-from engine.runner.pool import plan_pool
+from engine.runner.build import Builder, Parts, build_runner
 from engine.runner.step_runner import StepRunner
 from engine.tokenizer import Tokenizer, read_eos_token_ids
 
@@ -61,10 +59,11 @@ class LoadedModel:
     is_alive: Callable[[], bool] = lambda: True
 
 
-def load_runner(config: EngineConfig, group: Group | None = None) -> LoadedModel:
+def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
     """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line.
 
-    group: the processes that share the model, all of which call this; None: this one has it for itself.
+    group: the processes that share the model, all of which call this; None: this one has it for itself. build: from the
+    model to its runner, where that is not to be chosen by the device.
     """
     started = time.perf_counter()
     group = group or Solo()
@@ -96,19 +95,7 @@ def load_runner(config: EngineConfig, group: Group | None = None) -> LoadedModel
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
-    plan = plan_pool(config, model, limits, dtype, device, group)
-    runner = Runner(
-        model,
-        plan=plan,
-        limits=limits,
-        max_running=config.max_running,
-        dtype=dtype,
-        device=device,
-        mirror=mirror_plan(plan, config.swap_bytes),
-        operators=operators,
-        max_in_flight=2 if config.overlap else 1,
-    )
-    runner.warm_up(min(16, limits.max_model_len))
+    runner = build(Parts(model, config, limits, dtype, device, operators, group))
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
@@ -120,7 +107,7 @@ def load_runner(config: EngineConfig, group: Group | None = None) -> LoadedModel
         operators=runner.operators_name,
     )
     _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
-    return LoadedModel(runner, tokenizer, limits, plan, info)
+    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info)
 
 
 def _build(

@@ -9,16 +9,30 @@ from engine.attention.layout import layer_specs, state_specs
 from engine.config import EngineConfig, ModelLimits
 from engine.machine import free_memory_bytes
 from engine.memory.admission import AdmissionRule
+from engine.memory.designs import Design
 from engine.memory.planner import choose_design, pool_bytes_for, pool_of
-from engine.memory.spec import PoolPlan
+from engine.memory.spec import NUM_NULL_LARGE_PAGES, PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
 
 _log = logging.getLogger(__name__)
 
 _POOL_ALIGNMENT = 64  #: bytes: a cache line, and the widest vector load
-#: Share of free memory that a page pool of unstated size may take. A CPU shares its memory with everything else.
+#: Share of free memory that a page pool of unstated size may take where nothing is measured: a CPU shares its memory
+#: with everything else, and on CUDA this is for the runner that knows no step's needs beforehand (build.py).
 _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
+
+
+def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, dtype: torch.dtype) -> Design:
+    """How the model's pool is cut, whatever its size."""
+    specs = layer_specs(model.attention_shapes, dtype, limits.max_model_len)
+    specs += state_specs(model.state_shapes, config.checkpoint_tokens)
+    return choose_design(specs, page_tokens=config.page_tokens)
+
+
+def smallest_pool(design: Design) -> PoolPlan:
+    """One large page beside the null page."""
+    return pool_of(design, (NUM_NULL_LARGE_PAGES + 1) * design.large_page_bytes)
 
 
 def plan_pool(
@@ -28,11 +42,13 @@ def plan_pool(
     dtype: torch.dtype,
     device: torch.device,
     group: Group,
+    room_bytes: int | None = None,
 ) -> PoolPlan:
-    """The same for all processes of the group: one scheduler hands out the pages of all of them."""
-    specs = layer_specs(model.attention_shapes, dtype, limits.max_model_len)
-    specs += state_specs(model.state_shapes, config.checkpoint_tokens)
-    design = choose_design(specs, page_tokens=config.page_tokens)
+    """The same for all processes of the group: one scheduler hands out the pages of all of them.
+
+    room_bytes: what a pool of unstated size may take here; None: a share of the free memory.
+    """
+    design = design_of(config, model, limits, dtype)
     pool_bytes = config.kv_cache_bytes
     if pool_bytes is None:
         enough = pool_bytes_for(
@@ -41,10 +57,11 @@ def plan_pool(
             num_sequences=config.max_running,
             max_step_tokens=config.max_batched_tokens,
         )
-        free = int(free_memory_bytes(device) * _POOL_SHARE[device.type])
-        if device.type == "cpu":
-            free //= group.place.local_size
-        pool_bytes = min(enough, group.minimum(free))
+        if room_bytes is None:
+            room_bytes = int(free_memory_bytes(device) * _POOL_SHARE[device.type])
+            if device.type == "cpu":
+                room_bytes //= group.place.local_size
+        pool_bytes = min(enough, group.minimum(room_bytes))
     plan = pool_of(design, pool_bytes)
     rule = AdmissionRule(plan, config.max_batched_tokens)
     _log.info(

@@ -15,6 +15,12 @@ Array = NDArray[np.generic]
 
 #: Sections begin at multiples of this, for 128-bit loads.
 _ALIGNMENT = 16
+#: What arrays may consist of.
+_TORCH_KINDS = {
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.float32): torch.float32,
+}
 
 
 class Fence:
@@ -124,8 +130,7 @@ class Upload:
         return array
 
     def _device_view(self, first: int, count: int, kind: np.dtype[np.generic]) -> torch.Tensor:
-        torch_kind = torch.from_numpy(np.empty(0, kind)).dtype
-        return self._device_bytes[first : first + count * kind.itemsize].view(torch_kind)
+        return self._device_bytes[first : first + count * kind.itemsize].view(_TORCH_KINDS[kind])
 
 
 class Download:

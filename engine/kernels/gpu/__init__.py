@@ -1,8 +1,21 @@
 """Kernels for CUDA devices in Triton, one operator per file: kernel, launcher with shape checks, and the configurations
 that are shipped. Their meaning is engine/kernels/reference, under the same names. Imported only where triton is."""
 
+from engine.kernels.gpu.merge_states import merge_states
+from engine.kernels.gpu.paged_attention import attend_decode, attend_mixed
 from engine.kernels.gpu.pages import copy_pages, gather_pages, scatter_pages
 from engine.kernels.gpu.prepare_decode import prepare_decode
+from engine.kernels.gpu.shared_prefix import attend_shared_prefix
 from engine.kernels.gpu.store_heads import store_heads
 
-__all__ = ["copy_pages", "gather_pages", "prepare_decode", "scatter_pages", "store_heads"]
+__all__ = [
+    "attend_decode",
+    "attend_mixed",
+    "attend_shared_prefix",
+    "copy_pages",
+    "gather_pages",
+    "merge_states",
+    "prepare_decode",
+    "scatter_pages",
+    "store_heads",
+]

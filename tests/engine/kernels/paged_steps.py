@@ -7,6 +7,7 @@ import torch
 
 from engine.kernels.step_kernels import AttentionOptions, PageScales
 
+CPU = torch.device("cpu")
 GARBAGE = (-1, 2**30, -(2**31))  #: what entries of page tables may hold that nothing reads
 
 
@@ -40,6 +41,7 @@ def paged_step(
     scales_per_token: bool = False,
     magnitude: float = 1.0,
     seed: int = 0,
+    device: torch.device = CPU,
 ) -> PagedStep:
     """contexts: tokens of each sequence, those of the step among them; queries: how many those are."""
     generator = torch.Generator().manual_seed(seed)
@@ -85,26 +87,28 @@ def paged_step(
     num_heads = num_kv_heads * group_size
     rows = torch.randn(sum(queries), num_heads + 2 * num_kv_heads, head_dim, generator=generator) * magnitude
     starts = torch.tensor([0, *queries]).cumsum(0).to(torch.int32)
+    if scales is not None:
+        scales = PageScales(scales.key.to(device), scales.value.to(device))
     return PagedStep(
-        rows.to(dtype)[:, :num_heads],
-        pages,
-        table,
-        slots,
-        torch.tensor(contexts, dtype=torch.int32),
-        starts,
+        rows.to(dtype).to(device)[:, :num_heads],
+        pool.to(device).as_strided(pages.shape, strides, layer_elements),
+        table.to(device),
+        slots.to(device),
+        torch.tensor(contexts, dtype=torch.int32, device=device),
+        starts.to(device),
         scales,
         max(queries),
     )
 
 
-def options_of(kind: str, num_heads: int, window: int | None = None) -> AttentionOptions:
+def options_of(kind: str, num_heads: int, window: int | None = None, device: torch.device = CPU) -> AttentionOptions:
     """Options by name: plain, softcap, alibi, sinks, whole (not causal)."""
     generator = torch.Generator().manual_seed(num_heads)
     return AttentionOptions(
         scale=0.3,
         window=window,
         softcap=2.0 if kind == "softcap" else None,
-        alibi_slopes=torch.rand(num_heads, generator=generator) if kind == "alibi" else None,
-        sinks=torch.randn(num_heads, generator=generator) if kind == "sinks" else None,
+        alibi_slopes=torch.rand(num_heads, generator=generator).to(device) if kind == "alibi" else None,
+        sinks=torch.randn(num_heads, generator=generator).to(device) if kind == "sinks" else None,
         is_causal=kind != "whole",
     )

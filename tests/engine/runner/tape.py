@@ -60,15 +60,20 @@ class _Tape(NoWaiting):
 
 class TapeRecorder:
     def __init__(self) -> None:
-        self.num_recordings = 0
+        self.num_replays: list[int] = []  #: of each recording
 
     def record(self, program: Callable[[], None]) -> Callable[[], None]:
         program()
-        tape = _Tape()
+        tape, index = _Tape(), len(self.num_replays)
         with tape:
             program()
-        self.num_recordings += 1
-        return tape.replay
+        self.num_replays.append(0)
+
+        def replay() -> None:
+            self.num_replays[index] += 1
+            tape.replay()
+
+        return replay
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -1,0 +1,353 @@
+"""The kernel of paged attention: one tile of queries against the keys and values of one head, read page by page.
+
+One source for all that reads pages; MODE says which queries meet which tokens:
+
+decode  one query for each row, its whole context or window, in parts that other programs read at the same time
+mixed   any number of queries for each row
+prefix  one query for each row; the rows of a group all read the same tokens, from the pages of the first one
+suffix  one query for each row, behind the tokens that its group shares
+
+The query heads of a key/value head lie in one tile: row m of it is head m % GROUP_SIZE of query m // GROUP_SIZE, so
+their keys and values are read once. Scores are kept in powers of two: exp2 is an instruction, exp is not.
+
+Parts. Several programs may share a row's tokens; each writes its own state (output and log of the sum of exponentials),
+which merge_states joins. How long a part is depends on the row's own tokens, never on the batch: MIN_PART tokens, or
+more where max_parts would not be enough.
+
+The page of the next tile is looked up while this one is computed, and carried along: so the loads of keys and values
+depend on no load of their own iteration, and the compiler keeps num_stages - 1 tiles in flight; with the look-up beside
+them it is one tile only.
+"""
+
+import triton
+import triton.language as tl
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q: tl.constexpr):
+    """Owner i has tiles from starts[i] // BLOCK_Q + i on: enough for each, known without a look at all lengths."""
+    left = tile * 0
+    right = left + num_owners
+    while left < right:
+        middle = (left + right) // 2
+        is_behind = tl.load(starts_ptr + middle) // BLOCK_Q + middle <= tile
+        left = tl.where(is_behind, middle + 1, left)
+        right = tl.where(is_behind, right, middle)
+    return left - 1
+
+
+@triton.jit
+def _look_up(table_ptr, start, lower, upper, PAGE_TOKENS: tl.constexpr, BLOCK_T: tl.constexpr):
+    """Page ids of the tile at token `start`: one where a page holds whole tiles, else one for each token. Entries that
+    hold no token of [lower, upper) are not looked at."""
+    if PAGE_TOKENS % BLOCK_T == 0:
+        is_live = (start + BLOCK_T > lower) & (start < upper)
+        return tl.load(table_ptr + start // PAGE_TOKENS, mask=is_live, other=0)
+    else:
+        tokens = start + tl.arange(0, BLOCK_T)
+        is_live = (tokens >= lower) & (tokens < upper)
+        return tl.load(table_ptr + tokens // PAGE_TOKENS, mask=is_live, other=0)
+
+
+@triton.jit
+def _load_tile(ptr, places, is_read, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, IS_MASKED: tl.constexpr):
+    channels = tl.arange(0, BLOCK_D)
+    ptrs = ptr + places[:, None] + channels[None, :]
+    if IS_MASKED:
+        return tl.load(ptrs, mask=is_read[:, None] & (channels < HEAD_DIM)[None, :], other=0.0)
+    elif HEAD_DIM == BLOCK_D:
+        return tl.load(ptrs)
+    else:
+        return tl.load(ptrs, mask=(channels < HEAD_DIM)[None, :], other=0.0)
+
+
+@triton.jit
+def _read_tiles(
+    accumulator,
+    row_max,
+    row_sum,
+    page_ids,
+    first,
+    last,
+    query,
+    positions,
+    slopes,
+    table_ptr,
+    keys_ptr,
+    values_ptr,
+    key_scales_ptr,
+    value_scales_ptr,
+    page_stride,
+    token_stride,
+    scale_page_stride,
+    scale_token_stride,
+    lower,
+    upper,
+    window,
+    score_scale,
+    softcap,
+    HAS_WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+    HAS_TOKEN_SCALES: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    IS_MASKED: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Online softmax over tiles [first, last). Not IS_MASKED: every query of the tile reads every token of them."""
+    for start in range(first, last, BLOCK_T):
+        tokens = start + tl.arange(0, BLOCK_T)
+        is_read = (tokens >= lower) & (tokens < upper)
+        next_page_ids = _look_up(table_ptr, start + BLOCK_T, lower, upper, PAGE_TOKENS, BLOCK_T)
+        wide_ids = page_ids.to(tl.int64)  # before the product: pools are larger than 2^31 elements
+        places = wide_ids * page_stride + (tokens % PAGE_TOKENS) * token_stride
+        key = _load_tile(keys_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
+        scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision=PRECISION)
+        if HAS_TOKEN_SCALES:
+            scale_places = wide_ids * scale_page_stride + (tokens % PAGE_TOKENS) * scale_token_stride
+            key_scales = tl.load(key_scales_ptr + scale_places, mask=is_read, other=0.0)
+            value_scales = tl.load(value_scales_ptr + scale_places, mask=is_read, other=0.0)
+            scores *= key_scales[None, :]
+        if HAS_SOFTCAP:
+            # tanh(x) = 2 sigmoid(2 x) - 1; beyond 2^64 it is -1 to the last bit.
+            scores = tl.exp2(tl.minimum(scores * (score_scale * (-2 * _LOG2_E) / softcap), 64.0))
+            scores = (2.0 / (1.0 + scores) - 1.0) * (softcap * _LOG2_E)
+        if slopes is not None:
+            if not HAS_SOFTCAP:
+                scores *= score_scale * _LOG2_E
+            scores += (slopes * _LOG2_E)[:, None] * (tokens[None, :] - positions[:, None]).to(tl.float32)
+        # A positive factor may wait until the maximum is known, and become an FMA.
+        factor = 1.0 if HAS_SOFTCAP or slopes is not None else score_scale * _LOG2_E
+        if IS_MASKED:
+            # A causal row reads no token behind its own, and so none behind the last one; in a window it reads no
+            # token before the first. Rows of the tile that are none may read what they like.
+            is_visible = tokens[None, :] <= positions[:, None] if IS_CAUSAL else is_read[None, :]
+            if HAS_WINDOW:
+                is_visible = is_visible & (tokens[None, :] > positions[:, None] - window)
+            scores = tl.where(is_visible, scores, float("-inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
+        # Behind a mask a row may have seen nothing yet: -inf - -inf would be NaN.
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max) if IS_MASKED else new_max
+        weights = tl.exp2(scores * factor - shift[:, None])
+        decay = tl.exp2(row_max - shift)
+        row_sum = row_sum * decay + tl.sum(weights, 1)
+        row_max = new_max
+        accumulator *= decay[:, None]
+        value = _load_tile(values_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
+        if HAS_TOKEN_SCALES:
+            weights *= value_scales[None, :]
+        accumulator = tl.dot(weights.to(query.dtype), value.to(query.dtype), accumulator, input_precision=PRECISION)
+        page_ids = next_page_ids
+    return accumulator, row_max, row_sum, page_ids
+
+
+@triton.jit(
+    # Numbers that change from step to step must not be compiled in.
+    do_not_specialize=["table_stride", "num_owners", "window", "max_parts", "first_part"],
+    do_not_specialize_on_alignment=["table_ptr", "slots_ptr", "lengths_ptr", "starts_ptr", "prefixes_ptr"],
+)
+def attend_pages(
+    query_ptr,
+    pages_ptr,
+    table_ptr,
+    slots_ptr,
+    lengths_ptr,
+    starts_ptr,
+    prefixes_ptr,
+    output_ptr,
+    lse_ptr,
+    slopes_ptr,
+    sinks_ptr,
+    key_scales_ptr,
+    value_scales_ptr,
+    page_stride,
+    value_stride,
+    kv_head_stride,
+    token_stride,
+    table_stride,
+    query_stride,
+    query_head_stride,
+    output_stride,
+    output_head_stride,
+    output_part_stride,
+    lse_stride,
+    lse_head_stride,
+    scale_page_stride,
+    scale_head_stride,
+    scale_token_stride,
+    num_owners,
+    max_parts,
+    first_part,
+    window,
+    score_scale,
+    softcap,
+    MODE: tl.constexpr,
+    HAS_PARTS: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+    HAS_TOKEN_SCALES: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
+    PAGE_TOKENS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    MIN_PART: tl.constexpr,
+    PRECISION: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Grid (tiles, key/value heads, parts). num_owners: rows of starts, if any. Parts: state `first_part` + part of the
+    row is written, in float32, empty ones as lse -inf. UPCAST: products in float32, for interpreters without bf16."""
+    BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
+    kv_head = tl.program_id(1)
+    part = tl.program_id(2)
+
+    if MODE == "decode" or MODE == "suffix":
+        owner = tl.program_id(0)
+        first_query = owner
+        num_queries = 1
+        length = tl.load(lengths_ptr + owner)
+        first_position = length - 1
+    else:
+        # The last tiles of a prompt read the most: they start first.
+        tile = tl.num_programs(0) - 1 - tl.program_id(0)
+        group = _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q)
+        group_start = tl.load(starts_ptr + group)
+        group_queries = tl.load(starts_ptr + group + 1) - group_start
+        tile_start = (tile - (group_start // BLOCK_Q + group)) * BLOCK_Q
+        if tile_start >= group_queries:
+            return
+        first_query = group_start + tile_start
+        num_queries = tl.minimum(group_queries - tile_start, BLOCK_Q)
+        if MODE == "mixed":
+            owner = group
+            length = tl.load(lengths_ptr + owner)
+        else:
+            owner = group_start
+            length = tl.load(prefixes_ptr + owner)
+        first_position = length - group_queries + tile_start
+    slot = tl.load(slots_ptr + owner)
+
+    # Tokens [lower, upper) are read, in tiles at multiples of BLOCK_T.
+    lower = owner * 0
+    upper = length
+    if HAS_WINDOW:
+        lower = tl.maximum(first_position - window + 1, 0)
+    if MODE == "suffix":
+        lower = tl.load(prefixes_ptr + owner)
+    if MODE == "mixed" and IS_CAUSAL:
+        upper = tl.minimum(upper, first_position + num_queries)
+    if slot < 0:
+        upper = lower
+    if HAS_PARTS:
+        begin = lower // BLOCK_T * BLOCK_T
+        part_tokens = tl.cdiv(tl.cdiv(tl.maximum(upper - begin, 0), max_parts), BLOCK_T) * BLOCK_T
+        part_tokens = tl.maximum(part_tokens, MIN_PART)
+        lower = tl.maximum(lower, begin + part * part_tokens)
+        upper = tl.minimum(upper, begin + (part + 1) * part_tokens)
+
+    tile_rows = tl.arange(0, BLOCK_M)
+    queries = tile_rows // GROUP_SIZE
+    heads = kv_head * GROUP_SIZE + tile_rows % GROUP_SIZE
+    is_row = queries < num_queries
+    rows = (first_query + queries).to(tl.int64)
+    if lse_ptr is not None:
+        lse_ptrs = lse_ptr + rows * lse_stride + heads * lse_head_stride + first_part + part
+    if upper <= lower:
+        if HAS_PARTS:
+            tl.store(lse_ptrs, tl.full((BLOCK_M,), float("-inf"), tl.float32), mask=is_row)
+        return
+
+    channels = tl.arange(0, BLOCK_D)
+    is_element = is_row[:, None] & (channels < HEAD_DIM)[None, :]
+    query_ptrs = query_ptr + (rows * query_stride + heads * query_head_stride)[:, None] + channels[None, :]
+    query = tl.load(query_ptrs, mask=is_element, other=0.0)
+    if UPCAST:
+        query = query.to(tl.float32)
+    positions = first_position + queries
+    if MODE == "prefix" and slopes_ptr is not None:
+        positions = tl.load(lengths_ptr + rows, mask=is_row, other=0) - 1
+    slopes = None
+    if slopes_ptr is not None:
+        slopes = tl.load(slopes_ptr + heads)
+    keys_ptr = pages_ptr + kv_head * kv_head_stride
+    values_ptr = keys_ptr + value_stride
+    table_ptr += slot.to(tl.int64) * table_stride
+    if HAS_TOKEN_SCALES:
+        key_scales_ptr += kv_head * scale_head_stride
+        value_scales_ptr += kv_head * scale_head_stride
+    elif key_scales_ptr is not None:
+        score_scale *= tl.load(key_scales_ptr)
+
+    accumulator = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    row_sum = tl.zeros((BLOCK_M,), tl.float32)
+    if sinks_ptr is not None and MODE != "prefix":
+        row_max = tl.where(part == 0, tl.load(sinks_ptr + heads) * _LOG2_E, row_max)
+        row_sum += tl.where(part == 0, 1.0, 0.0)
+    first = lower // BLOCK_T * BLOCK_T
+    page_ids = _look_up(table_ptr, first, lower, upper, PAGE_TOKENS, BLOCK_T)
+
+    # Where queries are many, tiles that all of them read whole have a loop without masks, and only the tiles before it
+    # (the window's edge) and after it (the diagonal, the end) have one with. One query has one loop: a second one would
+    # have to fill its pipeline again.
+    HAS_EDGES: tl.constexpr = MODE == "mixed"
+    if MODE == "decode" or MODE == "suffix":
+        whole_first = upper
+        whole_last = upper
+    elif MODE == "prefix":
+        whole_first = first
+        whole_last = upper // BLOCK_T * BLOCK_T
+    else:
+        whole_first = first
+        whole_last = upper // BLOCK_T * BLOCK_T
+        if IS_CAUSAL:
+            whole_last = (first_position + 1) // BLOCK_T * BLOCK_T
+        if HAS_WINDOW:
+            last_begin = tl.maximum(first_position + num_queries - window, 0)
+            whole_first = tl.minimum(tl.maximum(tl.cdiv(last_begin, BLOCK_T) * BLOCK_T, first), upper)
+        whole_last = tl.maximum(whole_first, whole_last)
+
+    if HAS_WINDOW or MODE == "decode" or MODE == "suffix":
+        accumulator, row_max, row_sum, page_ids = _read_tiles(
+            accumulator, row_max, row_sum, page_ids, first, whole_first, query, positions, slopes,
+            table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+            page_stride, token_stride, scale_page_stride, scale_token_stride,
+            lower, upper, window, score_scale, softcap,
+            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, HAS_TOKEN_SCALES, IS_CAUSAL and HAS_EDGES, True,
+            PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+        )  # fmt: skip
+    if MODE == "mixed" or MODE == "prefix":
+        accumulator, row_max, row_sum, page_ids = _read_tiles(
+            accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, positions, slopes,
+            table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+            page_stride, token_stride, scale_page_stride, scale_token_stride,
+            lower, upper, window, score_scale, softcap,
+            False, HAS_SOFTCAP, HAS_TOKEN_SCALES, False, False,
+            PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+        )  # fmt: skip
+        accumulator, row_max, row_sum, page_ids = _read_tiles(
+            accumulator, row_max, row_sum, page_ids, whole_last, upper, query, positions, slopes,
+            table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+            page_stride, token_stride, scale_page_stride, scale_token_stride,
+            lower, upper, window, score_scale, softcap,
+            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, HAS_TOKEN_SCALES, IS_CAUSAL and HAS_EDGES, True,
+            PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+        )  # fmt: skip
+
+    sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # rows of the tile that are none may have read nothing
+    accumulator /= sums[:, None]
+    if value_scales_ptr is not None and not HAS_TOKEN_SCALES:
+        accumulator *= tl.load(value_scales_ptr)
+    places = rows * output_stride + heads * output_head_stride + (first_part + part) * output_part_stride
+    output_ptrs = output_ptr + places[:, None] + channels[None, :]
+    tl.store(output_ptrs, accumulator.to(output_ptr.dtype.element_ty), mask=is_element)
+    if lse_ptr is not None:
+        tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row)

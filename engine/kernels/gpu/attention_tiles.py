@@ -1,0 +1,59 @@
+"""How many queries and tokens a program of paged attention takes at a time, by formula: what serves where no measured
+table says better (engine/kernels/tuned)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import triton
+
+#: 64 to 128 KiB of a head's keys and values at D 128: enough that reading them hides what starting a program costs.
+_PART_TOKENS = 256
+
+Mode = Literal["decode", "mixed", "prefix", "suffix"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTiles:
+    block_m: int  #: rows of a tile: queries times the heads that share keys and values
+    block_t: int  #: tokens read at a time
+    part_tokens: int  #: a row's context is read in parts of so many tokens, at least; whole tiles
+    num_warps: int
+    num_stages: int
+
+
+def tiles_for(
+    mode: Mode,
+    dtype: torch.dtype,
+    page_dtype: torch.dtype,
+    head_dim: int,
+    group_size: int,
+    max_queries: int,
+    architecture: int,
+) -> AttentionTiles:
+    """max_queries: those of a row in mixed mode, of a group in prefix mode, else 1. architecture: 80, 89, 90."""
+    block_d = max(triton.next_power_of_2(head_dim), 16)
+    rows = triton.next_power_of_2(max_queries * group_size)
+    block_m = max(min(rows, 64 if block_d > 128 else 128), triton.next_power_of_2(group_size), 16)
+    if dtype == torch.float32:
+        # Products in full precision have no tensor cores: a thread's registers hold its part of all three matrices.
+        block_m = max(min(block_m, 32), triton.next_power_of_2(group_size))
+        return AttentionTiles(block_m, 32 if block_d <= 128 else 16, _PART_TOKENS, 4, 2)
+    if block_m < 64:  # one query, or a few: bound by memory, 64 KiB of keys and values on their way
+        block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
+        return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 3)
+    if architecture < 90 and block_d > 64:
+        return AttentionTiles(block_m, 32, _PART_TOKENS, 8, 3 if block_d == 128 else 2)
+    num_warps = 8 if block_m > 64 or block_d > 128 else 4
+    return AttentionTiles(block_m, 64 if block_d <= 128 else 32, _PART_TOKENS, num_warps, 3 if block_d <= 128 else 2)
+
+
+def num_parts(tiles: AttentionTiles, max_tokens: int, window: int | None, max_parts: int) -> int:
+    """Into how many parts contexts of up to max_tokens tokens are cut: an upper bound, from what the host knows.
+
+    The kernel cuts each row by itself: parts of `part_tokens` tokens, or of 1 / max_parts of what the row reads where
+    that is more. So a row's parts, and with them the last bits of its result, do not depend on its neighbours.
+    """
+    if window is not None:
+        max_tokens = min(max_tokens, window + tiles.block_t - 1)  # the first tile may begin before the window
+    return max(min(-(-max_tokens // tiles.part_tokens), max_parts), 1)

@@ -1,0 +1,119 @@
+"""Joins states of attention over disjoint tokens into that over all of them: outputs weighted by their sums of
+exponentials. One program for each row and head."""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_LN_2 = tl.constexpr(0.6931471805599453)
+
+_TILE_ELEMENTS = 8192  #: states are read together up to so many elements: 64 registers of each thread
+
+
+@triton.jit(do_not_specialize=["num_states"])
+def _merge_states(
+    outputs_ptr,
+    lse_ptr,
+    output_ptr,
+    merged_lse_ptr,
+    outputs_stride,
+    outputs_head_stride,
+    outputs_state_stride,
+    lse_stride,
+    lse_head_stride,
+    output_stride,
+    output_head_stride,
+    merged_lse_stride,
+    num_states,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    channels = tl.arange(0, BLOCK_D)
+    is_channel = channels < HEAD_DIM
+    outputs_ptr += row * outputs_stride + head * outputs_head_stride
+    lse_ptr += row * lse_stride + head * lse_head_stride
+    total = tl.zeros((BLOCK_D,), tl.float32)
+    total_sum = tl.zeros((), tl.float32)
+    total_max = tl.full((), float("-inf"), tl.float32)
+    # Tiles of one length whatever num_states is: states that are none, in any number, change no bit of the others' sum.
+    for first in range(0, num_states, BLOCK_S):
+        states = first + tl.arange(0, BLOCK_S)
+        lse = tl.load(lse_ptr + states, mask=states < num_states, other=float("-inf")) * _LOG2_E
+        is_state = lse > float("-inf")
+        places = states[:, None] * outputs_state_stride + channels[None, :]
+        outputs = tl.load(outputs_ptr + places, mask=is_state[:, None] & is_channel[None, :], other=0.0)
+        new_max = tl.maximum(total_max, tl.max(lse, 0))
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
+        weights = tl.exp2(lse - shift)
+        decay = tl.exp2(total_max - shift)
+        total = total * decay + tl.sum(outputs * weights[:, None], 0)
+        total_sum = total_sum * decay + tl.sum(weights, 0)
+        total_max = new_max
+    divisor = tl.where(total_sum > 0.0, total_sum, 1.0)
+    merged = (total / divisor).to(output_ptr.dtype.element_ty)
+    tl.store(output_ptr + row * output_stride + head * output_head_stride + channels, merged, mask=is_channel)
+    if merged_lse_ptr is not None:
+        tl.store(merged_lse_ptr + row * merged_lse_stride + head, (total_max + tl.log2(divisor)) * _LN_2)
+
+
+def merge_states(
+    outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor, merged_lse: torch.Tensor | None = None
+) -> None:
+    """outputs [rows, H, states, D] float32 and lse [rows, H, states] float32, strided; a state of lse -inf is none, and
+    its output is not read. Out: output [rows, H, D], zeros where there is no state; merged_lse [rows, H]."""
+    num_rows, num_heads, num_states, head_dim = outputs.shape
+    if lse.shape != outputs.shape[:3] or output.shape != (num_rows, num_heads, head_dim):
+        raise ValueError(f"states {list(outputs.shape)}, sums {list(lse.shape)} and output {list(output.shape)}")
+    if outputs.stride(3) != 1 or lse.stride(2) != 1 or output.stride(2) != 1:
+        raise ValueError("channels, and sums of a head's states, must be adjacent")
+    if merged_lse is not None and (merged_lse.shape != (num_rows, num_heads) or merged_lse.stride(1) != 1):
+        raise ValueError(f"merged sums {list(merged_lse.shape)} for {num_rows} rows and {num_heads} heads")
+    if not num_rows:
+        return
+    blocks, num_warps = _blocks(head_dim)
+    _merge_states[(num_rows, num_heads)](
+        outputs,
+        lse,
+        output,
+        merged_lse,
+        *outputs.stride()[:3],
+        *lse.stride()[:2],
+        *output.stride()[:2],
+        0 if merged_lse is None else merged_lse.stride(0),
+        num_states,
+        HEAD_DIM=head_dim,
+        **blocks,
+        num_warps=num_warps,
+    )
+
+
+def _blocks(head_dim: int) -> tuple[dict[str, int], int]:
+    block_d = triton.next_power_of_2(head_dim)
+    return {"BLOCK_D": block_d, "BLOCK_S": max(_TILE_ELEMENTS // block_d, 1)}, 4
+
+
+def shipped() -> list[Compilation]:
+    return [_compilation(dtype, head_dim) for dtype in ("bf16", "fp16", "fp32") for head_dim in (64, 128, 256)]
+
+
+def _compilation(dtype: str, head_dim: int) -> Compilation:
+    pointers = {"outputs_ptr": "*fp32", "lse_ptr": "*fp32", "output_ptr": f"*{dtype}"}
+    strides = ["outputs_stride", "outputs_head_stride", "outputs_state_stride", "output_stride", "output_head_stride"]
+    sums_strides = ["lse_stride", "lse_head_stride", "merged_lse_stride"]
+    blocks, num_warps = _blocks(head_dim)
+    return Compilation(
+        name=f"merge_states, {dtype}, D {head_dim}",
+        kernel=_merge_states,
+        signature=pointers | dict.fromkeys([*strides, *sums_strides, "num_states"], "i32"),
+        constants={"merged_lse_ptr": None, "HEAD_DIM": head_dim} | blocks,
+        divisible_by_16=frozenset([*pointers, *strides]),
+        num_warps=num_warps,
+        num_stages=2,
+        expectation=Expectation(max_registers=128),
+    )

@@ -1,0 +1,254 @@
+"""Paged attention on CUDA devices: launchers of attend_pages for decodes and for mixed steps.
+
+Neither allocates (decodes) nor waits for the device; grids depend on shapes and on bounds that the host knows. A
+decode's result does not depend on the other rows of the step to the last bit: a row is cut into parts by its own length
+(attention_tiles.num_parts), and parts are joined in one order.
+
+T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+
+from engine.kernels.gpu.attend_pages import attend_pages
+from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, num_parts, tiles_for
+from engine.kernels.gpu.merge_states import merge_states
+from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
+
+_PAGE_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.float8_e4m3fn)
+_ALIGNMENT = 16  #: elements: page strides, and bytes: bases; else loads are of 16 bits and registers spill
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where the states of parts go instead of results."""
+
+    workspace: SplitWorkspace
+    first: int  #: index of the first part's state
+    launched: int
+    limit: int  #: no row has more parts
+
+
+def attend_decode(
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    context_lengths: torch.Tensor,
+    output: torch.Tensor,
+    options: AttentionOptions,
+    workspace: SplitWorkspace,
+    max_context: int,
+    scales: PageScales | None = None,
+) -> None:
+    """As StepKernels.attend_decode says. The workspace's splits are the most that a context is cut into: twice the
+    device's multiprocessors / K fill it with a single row."""
+    check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
+    check_rows(query, slots, workspace)
+    if not len(slots):
+        return
+    tiles = step_tiles("decode", query, pages, 1)
+    limit = workspace.outputs.shape[2]
+    splits = num_parts(tiles, max_context, options.window, limit)
+    launch(
+        "decode",
+        tiles,
+        query,
+        pages,
+        page_table,
+        slots,
+        context_lengths,
+        output,
+        options,
+        scales,
+        parts=Parts(workspace, 0, splits, limit) if splits > 1 else None,
+    )
+    if splits > 1:
+        merge_states(workspace.outputs[: len(slots), :, :splits], workspace.lse[: len(slots), :, :splits], output)
+
+
+def attend_mixed(
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    context_lengths: torch.Tensor,
+    query_starts: torch.Tensor,
+    output: torch.Tensor,
+    options: AttentionOptions,
+    max_queries: int,
+    scales: PageScales | None = None,
+    lse: torch.Tensor | None = None,
+) -> None:
+    """As StepKernels.attend_mixed says. Tokens of no row are not written."""
+    check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
+    check_starts(query_starts, len(slots))
+    if lse is not None and (lse.shape != query.shape[:2] or lse.dtype != torch.float32):
+        raise ValueError(f"lse is {list(lse.shape)} {lse.dtype}, wanted {list(query.shape[:2])} float32")
+    if not len(slots) or not len(query):
+        return
+    launch(
+        "mixed",
+        step_tiles("mixed", query, pages, max_queries),
+        query,
+        pages,
+        page_table,
+        slots,
+        context_lengths,
+        output,
+        options,
+        scales,
+        starts=query_starts,
+        lse=lse,
+    )
+
+
+def launch(
+    mode: Mode,
+    tiles: AttentionTiles,
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    context_lengths: torch.Tensor,
+    output: torch.Tensor,
+    options: AttentionOptions,
+    scales: PageScales | None,
+    *,
+    starts: torch.Tensor | None = None,
+    prefixes: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+    parts: Parts | None = None,
+) -> None:
+    """One launch of attend_pages."""
+    num_kv_heads, page_tokens, head_dim = pages.shape[2:]
+    group_size = query.shape[1] // num_kv_heads
+    grid_tiles, num_owners = len(slots), 0
+    if starts is not None:
+        num_owners = len(starts) - 1
+        grid_tiles = len(query) // (tiles.block_m // group_size) + num_owners
+    first_part, num_launched, max_parts = 0, 1, 1
+    strides = (*output.stride()[:2], 0, *((0, 0) if lse is None else lse.stride()))
+    if parts is not None:
+        first_part, num_launched, max_parts = parts.first, parts.launched, parts.limit
+        output, lse = parts.workspace.outputs, parts.workspace.lse
+        strides = (*output.stride()[:3], *lse.stride()[:2])
+    scale_strides = scales.key.stride() if scales is not None and scales.is_per_token else (0, 0, 0)
+    attend_pages[(grid_tiles, num_kv_heads, num_launched)](
+        query,
+        pages,
+        page_table,
+        slots,
+        context_lengths,
+        starts,
+        prefixes,
+        output,
+        lse,
+        options.alibi_slopes,
+        options.sinks,
+        None if scales is None else scales.key,
+        None if scales is None else scales.value,
+        *pages.stride()[:4],
+        page_table.stride(0),
+        *query.stride()[:2],
+        *strides,
+        *scale_strides,
+        num_owners,
+        max_parts,
+        first_part,
+        options.window or 0,
+        options.scale,
+        options.softcap or 1.0,
+        MODE=mode,
+        HAS_PARTS=parts is not None,
+        HAS_WINDOW=options.window is not None,
+        HAS_SOFTCAP=options.softcap is not None,
+        HAS_TOKEN_SCALES=scales is not None and scales.is_per_token,
+        IS_CAUSAL=options.is_causal,
+        GROUP_SIZE=group_size,
+        PAGE_TOKENS=page_tokens,
+        HEAD_DIM=head_dim,
+        BLOCK_D=max(triton.next_power_of_2(head_dim), 16),
+        BLOCK_M=tiles.block_m,
+        BLOCK_T=tiles.block_t,
+        MIN_PART=tiles.part_tokens,
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+        UPCAST=query.dtype == torch.bfloat16 and triton.knobs.runtime.interpret,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+    )
+
+
+def step_tiles(mode: Mode, query: torch.Tensor, pages: torch.Tensor, max_queries: int) -> AttentionTiles:
+    group_size = query.shape[1] // pages.shape[2]
+    architecture = _architecture(query.device)
+    return tiles_for(mode, query.dtype, pages.dtype, query.shape[2], group_size, max_queries, architecture)
+
+
+@cache
+def _architecture(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 90  # the interpreter
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+def check_step(
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    context_lengths: torch.Tensor,
+    output: torch.Tensor,
+    options: AttentionOptions,
+    scales: PageScales | None,
+) -> None:
+    num_heads, head_dim = query.shape[1:]
+    if pages.shape[1] != 2 or pages.shape[4] != head_dim or num_heads % pages.shape[2]:
+        raise ValueError(f"pages {list(pages.shape)} do not fit queries {list(query.shape)}")
+    if output.shape != query.shape or query.stride(2) != 1 or output.stride(2) != 1 or pages.stride(4) != 1:
+        raise ValueError("query and output must have one shape, and their channels and those of pages be adjacent")
+    if pages.dtype not in _PAGE_DTYPES or query.dtype not in _PAGE_DTYPES[:3]:
+        raise ValueError(f"queries of {query.dtype} cannot read pages of {pages.dtype}")
+    if pages.stride(0) % _ALIGNMENT or pages.data_ptr() % _ALIGNMENT:
+        raise ValueError(f"page stride {pages.stride(0)} must be a multiple of 16 elements, the first page of 16 bytes")
+    if page_table.dtype != torch.int32 or page_table.stride(1) != 1:
+        raise ValueError("the page table must be int32, and entries of a row adjacent")
+    for name, rows in (("slots", slots), ("context lengths", context_lengths)):
+        if rows.dtype != torch.int32 or rows.shape != slots.shape or not rows.is_contiguous():
+            raise ValueError(f"{name} must be {len(slots)} adjacent int32, not {list(rows.shape)} {rows.dtype}")
+    for name, factors in (("ALiBi slopes", options.alibi_slopes), ("sinks", options.sinks)):
+        if factors is not None and (factors.shape != (num_heads,) or factors.dtype != torch.float32):
+            raise ValueError(f"{name} must be {num_heads} float32, not {list(factors.shape)} {factors.dtype}")
+    if options.scale <= 0:
+        raise ValueError(f"the scale of scores must be positive, not {options.scale}")
+    _check_scales(query, pages, scales)
+
+
+def _check_scales(query: torch.Tensor, pages: torch.Tensor, scales: PageScales | None) -> None:
+    if scales is None:
+        if pages.dtype != query.dtype:
+            raise ValueError(f"pages of {pages.dtype} without scales for queries of {query.dtype}")
+        return
+    shape = (pages.shape[0], pages.shape[2], pages.shape[3]) if scales.is_per_token else (1,)
+    for factors in (scales.key, scales.value):
+        if factors.shape != shape or factors.dtype != torch.float32 or factors.stride() != scales.key.stride():
+            raise ValueError(f"scales must be {list(shape)} float32, equally strided, not {list(factors.shape)}")
+
+
+def check_starts(starts: torch.Tensor, num_owners: int) -> None:
+    if starts.shape != (num_owners + 1,) or starts.dtype != torch.int32 or not starts.is_contiguous():
+        raise ValueError(f"starts must be {num_owners + 1} adjacent int32, not {list(starts.shape)} {starts.dtype}")
+
+
+def check_rows(query: torch.Tensor, slots: torch.Tensor, workspace: SplitWorkspace) -> None:
+    if len(query) != len(slots):
+        raise ValueError(f"{len(query)} queries for {len(slots)} rows")
+    rows, num_heads, splits, head_dim = workspace.outputs.shape
+    if rows < len(query) or (num_heads, head_dim) != tuple(query.shape[1:]):
+        raise ValueError(f"workspace {list(workspace.outputs.shape)} is too small for queries {list(query.shape)}")
+    if workspace.lse.shape != (rows, num_heads, splits) or workspace.lse.stride(2) != 1:
+        raise ValueError(f"workspace: outputs {list(workspace.outputs.shape)}, lse {list(workspace.lse.shape)}")

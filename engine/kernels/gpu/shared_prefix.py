@@ -1,0 +1,65 @@
+"""Decodes of rows that share the first tokens of their contexts, and the pages of them: the shared tokens are read once
+for all of a group's queries, which fill a tile, and not once for every row.
+
+Three launches: the shared tokens of each group (prefix), what every row has behind them (suffix), and merge_states over
+the parts of both. With n rows in a group n times fewer keys and values are read for the prefix; worth it from a few
+hundred shared tokens on. Results differ from attend_decode's in the last bits, and depend on the grouping as much.
+
+B = rows, g = groups; the others as in engine/kernels/step_kernels.py.
+"""
+
+import torch
+
+from engine.kernels.gpu.attention_tiles import num_parts
+from engine.kernels.gpu.merge_states import merge_states
+from engine.kernels.gpu.paged_attention import Parts, check_rows, check_starts, check_step, launch, step_tiles
+from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
+
+
+def attend_shared_prefix(
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    context_lengths: torch.Tensor,
+    group_starts: torch.Tensor,
+    prefix_lengths: torch.Tensor,
+    output: torch.Tensor,
+    options: AttentionOptions,
+    workspace: SplitWorkspace,
+    max_prefix: int,
+    max_suffix: int,
+    scales: PageScales | None = None,
+) -> None:
+    """As attend_decode, whose arguments these are, and: group_starts [g + 1] int32: rows of group i are
+    [group_starts[i], group_starts[i + 1]), adjacent; every row is in one. prefix_lengths [B] int32: first tokens that a
+    row has in common with its group, the same for all rows of it and less than any one's context; the first row's page
+    table is read for them. 0: none. max_prefix, max_suffix: bounds known to the host on prefix lengths and on what
+    contexts have behind them. Half of the workspace's splits, at least one, are for the prefix. Layers with a window
+    have no shared prefix.
+    """
+    check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
+    check_rows(query, slots, workspace)
+    check_starts(group_starts, len(group_starts) - 1)
+    max_parts = workspace.outputs.shape[2] // 2
+    if options.window is not None:
+        raise ValueError("a layer with a window has no shared prefix: attend_decode reads what its window leaves")
+    if prefix_lengths.shape != slots.shape or prefix_lengths.dtype != torch.int32 or not prefix_lengths.is_contiguous():
+        raise ValueError(f"prefix lengths must be {len(slots)} adjacent int32, not {list(prefix_lengths.shape)}")
+    if not max_parts:
+        raise ValueError("states of prefix and suffix need a workspace of two splits or more")
+    if not len(slots):
+        return
+    step = (query, pages, page_table, slots, context_lengths, output, options, scales)
+    prefix_tiles = step_tiles("prefix", query, pages, len(slots))
+    prefix_parts = num_parts(prefix_tiles, max_prefix, None, max_parts)
+    parts = Parts(workspace, 0, prefix_parts, max_parts)
+    launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
+    suffix_tiles = step_tiles("suffix", query, pages, 1)
+    # The suffix need not begin with a tile, which may then reach back before it.
+    suffix_parts = num_parts(suffix_tiles, max_suffix + suffix_tiles.block_t - 1, None, max_parts)
+    parts = Parts(workspace, prefix_parts, suffix_parts, max_parts)
+    launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)
+    num_states = prefix_parts + suffix_parts
+    rows = slice(len(slots))
+    merge_states(workspace.outputs[rows, :, :num_states], workspace.lse[rows, :, :num_states], output)

@@ -1,0 +1,128 @@
+"""From a model to the runner that serves it, with a page pool that fits: which runner, how large a pool, all warm.
+
+The runner of devices serves CUDA wherever Triton can be imported and its kernels take the model; everything else is
+served step by step by the eager one.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import cast
+
+import torch
+
+from engine.attention.device_backend import unsupported_reason
+from engine.config import EngineConfig, ModelLimits
+from engine.kernels.operators import Operators
+from engine.kernels.step_kernels import StepKernels
+from engine.memory.swap import mirror_plan
+from engine.models.causal_lm import CausalLM
+from engine.parallel.group import Group
+from engine.runner.device import DeviceRunner
+from engine.runner.eager import Runner
+from engine.runner.graphs import CudaRecorder, Recorder
+from engine.runner.memory_profile import CudaGauge, MemoryGauge, profile_memory
+from engine.runner.pool import design_of, plan_pool, smallest_pool
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a runner is made of, whichever it is."""
+
+    model: CausalLM
+    config: EngineConfig
+    limits: ModelLimits
+    dtype: torch.dtype
+    device: torch.device
+    operators: Operators
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What the runner of devices works with beside the model."""
+
+    kernels: StepKernels
+    name: str  #: of the kernels, for logs and metrics
+    recorder: Recorder
+    gauge: MemoryGauge
+
+
+Builder = Callable[[Parts], Runner | DeviceRunner]
+
+
+def build_runner(parts: Parts) -> Runner | DeviceRunner:
+    """A runner that has run steps already. Raises CheckpointError where there is no room for pages."""
+    if parts.device.type == "cuda":
+        reason = _why_not_triton(parts)
+        if reason is None:
+            kernels = cast(StepKernels, import_module("engine.kernels.gpu"))
+            gauge, recorder = CudaGauge(parts.device), CudaRecorder(parts.device)
+            return build_device_runner(parts, Machinery(kernels, "triton", recorder, gauge))
+        _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
+    return build_eager_runner(parts)
+
+
+def build_eager_runner(parts: Parts) -> Runner:
+    config = parts.config
+    plan = plan_pool(config, parts.model, parts.limits, parts.dtype, parts.device, parts.group)
+    runner = Runner(
+        parts.model,
+        plan=plan,
+        limits=parts.limits,
+        max_running=config.max_running,
+        dtype=parts.dtype,
+        device=parts.device,
+        mirror=mirror_plan(plan, config.swap_bytes),
+        operators=parts.operators,
+        max_in_flight=2 if config.overlap else 1,
+    )
+    runner.warm_up(min(16, parts.limits.max_model_len))
+    return runner
+
+
+def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
+    config, model, limits = parts.config, parts.model, parts.limits
+    make = partial(
+        DeviceRunner,
+        model,
+        machinery.kernels,
+        kernels_name=machinery.name,
+        limits=limits,
+        max_running=config.max_running,
+        max_batched_tokens=config.max_batched_tokens,
+        dtype=parts.dtype,
+        device=parts.device,
+        operators=parts.operators,
+        max_in_flight=1 if config.overlap is False else 2,
+        max_graph_rows=config.max_graph_batch,
+    )
+    recorder = None if config.enforce_eager or not model.is_capturable else machinery.recorder
+    room_bytes = None
+    if config.kv_cache_bytes is None:
+        smallest = smallest_pool(design_of(config, model, limits, parts.dtype))
+        profile = profile_memory(
+            machinery.gauge, partial(make, plan=smallest), num_tokens=config.max_batched_tokens, recorder=recorder
+        )
+        room_bytes = profile.room_bytes(config.device_memory_share)
+    plan = plan_pool(config, model, limits, parts.dtype, parts.device, parts.group, room_bytes)
+    runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes))
+    runner.warm_up(config.max_batched_tokens)
+    if recorder is not None:
+        runner.capture(recorder)
+    elif not config.enforce_eager:
+        _log.info("no CUDA graphs: this model decides on the host what its steps compute")
+    return runner
+
+
+def _why_not_triton(parts: Parts) -> str | None:
+    """None: its kernels can serve the model."""
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    design = design_of(parts.config, parts.model, parts.limits, parts.dtype)
+    return unsupported_reason(smallest_pool(design), parts.model.attention_shapes)

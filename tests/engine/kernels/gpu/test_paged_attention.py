@@ -1,0 +1,240 @@
+"""Paged attention against its reference, on pages that are poisoned wherever no query reads."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.kernels import gpu, reference
+from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace, StepKernels
+from tests.engine.kernels.paged_steps import CPU, PagedStep, options_of, paged_step
+
+TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    torch.testing.assert_close(actual, expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
+
+
+def mixed(kernels: StepKernels, step: PagedStep, options: AttentionOptions) -> tuple[torch.Tensor, torch.Tensor]:
+    output = torch.full_like(step.query, float("nan"))
+    lse = torch.full(step.query.shape[:2], float("nan"), device=step.query.device)
+    rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths, step.query_starts)
+    kernels.attend_mixed(*rows, output, options, step.max_queries, step.scales, lse)
+    return output, lse
+
+
+def decode(
+    kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4, max_context: int | None = None
+) -> torch.Tensor:
+    output = torch.full_like(step.query, float("nan"))
+    workspace = SplitWorkspace.allocate(len(step.slots) + 1, *step.query.shape[1:2], splits, step.query.shape[2], CPU)
+    for part in (workspace.outputs, workspace.lse):
+        part.fill_(float("nan"))
+    workspace = SplitWorkspace(workspace.outputs.to(step.query.device), workspace.lse.to(step.query.device))
+    rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths)
+    max_context = max_context or int(step.context_lengths.max())
+    kernels.attend_decode(*rows, output, options, workspace, max_context, step.scales)
+    return output
+
+
+def row(step: PagedStep, i: int) -> PagedStep:
+    """A step of one query for each row, with the i-th row alone."""
+    rows = slice(i, i + 1)
+    lengths, slots = step.context_lengths[rows], step.slots[rows].clone()
+    return replace(step, query=step.query[rows], slots=slots, context_lengths=lengths.clone())
+
+
+@dataclass(frozen=True)
+class Shape:
+    group_size: int = 4
+    head_dim: int = 16
+    page_tokens: int = 16
+    num_kv_heads: int = 1
+    dtype: torch.dtype = torch.float16
+
+
+#: Options by name and window; contexts and queries at the edges of tiles of 64 tokens and 64 or 128 rows.
+MIXED = {
+    "plain": (Shape(), "plain", None, [1, 64, 65, 129, 33], [1, 1, 33, 32, 33]),
+    "groups of three, pages of 24": (
+        Shape(3, 16, 24, 2), "plain", None, [130, 5], [43, 1],
+    ),
+    "groups of seven, soft cap": (Shape(7, 32, 48), "softcap", None, [70, 128, 64], [10, 2, 19]),
+    "float32, ALiBi, pages of 144": (Shape(1, 16, 144, 2, torch.float32), "alibi", None, [150, 300], [129, 1]),
+    "sinks, heads of 80": (Shape(5, 80, 8), "sinks", None, [66, 9], [3, 9]),
+    "the whole context": (Shape(2, 24, 64), "whole", None, [100, 191], [70, 3]),
+    "bfloat16": (Shape(8, 16, 16, 1, torch.bfloat16), "plain", None, [77, 40], [9, 40]),
+    "a window of one token": (Shape(2), "plain", 1, [200, 65], [66, 65]),
+    "a window within a tile": (Shape(2), "sinks", 7, [200, 64], [66, 1]),
+    "float32, a window of some tiles": (Shape(6, dtype=torch.float32), "softcap", 130, [300, 131, 70], [60, 1, 70]),
+    "a window that nothing outgrows": (Shape(4, 16, 128), "alibi", 400, [300, 131], [40, 131]),
+    "groups of 32": (Shape(32), "plain", None, [65, 20], [5, 2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_steps_of_prompts_chunks_and_decodes_equal_the_reference(name: str, device: torch.device) -> None:
+    shape, kind, window, contexts, queries = MIXED[name]
+    step = paged_step(contexts, queries, window=window, device=device, **vars(shape))
+    options = options_of(kind, step.query.shape[1], window, device)
+    output, lse = mixed(gpu, step, options)
+    expected, expected_lse = mixed(reference, step, options)
+    assert_close(output, expected, shape.dtype)
+    torch.testing.assert_close(lse, expected_lse, atol=1e-3, rtol=1e-4)
+
+
+#: Contexts at the edges of tiles and of parts (256 tokens), and longer than all parts of that length together.
+DECODE = {
+    "plain": (Shape(), "plain", None, [1, 64, 255, 256, 257, 1025]),
+    "groups of three, pages of 48": (Shape(3, 16, 48, 2), "plain", None, [513, 1100]),
+    "float32, soft cap, no groups": (Shape(1, 32, 24, 1, torch.float32), "softcap", None, [65, 300]),
+    "ALiBi": (Shape(5, 16, 64), "alibi", None, [63, 1300]),
+    "sinks, bfloat16": (Shape(7, 16, 16, 1, torch.bfloat16), "sinks", None, [1, 600]),
+    "groups of 32, heads of 112": (Shape(32, 112), "plain", None, [2, 300]),
+    "a window within a tile": (Shape(2), "sinks", 3, [2, 200, 1000]),
+    "a window of several parts": (Shape(2, 16, 8), "softcap", 511, [600, 1213, 100]),
+}
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_decodes_equal_the_reference_in_any_number_of_parts(name: str, device: torch.device) -> None:
+    shape, kind, window, contexts = DECODE[name]
+    step = paged_step(contexts, [1] * len(contexts), window=window, device=device, **vars(shape))
+    options = options_of(kind, step.query.shape[1], window, device)
+    expected = decode(reference, step, options)
+    for splits in (1, 2, 8):
+        assert_close(decode(gpu, step, options, splits), expected, shape.dtype)
+
+
+@pytest.mark.parametrize("page_dtype", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("scales_per_token", [False, True])
+def test_quantised_pages_equal_the_reference(
+    page_dtype: torch.dtype, scales_per_token: bool, device: torch.device
+) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        options = options_of("softcap" if scales_per_token else "plain", 6, None, device)
+        several = {"dtype": dtype, "page_dtype": page_dtype, "scales_per_token": scales_per_token, "group_size": 3}
+        step = paged_step([70, 90], [1, 20], device=device, **several)
+        assert_close(mixed(gpu, step, options)[0], mixed(reference, step, options)[0], dtype)
+        step = paged_step([300], [1], device=device, **several)
+        assert_close(decode(gpu, step, options, 2), decode(reference, step, options), dtype)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(st.data())
+def test_any_step_equals_the_reference(device: torch.device, data: st.DataObject) -> None:
+    edges = st.sampled_from([0, 1, 15, 63, 64, 65, 127, 128])
+    rows = data.draw(st.lists(st.tuples(edges, st.sampled_from([1, 1, 2, 31, 32, 33])), min_size=1, max_size=3))
+    dtype = data.draw(st.sampled_from([torch.float16, torch.float32]))
+    kind = data.draw(st.sampled_from(["plain", "softcap", "alibi", "sinks", "whole"]))
+    window = data.draw(st.sampled_from([None, None, 1, 16, 64, 65]))
+    step = paged_step(
+        [before + own for before, own in rows],
+        [own for _, own in rows],
+        window=window,
+        group_size=data.draw(st.integers(1, 8)),
+        num_kv_heads=1,
+        page_tokens=data.draw(st.sampled_from([8, 16, 24, 64])),
+        dtype=dtype,
+        seed=data.draw(st.integers(0, 99)),
+        device=device,
+    )
+    options = options_of(kind, step.query.shape[1], window, device)
+    output, lse = mixed(gpu, step, options)
+    expected, expected_lse = mixed(reference, step, options)
+    assert_close(output, expected, dtype)
+    torch.testing.assert_close(lse, expected_lse, atol=1e-3, rtol=1e-4)
+
+
+def test_a_decode_is_the_same_to_the_last_bit_in_any_batch_and_in_any_pages(device: torch.device) -> None:
+    step = paged_step([700, 1, 300], [1, 1, 1], device=device)
+    options = options_of("plain", step.query.shape[1], None, device)
+    output = decode(gpu, step, options, 3)
+    for i in range(3):
+        assert torch.equal(decode(gpu, row(step, i), options, 3)[0], output[i])
+    assert torch.equal(decode(gpu, row(step, 1), options, 3, max_context=5000)[0], output[1])
+    order = torch.randperm(len(step.pages), device=device)
+    moved = torch.empty_strided(step.pages.shape, step.pages.stride(), device=device)
+    moved[order] = step.pages
+    is_page = (step.page_table >= 0) & (step.page_table < len(order))
+    table = torch.where(is_page, order[step.page_table.where(is_page, 0).long()], step.page_table).int()
+    assert torch.equal(decode(gpu, replace(step, pages=moved, page_table=table), options, 3), output)
+
+
+def test_prompts_in_chunks_or_token_by_token_give_what_they_give_at_once(device: torch.device) -> None:
+    step = paged_step([100], [100], device=device)
+    options = options_of("plain", step.query.shape[1], 40, device)
+    whole, _ = mixed(gpu, step, options)
+    for first, last in ((0, 33), (33, 99)):
+        starts = torch.tensor([0, last - first], dtype=torch.int32, device=device)
+        length = torch.tensor([last], dtype=torch.int32, device=device)
+        chunk = replace(step, query=step.query[first:last], context_lengths=length, query_starts=starts)
+        assert_close(mixed(gpu, chunk, options)[0], whole[first:last], torch.float32)
+    assert_close(decode(gpu, replace(step, query=step.query[99:]), options)[0], whole[99], torch.float32)
+
+
+def test_options_that_change_nothing_change_nothing(device: torch.device) -> None:
+    step = paged_step([90, 130], [1, 40], device=device)
+    plain = AttentionOptions(scale=0.3)
+    expected, _ = mixed(gpu, step, plain)
+    no_slopes = torch.zeros(step.query.shape[1], device=device)
+    no_sinks = torch.full((step.query.shape[1],), float("-inf"), device=device)
+    for options in (
+        replace(plain, window=131),
+        replace(plain, softcap=1e4),
+        replace(plain, alibi_slopes=no_slopes),
+        replace(plain, sinks=no_sinks),
+    ):
+        # 1e-5 of the soft cap is what its hyperbolic tangent is exact to.
+        torch.testing.assert_close(mixed(gpu, step, options)[0], expected, atol=2e-3, rtol=2e-3)
+
+
+def test_scores_of_tens_of_thousands_and_equal_values_are_exact(device: torch.device) -> None:
+    step = paged_step([90, 300], [30, 1], magnitude=60.0, device=device)
+    options = AttentionOptions(scale=2.0)
+    output, lse = mixed(gpu, step, options)
+    expected, expected_lse = mixed(reference, step, options)
+    assert expected_lse.max() > 1e4
+    torch.testing.assert_close(output, expected, atol=2e-2, rtol=2e-3)
+    torch.testing.assert_close(lse, expected_lse)
+    step.pages[:, 1] = 3.0
+    torch.testing.assert_close(mixed(gpu, step, options)[0], torch.full_like(step.query, 3.0))
+
+
+def test_rows_of_padding_and_tokens_of_no_row_are_not_written(device: torch.device) -> None:
+    step = paged_step([9, 40], [4, 2], device=device)
+    query = torch.cat((step.query, torch.full_like(step.query[:3], float("nan"))))
+    padding = torch.tensor([-1, -1], dtype=torch.int32, device=device)
+    padded = replace(
+        step,
+        query=query,
+        slots=torch.cat((step.slots, padding)),
+        context_lengths=torch.cat((step.context_lengths, torch.tensor([0, 99], dtype=torch.int32, device=device))),
+        query_starts=torch.cat((step.query_starts, step.query_starts[-1:], step.query_starts[-1:] + 1)),
+    )
+    options = options_of("sinks", step.query.shape[1], None, device)
+    output, _ = mixed(gpu, padded, options)
+    assert_close(output[:6], mixed(reference, step, options)[0], torch.float32)
+    assert output[6:].isnan().all()
+
+    step = paged_step([300], [1], device=device)
+    rows = {"query": step.query.repeat(3, 1, 1), "slots": torch.cat((step.slots, padding))}
+    lengths = torch.cat((step.context_lengths, torch.tensor([0, 99], dtype=torch.int32, device=device)))
+    output = decode(gpu, replace(step, context_lengths=lengths, **rows), options)
+    assert_close(output[:1], decode(reference, step, options), torch.float32)
+    assert (output[1:] == 0).all()
+
+
+def test_what_a_kernel_cannot_read_well_is_refused(device: torch.device) -> None:
+    step = paged_step([9], [1], device=device)
+    options = options_of("plain", step.query.shape[1], None, device)
+    moved = step.pages.as_strided(step.pages.shape, step.pages.stride(), step.pages.storage_offset() + 1)
+    with pytest.raises(ValueError, match="multiple of 16"):
+        decode(gpu, replace(step, pages=moved), options)
+    with pytest.raises(ValueError, match="without scales"):
+        decode(gpu, replace(step, query=step.query.half()), options)
+    with pytest.raises(ValueError, match="must be 1 adjacent int32"):
+        decode(gpu, replace(step, slots=step.slots.long()), options)

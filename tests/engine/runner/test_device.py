@@ -1,0 +1,254 @@
+"""The runner of devices against the eager one: the same tokens from graphs, padding, and buffers that stay."""
+
+import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.batch import PENDING_TOKEN, PageTableUpdate, ScheduledSequence, StepPlan
+from engine.config import SamplingParams
+from engine.runner import Runner, load_runner
+from engine.runner.device import DeviceRunner
+from tests.engine.checkpoints import TinyModel
+from tests.engine.runner.device_runners import (
+    device_runner,
+    llm_on,
+    load_device,
+    settings_for,
+    torch_machinery,
+)
+from tests.engine.runner.tape import NoWaiting, TapeRecorder, WaitsForDevice
+from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
+
+TinyModels = Callable[[str], TinyModel]
+SLOTS = 17  #: graphs of 1, 2, 4, 8, 16 and 17 rows
+PROMPTS = [
+    random_prompt(index, length) for index, length in enumerate((3, 30, 5, 1, 41, 2, 9, 16, 4, 2, 3, 7, 1, 8, 4, 5, 1))
+]
+CAPTURABLE = ("llama", "qwen3", "gemma2", "gemma3", "gpt2", "phi3-partly-rotated-window")
+NOT_CAPTURABLE = ("mixtral", "mamba", "jamba")
+
+
+def eager_runner(folder: Path) -> Runner:
+    runner = load_runner(settings_for(folder, max_running=SLOTS)).runner
+    assert isinstance(runner, Runner)
+    return runner
+
+
+def in_random_company(
+    runner: Runner | DeviceRunner, params: SamplingParams, num_tokens: int = 8, chunk: int = 24
+) -> list[list[int]]:
+    """Every prompt's continuation; who takes part in a step is drawn anew each time, so batches have every size."""
+    chosen = random.Random(7)
+    stepper = Stepper(runner, chunk=chunk)
+    running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(PROMPTS)]
+    while any(sequence.num_computed < len(sequence.prompt) for sequence in running):
+        stepper.step(chosen.sample(running, chosen.randint(1, len(running))))
+    stepper.step(running)
+    while unfinished := [sequence for sequence in running if len(sequence.drawn) < num_tokens]:
+        stepper.step(chosen.sample(unfinished, chosen.randint(1, len(unfinished))))
+    return [sequence.output[:num_tokens] for sequence in running]
+
+
+@pytest.mark.parametrize("name", CAPTURABLE + NOT_CAPTURABLE)
+def test_greedy_tokens_are_those_of_the_eager_runner_in_any_company(tiny_model: TinyModels, name: str) -> None:
+    folder = tiny_model(name).folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS)
+    wanted = generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+    assert in_random_company(runner, GREEDY) == wanted
+    if name in CAPTURABLE:
+        assert len(recorder.num_replays) == 6
+        assert all(recorder.num_replays), "a graph of every size was used"
+    else:
+        assert not recorder.num_replays
+    assert runner.operators_name == ("torch, CUDA graphs" if name in CAPTURABLE else "torch")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.8),
+        SamplingParams(temperature=1.3, top_k=20, top_p=0.9),
+        SamplingParams(temperature=2.0, min_p=0.05),
+        SamplingParams(temperature=1.0, top_k=2**40),
+    ],
+    ids=str,
+)
+def test_random_tokens_are_those_of_engine_sampling(tiny_model: TinyModels, params: SamplingParams) -> None:
+    folder = tiny_model("llama").folder
+    wanted = generate(eager_runner(folder), PROMPTS, 8, chunk=64, params=params)
+    assert in_random_company(device_runner(folder, max_running=SLOTS), params) == wanted
+
+
+def test_requests_that_need_the_host_share_steps_with_those_that_do_not(tiny_model: TinyModels) -> None:
+    folder = tiny_model("llama").folder
+    kinds = [
+        GREEDY,
+        SamplingParams(temperature=0.9, logprobs=3),
+        SamplingParams(temperature=0.0, min_tokens=4, stop_token_ids=tuple(range(150))),
+        SamplingParams(temperature=1.1, top_p=0.8),
+    ]
+
+    def continued(runner: Runner | DeviceRunner) -> list[Running]:
+        stepper = Stepper(runner, chunk=16)
+        running = [
+            Running(slot, prompt, kinds[slot % len(kinds)], seed=slot) for slot, prompt in enumerate(PROMPTS[:8])
+        ]
+        for _ in range(9):
+            stepper.step(running)
+        return running
+
+    for ours, wanted in zip(continued(device_runner(folder)), continued(eager_runner(folder)), strict=True):
+        assert ours.output == wanted.output
+        assert [t.logprob for t in ours.drawn] == pytest.approx([t.logprob for t in wanted.drawn], abs=1e-4)
+        assert [len(t.top_logprobs) for t in ours.drawn] == [len(t.top_logprobs) for t in wanted.drawn]
+
+
+def share(slot: int, tokens: list[int], start: int = 0, **changes: object) -> ScheduledSequence:
+    return replace(ScheduledSequence(slot, slot, tuple(tokens), start, 1, GREEDY, (0,), 0), **changes)  # type: ignore[arg-type]
+
+
+def test_pending_tokens_never_visit_the_host(tiny_model: TinyModels) -> None:
+    """A prompt of one slot beside decodes of others, with two steps in flight all the time."""
+    model = tiny_model("llama")
+    runner = device_runner(model.folder)
+    name = runner.pool_plan.types[0].name
+    prompts = [random_prompt(1, 6), random_prompt(2, 4), random_prompt(3, 5)]
+    updates = tuple(PageTableUpdate(slot, name, 0, (4 * slot + 1, 4 * slot + 2, 4 * slot + 3)) for slot in range(3))
+    with NoWaiting():
+        runner.launch(StepPlan(0, updates, (), (share(2, prompts[2]), share(0, prompts[0]))))
+        # Slot 1 computes its prompt while the others decode.
+        pending = [share(slot, [PENDING_TOKEN], len(prompts[slot])) for slot in (0, 2)]
+        runner.launch(StepPlan(1, (), (), (*pending, share(1, prompts[1]))))
+    drawn = {(0, slot): tokens[0].token_id for slot, tokens in zip((2, 0), runner.collect().samples, strict=True)}
+    with NoWaiting():
+        # Slot 0 is told its token, the others have theirs.
+        known = share(0, [1], len(prompts[0]) + 1)
+        pending = [share(slot, [PENDING_TOKEN], len(prompts[slot]) + (slot == 2)) for slot in (1, 2)]
+        runner.launch(StepPlan(2, (), (), (pending[1], known, pending[0])))
+    for step, slots in ((1, (0, 2, 1)), (2, (2, 0, 1))):
+        output = runner.collect()
+        assert output.step == step
+        drawn |= {(step, slot): tokens[0].token_id for slot, tokens in zip(slots, output.samples, strict=True)}
+    assert [drawn[step, 2] for step in range(3)] == model.greedy(prompts[2], 3)
+    assert [drawn[step, 1] for step in (1, 2)] == model.greedy(prompts[1], 2)
+    first = model.greedy(prompts[0], 2)
+    assert [drawn[0, 0], drawn[1, 0]] == first
+    assert [drawn[2, 0]] == model.greedy([*prompts[0], first[0], 1], 1)
+
+
+def test_what_must_look_at_numbers_is_seen_to_wait(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("llama").folder)
+    asked = share(0, [5, 6], params=replace(GREEDY, logprobs=0))
+    with NoWaiting(), pytest.raises(WaitsForDevice):
+        runner.launch(StepPlan(0, (), (), (asked,)))
+
+
+def test_graphs_are_captured_once_and_buffers_keep_their_addresses(tiny_model: TinyModels) -> None:
+    recorder = TapeRecorder()
+    runner = device_runner(tiny_model("gemma2").folder, torch_machinery(recorder), max_running=SLOTS)
+
+    def addresses() -> list[int]:
+        buffers = runner._buffers
+        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_slots"]
+        tensors += [*buffers.page_slots, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
+        return [tensor.data_ptr() for tensor in tensors]
+
+    assert len(recorder.num_replays) == len(runner.buckets.all()) == 6
+    before = addresses()
+    in_random_company(runner, GREEDY, num_tokens=4)
+    assert addresses() == before
+    assert len(recorder.num_replays) == 6
+
+
+def test_rows_of_padding_write_nothing(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("llama").folder)
+    (kind,) = runner.pool_plan.types
+    (pages,) = runner._pages.values()
+    sequences = tuple(share(slot, [7], 2) for slot in range(5))  # in a graph of eight rows
+    updates = tuple(PageTableUpdate(slot, kind.name, 0, (slot + 1,)) for slot in range(5))
+    runner.run(StepPlan(0, updates, (), sequences))
+    assert pages[1:6].any(dim=1).all()
+    assert not pages[0].any()
+    assert not pages[6:].any()
+
+
+def test_without_graphs_the_tokens_are_the_same(tiny_model: TinyModels) -> None:
+    folder = tiny_model("qwen3").folder
+    recorder = TapeRecorder()
+    eager = device_runner(folder, torch_machinery(recorder), max_running=SLOTS, enforce_eager=True)
+    assert in_random_company(eager, GREEDY) == in_random_company(device_runner(folder, max_running=SLOTS), GREEDY)
+    assert len(recorder.num_replays) == 0
+    assert eager.operators_name == "torch"
+
+
+def test_batches_above_the_largest_graph_run_without_one(tiny_model: TinyModels) -> None:
+    folder = tiny_model("llama").folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS, max_graph_batch=2)
+    assert len(recorder.num_replays) == 2
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="plenty of everything"),
+        pytest.param({"kv_cache_bytes": 96 * 768, "enable_prefix_caching": False}, id="a pool that preempts"),
+        pytest.param({"kv_cache_bytes": 96 * 768, "swap_bytes": 1 << 20}, id="a pool that swaps"),
+        pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
+        pytest.param({"overlap": False}, id="one step in flight"),
+    ],
+)
+def test_the_whole_engine_gives_the_tokens_of_transformers(tiny_model: TinyModels, settings: dict[str, object]) -> None:
+    model = tiny_model("llama")
+    config = settings_for(model.folder, **settings)
+    llm = llm_on(load_device(model.folder, **settings), config)
+    params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
+    prompts = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
+    for _ in range(2):  # the second time from the prefix cache
+        results = llm.generate(prompts, params)
+        for prompt, result in zip(prompts, results, strict=True):
+            assert result.outputs[0].token_ids == model.greedy(prompt, 16)
+    stats = llm.stats()
+    assert (stats.preemptions_total > 0) == ("kv_cache_bytes" in settings)
+    assert (stats.swap_preemptions_total > 0) == ("swap_bytes" in settings)
+    llm.close()
+
+
+def test_a_page_copied_for_a_fork_serves_like_the_original(tiny_model: TinyModels) -> None:
+    folder = tiny_model("gemma2").folder
+    config = settings_for(folder)
+    params = SamplingParams(temperature=1.0, n=4, seed=3, max_tokens=9, ignore_eos=True)
+    prompts = [random_prompt(4, 6), random_prompt(5, 1)]
+    wanted = llm_on(load_runner(config), config).generate(prompts, params)
+    results = llm_on(load_device(folder), config).generate(prompts, params)
+    for ours, other in zip(results, wanted, strict=True):
+        assert [sample.token_ids for sample in ours.outputs] == [sample.token_ids for sample in other.outputs]
+
+
+def test_a_step_of_more_contexts_than_one_bound_takes_the_longer_graph(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.runner.buckets.SHORT_CONTEXT", 20)
+    folder = tiny_model("llama").folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS)
+    assert len(recorder.num_replays) == 12
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+
+
+def test_a_closed_runner_lets_go_of_its_memory(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("llama").folder)
+    runner.close()
+    with pytest.raises(AttributeError):
+        runner.run(StepPlan(0, (), (), (share(0, [1]),)))
+
+
+def test_loading_leaves_the_null_page_empty(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("jamba").folder)
+    assert not any(torch.any(pages[0]) for pages in runner._pages.values())
