@@ -73,7 +73,7 @@ class Scheduler:
         self._free_slots = list(range(config.max_running - 1, -1, -1))
         self._unreserved: dict[str, int] = {}  # request id -> tokens reserved at the gate, until its first step
         self._by_id: dict[SequenceId, tuple[Request, Sequence]] = {}  # unfinished sequences
-        self._refused_at: dict[Request, int] = {}  # waiting request -> the cache's release count when it did not fit
+        self._refused_at: dict[Request, int] = {}  # request -> the cache's release count when it did not fit
         self._step = 0
         self._is_short = False  # somebody found no room in the step planned last, and waits for those in flight
         self.started: list[Request] = []  #: requests whose first step is the one planned last
@@ -192,11 +192,13 @@ class Scheduler:
         launched cannot be had before it has ended."""
         while not self._plan_chunk(draft, request, sequence):
             if self._in_flight:
-                draft.is_short = True
+                # In vain, if nothing has been freed since it last found no room with nothing in flight.
+                draft.is_short |= self._refused_at.get(request) != self._cache.release_count
                 return
             youngest_first = reversed(self._running)
             victim = next(other for other in youngest_first if other is request or other not in draft.scheduled)
             if victim is request:
+                self._refused_at[request] = self._cache.release_count
                 return
             self._preempt(draft, victim)
         draft.scheduled.add(request)
