@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from engine.batch import StepOutput, StepPlan
 from engine.config import ModelLimits
 from engine.core import Runner
+from engine.in_flight import InFlight
 from engine.memory.spec import PoolPlan
 
 
@@ -122,3 +123,14 @@ class LateRunner:
             page_table_updates=tuple(replace(u, slot=self._rows[u.slot]) for u in plan.page_table_updates),
             sequences=tuple(replace(s, slot=self._rows[s.slot]) for s in plan.sequences),
         )
+
+
+class ForgetfulInFlight(InFlight):
+    """A fault, to see that it is noticed: the page cache is not told what is in flight, and a freed page can be had at
+    once."""
+
+    def add(self, plan: StepPlan) -> None:
+        self._plans.append(plan)
+
+    def take(self) -> StepPlan:
+        return self._plans.popleft()

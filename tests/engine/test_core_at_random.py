@@ -7,9 +7,9 @@ import pytest
 
 from engine.config import SamplingParams
 from engine.errors import InvalidRequest, QueueFull
-from engine.in_flight import InFlight
 from engine.memory.spec import LayerSpec
 from tests.engine.fakes import ONE_TYPE, TWO_TYPES, VOCAB_SIZE, continuation, make_core
+from tests.engine.late_runner import ForgetfulInFlight
 
 MIXES = [ONE_TYPE, TWO_TYPES, (LayerSpec("full", 40, "float32"), LayerSpec("full", 8, "float32"))]
 NUM_STEPS_WITH_ARRIVALS = 40
@@ -113,16 +113,6 @@ def test_crowded_loads_swap_and_recompute():
         counts["swap"] += stats.swap_preemptions_total
         counts["recompute"] += stats.preemptions_total - stats.swap_preemptions_total
     assert min(counts.values()) > 10
-
-
-class ForgetfulInFlight(InFlight):
-    """Tells the page cache nothing: what is freed can be had at once, whatever is in flight."""
-
-    def add(self, plan):
-        self._plans.append(plan)
-
-    def take(self):
-        return self._plans.popleft()
 
 
 def test_pages_that_are_handed_out_while_a_step_in_flight_writes_them_are_noticed():
