@@ -8,7 +8,6 @@ T = tokens of the step, B = rows (sequences, with padding), S = slots, H, K = qu
 dimension.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +22,12 @@ from engine.memory.spec import PoolPlan
 #: Kernels load 16 elements at once only where addresses and strides are known to allow it.
 _ALIGNED_ELEMENTS = 16
 _MAX_HEAD_DIM = 256
-#: Programs that a decode's attention is divided into where the batch alone gives fewer: about eight for each of the 132
-#: multiprocessors of an H100.
-_PROGRAMS = 1024
-_MAX_PARTS = 64
+_PROGRAMS_PER_MULTIPROCESSOR = 2
+#: Parts of fewer tokens are not worth a program.
+_LEAST_PART = 64
+_WORKSPACE_BYTES = 256 * 2**20
+#: Where the device does not say: the cores of a small CPU.
+_UNKNOWN_MULTIPROCESSORS = 4
 
 
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str | None:
@@ -54,35 +55,18 @@ class DeviceLayout:
     max_context: int  #: bound on context_lengths
 
 
-class PartialResults:
-    """Memory for contexts that are read in parts: one for all layers and all batch sizes, which follow one another.
+def split_workspace(
+    shape: AttentionShape, max_rows: int, max_context: int, num_multiprocessors: int, device: torch.device
+) -> SplitWorkspace:
+    """For contexts that are read in parts. As many parts as let a single row fill the device, and as memory allows.
 
-    A small batch is divided into many parts and a large one hardly at all, so that it is the same few megabytes.
+    The number is the same for every batch: where a context is cut, and so the last bits of what is read of it, must
+    not depend on its neighbours.
     """
-
-    def __init__(self, shapes: Sequence[AttentionShape], max_rows: int, device: torch.device) -> None:
-        sizes = {(shape.num_heads, shape.num_kv_heads, shape.head_dim) for shape in shapes}
-        num_lse = num_outputs = 0
-        for num_heads, num_kv_heads, head_dim in sizes:
-            most = max(rows * num_heads * num_parts(rows, num_kv_heads) for rows in range(1, max_rows + 1))
-            num_lse, num_outputs = max(num_lse, most), max(num_outputs, most * head_dim)
-        self._lse = torch.empty(num_lse, dtype=torch.float32, device=device)
-        self._outputs = torch.empty(num_outputs, dtype=torch.float32, device=device)
-
-    @property
-    def num_bytes(self) -> int:
-        return 4 * (self._lse.numel() + self._outputs.numel())
-
-    def workspace(self, num_rows: int, shape: AttentionShape) -> SplitWorkspace:
-        size = (num_rows, shape.num_heads, num_parts(num_rows, shape.num_kv_heads))
-        count = math.prod(size)
-        outputs = self._outputs[: count * shape.head_dim].view(*size, shape.head_dim)
-        return SplitWorkspace(outputs, self._lse[:count].view(size))
-
-
-def num_parts(num_rows: int, num_kv_heads: int) -> int:
-    """Most parts that a context is divided into."""
-    return max(1, min(_MAX_PARTS, -(-_PROGRAMS // (num_rows * num_kv_heads))))
+    wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // shape.num_kv_heads)
+    affordable = _WORKSPACE_BYTES // (4 * max_rows * shape.num_heads * (shape.head_dim + 1))
+    num_parts = max(1, min(wanted, affordable, -(-max_context // _LEAST_PART)))
+    return SplitWorkspace.allocate(max_rows, shape.num_heads, num_parts, shape.head_dim, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +77,11 @@ class _Layer:
     shape: AttentionShape
     pages: torch.Tensor  #: [N, 2, K, P, D], strided
     options: AttentionOptions
+    workspace: SplitWorkspace  #: the same for all layers with equal heads: they follow one another
 
 
 class DeviceBackend:
-    """Owns the views on the pool and the memory for partial results; pool and page tables belong to the runner."""
+    """Owns the views on the pool and the workspaces; pool and page tables belong to the runner."""
 
     def __init__(
         self,
@@ -107,6 +92,7 @@ class DeviceBackend:
         dtype: torch.dtype,
         page_tables: Mapping[str, torch.Tensor],
         max_rows: int,
+        max_context: int,
     ) -> None:
         """pool: bytes [plan.pool_bytes]; shapes by layer id; page_tables: by layer type [S, entries] int32."""
         assert unsupported_reason(plan, shapes) is None
@@ -115,16 +101,21 @@ class DeviceBackend:
         self.page_tokens = tuple(layout.layer_type.page_tokens for layout in layouts)  #: by attention type
         self.page_tables = tuple(page_tables[layout.layer_type.name] for layout in layouts)  #: likewise
         type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+        heads = {(shape.num_heads, shape.num_kv_heads, shape.head_dim): shape for shape in shapes}
+        processors = num_multiprocessors(pool.device)
+        workspaces = {
+            key: split_workspace(shape, max_rows, max_context, processors, pool.device) for key, shape in heads.items()
+        }
         self._layers = [
             _Layer(
                 type_id=type_of[i],
                 shape=shape,
                 pages=layouts[type_of[i]].layer_pages(pool, dtype, i),
                 options=AttentionOptions(shape.scale, layouts[type_of[i]].window, shape.softcap),
+                workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
             )
             for i, shape in enumerate(shapes)
         ]
-        self._partial_results = PartialResults(shapes, max_rows, pool.device)
 
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         return DeviceStep(self, layout)
@@ -153,9 +144,8 @@ class DeviceBackend:
         output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
         rows = layout.slots, layout.context_lengths
         if layout.query_starts is None:
-            workspace = self._partial_results.workspace(len(layout.slots), shape)
             self._kernels.attend_decode(
-                query, layer.pages, table, *rows, output, layer.options, workspace, layout.max_context
+                query, layer.pages, table, *rows, output, layer.options, layer.workspace, layout.max_context
             )
         else:
             self._kernels.attend_mixed(
@@ -173,3 +163,9 @@ class DeviceStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout)
+
+
+def num_multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _UNKNOWN_MULTIPROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

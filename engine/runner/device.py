@@ -8,11 +8,12 @@ requests. Used by exactly one thread.
 T = tokens of a step, B = its sequences, S = slots.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice, takewhile
 
 import numpy as np
 import torch
@@ -38,6 +39,8 @@ from engine.runner.pool import zeroed_pool
 from engine.runner.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
 from engine.runner.transfer import Download, StepClock, Upload
 from engine.sampling.sampler import sample
+
+_log = logging.getLogger(__name__)
 
 #: Room in the upload beside what the tokens of a step need: changed entries of page tables above all. More than that (a
 #: long cached prefix in many tables at once) goes by itself.
@@ -103,7 +106,9 @@ class DeviceRunner:
         self._tables = PageTables(plan, max_running, limits.max_model_len, device)
         self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
         shapes = model.attention_shapes
-        self._backend = DeviceBackend(kernels, plan, pool, shapes, dtype, self._tables.tables, max_running)
+        self._backend = DeviceBackend(
+            kernels, plan, pool, shapes, dtype, self._tables.tables, max_running, limits.max_model_len
+        )
         extra_bytes = _EXTRA_BYTES + _BYTES_PER_TOKEN * (max_batched_tokens + max_running)
         self._upload = Upload(COLUMNS, max_running, extra_bytes, device)
         self._buffers = DecodeBuffers.allocate(self._upload, max_running, len(self._backend.page_tokens), device)
@@ -281,12 +286,18 @@ class DeviceRunner:
 
     # Before the first step, and after the last one
 
-    @torch.inference_mode()
     def warm_up(self, num_tokens: int) -> None:
-        """Run steps of several shapes on the null page, the last one of that many tokens: kernels are compiled, and no
-        later step takes more memory. The null page is zeroed afterwards."""
-        for total in sorted({2, min(17, num_tokens), num_tokens}):
-            self.run(largest_step(total, self._max_running, self.limits.max_model_len))
+        """Run steps of many shapes on the null page, of up to that many tokens: all kernels are compiled, and no later
+        step takes more memory. The null page is zeroed afterwards."""
+        longest = min(num_tokens, self.limits.max_model_len)
+        lengths = [*takewhile(lambda length: length < longest, (2**i for i in count(1))), longest]
+        for number, length in enumerate(lengths, start=1):
+            self.run(_trial([length]))
+            _log.debug("ran %d of %d prompts to warm up: %d tokens", number, len(lengths), length)
+        num_sequences = max(1, min(self._max_running, num_tokens // 2))
+        self.run(_trial([min(longest, num_tokens // num_sequences)] * num_sequences))
+        for rows in (1, 2, num_sequences):
+            self.run(_trial([1] * rows))
         for pages in self._pages.values():
             pages[0].zero_()
 
@@ -300,14 +311,10 @@ class DeviceRunner:
             torch.cuda.empty_cache()
 
 
-def largest_step(num_tokens: int, max_running: int, max_model_len: int) -> StepPlan:
-    """A step of so many tokens of as many sequences as can be, all of which draw; nothing of it is kept."""
-    count = max(1, min(max_running, num_tokens // 2))
-    length = min(max_model_len, -(-num_tokens // count))
-    params = SamplingParams(temperature=1.0, top_k=50, top_p=0.9)
-    return StepPlan(
-        0,
-        (),
-        (),
-        tuple(ScheduledSequence(slot, slot, (0,) * length, 0, 1, params, (0,), 0) for slot in range(count)),
+def _trial(lengths: Sequence[int]) -> StepPlan:
+    """Prompts of these lengths in pages that nobody owns, each of which draws by all means that the kernel knows."""
+    params = SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01)
+    sequences = (
+        ScheduledSequence(slot, slot, (0,) * length, 0, 1, params, (0,), 0) for slot, length in enumerate(lengths)
     )
+    return StepPlan(0, (), (), tuple(sequences))

@@ -74,7 +74,7 @@ class MemoryProfile:
 
     def room_bytes(self, share: float) -> int:
         """For pages, where everything together, other processes included, may take that share of the device."""
-        kept_free = int(self.total_bytes * (1.0 - share))
+        kept_free = self.total_bytes - int(self.total_bytes * share)
         room = self.free_bytes - kept_free - self.step_bytes - self.graph_bytes
         if room <= 0:
             raise CheckpointError(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 from engine.attention.backend import AttentionShape
-from engine.attention.device_backend import DeviceBackend, DeviceLayout, PartialResults, unsupported_reason
+from engine.attention.device_backend import DeviceBackend, DeviceLayout, split_workspace, unsupported_reason
 from engine.kernels import reference
 from engine.memory.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
@@ -49,7 +49,8 @@ def begin(case: Case, prepared: Prepared, *, num_padding: int) -> tuple[DeviceBa
         max_queries=int(layout.lengths.max()),
         max_context=int(contexts.max()),
     )
-    backend = DeviceBackend(reference, case.plan, prepared.pool, case.shapes, case.dtype, tables, count + num_padding)
+    rows, context = count + num_padding, int(contexts.max())
+    backend = DeviceBackend(reference, case.plan, prepared.pool, case.shapes, case.dtype, tables, rows, context)
     return backend, device_layout
 
 
@@ -82,16 +83,16 @@ def test_decode_steps_do_so_too(case: Case) -> None:
     check(replace(case, lengths=[1] * len(case.starts)), num_padding=3)
 
 
-def test_memory_for_partial_results_stays_small_however_large_the_batch() -> None:
-    shape = AttentionShape(32, 8, 128)
-    memory = PartialResults((shape, shape), 512, torch.device("cpu"))
-    for rows in (1, 3, 64, 512):
-        workspace = memory.workspace(rows, shape)
-        assert workspace.outputs.shape[:2] == (rows, 32)
-        assert workspace.lse.shape == workspace.outputs.shape[:3]
-    assert memory.workspace(1, shape).outputs.shape[2] > memory.workspace(512, shape).outputs.shape[2] >= 1
-    assert memory.workspace(1, shape).outputs.data_ptr() == memory.workspace(512, shape).outputs.data_ptr()
-    assert memory.num_bytes < 32 * 2**20
+def test_one_row_alone_fills_a_device_and_memory_bounds_the_parts_of_many() -> None:
+    def num_parts(max_rows: int, max_context: int) -> int:
+        workspace = split_workspace(AttentionShape(32, 8, 128), max_rows, max_context, 132, torch.device("meta"))
+        assert workspace.outputs.shape == (max_rows, 32, workspace.lse.shape[2], 128)
+        return workspace.lse.shape[2]
+
+    assert num_parts(64, 131_072) == 2 * 132 / 8
+    assert num_parts(64, 640) == 10
+    assert 8 <= num_parts(1024, 131_072) <= 16
+    assert num_parts(100_000, 131_072) == 1
 
 
 @pytest.mark.parametrize(

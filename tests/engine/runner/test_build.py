@@ -1,0 +1,93 @@
+"""Which runner a model gets, and how large its page pool is where nobody says so."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from engine.errors import CheckpointError
+from engine.runner import load_runner
+from engine.runner.memory_profile import MemoryProfile
+from tests.engine.checkpoints import CONTEXT, TinyModel
+from tests.engine.runner.device_runners import FixedGauge, device_runner, load_device, settings_for, torch_machinery
+from tests.engine.runner.tape import TapeRecorder
+
+TinyModels = Callable[[str], TinyModel]
+GIB, MIB = 1 << 30, 1 << 20
+TOKEN_BYTES = 3 * 2 * 2 * 16 * 4  #: of a tiny llama
+
+
+def test_what_is_left_for_pages_is_what_steps_and_graphs_leave() -> None:
+    profile = MemoryProfile(total_bytes=100 * GIB, free_bytes=80 * GIB, step_bytes=3 * GIB, graph_bytes=2 * GIB)
+    assert profile.room_bytes(0.9) == pytest.approx(65 * GIB, abs=1)
+    assert profile.room_bytes(1.0) == 75 * GIB
+
+
+def test_where_nothing_is_left_the_error_says_what_takes_the_memory() -> None:
+    profile = MemoryProfile(total_bytes=10 * GIB, free_bytes=2 * GIB, step_bytes=GIB, graph_bytes=GIB)
+    with pytest.raises(
+        CheckpointError, match=r"10240 MiB 2048 are free, steps need 1024 and graphs 1024, and 1024 stay"
+    ):
+        profile.room_bytes(0.9)
+
+
+def test_a_pool_of_unstated_size_fits_beside_steps_and_graphs(
+    tiny_model: TinyModels, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Free: before the runner, before the graphs, behind the first one, behind the second one.
+    gauge = FixedGauge(total_bytes=GIB, free=[512 * MIB, 400 * MIB, 390 * MIB, 387 * MIB], used=MIB, peak=301 * MIB)
+    recorder = TapeRecorder()
+    with caplog.at_level(logging.INFO, logger="engine.runner"):
+        runner = device_runner(
+            tiny_model("llama").folder,
+            torch_machinery(recorder, gauge),
+            kv_cache_bytes=None,
+            max_running=1000,
+            device_memory_share=0.95,
+            max_graph_batch=8,
+        )
+    num_graphs = 4
+    graphs = 10 * MIB + (num_graphs - 1) * 3 * MIB
+    kept_free = GIB - int(0.95 * GIB)
+    smallest = 2 * 4 * TOKEN_BYTES
+    room = 512 * MIB - (300 * MIB - smallest) - graphs - kept_free
+    page = runner.pool_plan.large_page_bytes
+    assert room - 2 * page < runner.pool_plan.pool_bytes <= room + 1
+    assert len(recorder.num_replays) == 2 + num_graphs
+    assert (
+        "device memory of 1024 MiB: 512 free with the weights loaded, of which steps need 299, graphs 19" in caplog.text
+    )
+    num_requests = (runner.pool_plan.num_large_pages - 1) * 4 // CONTEXT
+    assert f"one request of up to {CONTEXT} tokens, or {num_requests} of the full context of {CONTEXT}" in caplog.text
+    assert "captured graph 4 of 4: 1 rows" in caplog.text
+
+
+def test_a_pool_is_never_larger_than_all_slots_can_use(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("llama").folder, kv_cache_bytes=None)
+    usable = runner.pool_plan.num_usable_large_pages * runner.pool_plan.large_page_bytes
+    assert usable == 8 * CONTEXT * TOKEN_BYTES
+
+
+def test_a_pool_of_stated_size_is_not_measured(tiny_model: TinyModels) -> None:
+    recorder = TapeRecorder()
+    runner = device_runner(tiny_model("llama").folder, torch_machinery(recorder), kv_cache_bytes=1 << 20)
+    assert runner.pool_plan.pool_bytes <= 1 << 20
+    assert len(recorder.num_replays) == len(runner.buckets.all())
+
+
+def test_without_graphs_none_are_measured_nor_captured(tiny_model: TinyModels) -> None:
+    for name, settings in (("llama", {"enforce_eager": True}), ("mixtral", {})):
+        recorder = TapeRecorder()
+        device_runner(tiny_model(name).folder, torch_machinery(recorder), kv_cache_bytes=None, **settings)
+        assert not recorder.num_replays
+
+
+@pytest.mark.parametrize(
+    ("overlap", "on_device", "on_cpu"), [(None, 2, 1), (True, 2, 2), (False, 1, 1)], ids=["unstated", "on", "off"]
+)
+def test_steps_overlap_where_a_device_computes(
+    tiny_model: TinyModels, overlap: bool | None, on_device: int, on_cpu: int
+) -> None:
+    folder = tiny_model("llama").folder
+    assert load_device(folder, overlap=overlap).runner.max_in_flight == on_device
+    assert load_runner(settings_for(folder, overlap=overlap)).runner.max_in_flight == on_cpu
