@@ -26,6 +26,7 @@ from engine.batch import (
     StepPlan,
 )
 from engine.config import ModelLimits, SamplingParams
+from engine.kernels import reference
 from engine.kernels.operators import Operators
 from engine.kernels.reference.pages import copy_pages
 from engine.kernels.torch_operators import TorchOperators
@@ -68,7 +69,8 @@ class Runner:
         self.mirror_plan = mirror
         self._mirror: HostMirror | None = None
         if mirror is not None:
-            self._mirror = HostMirror(mirror, zeroed_pool(mirror.pool_bytes, torch.device("cpu")), self._pages)
+            memory = zeroed_pool(mirror.pool_bytes, torch.device("cpu"))
+            self._mirror = HostMirror(mirror, memory, self._pages, None if device.type == "cpu" else reference)
         self._page_tokens = {t.name: t.page_tokens for t in plan.types}
         self._page_tables = {
             t.name: np.zeros((max_running, -(-limits.max_model_len // t.page_tokens)), dtype=np.int64)

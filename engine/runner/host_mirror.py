@@ -11,6 +11,7 @@ import torch
 
 from engine.attention.layout import small_pages
 from engine.batch import PageMove
+from engine.kernels.step_kernels import StepKernels
 from engine.memory.spec import PoolPlan
 
 #: Rows that travel together: bounds what is needed beside pool and mirror, and is enough to fill any bus.
@@ -18,33 +19,51 @@ _STAGING_BYTES = 32 * 2**20
 
 
 class HostMirror:
-    def __init__(self, plan: PoolPlan, memory: torch.Tensor, pages: Mapping[str, torch.Tensor]) -> None:
-        """memory: plan.pool_bytes on the host; pages: the pool's own small pages by layer type, as rows."""
+    def __init__(
+        self,
+        plan: PoolPlan,
+        memory: torch.Tensor,
+        pages: Mapping[str, torch.Tensor],
+        kernels: StepKernels | None = None,
+    ) -> None:
+        """memory: plan.pool_bytes on the host; pages: the pool's own small pages by layer type, as rows. kernels: those
+        of a device with memory of its own; what travels is staged on both sides of the bus."""
         self.plan = plan
         self._pages = pages
+        self._kernels = kernels
         self._mirror = {kind.name: small_pages(plan, kind, memory) for kind in plan.types}
 
     def move(self, outs: Sequence[PageMove], ins: Sequence[PageMove]) -> float:
         """All that goes out, then all that comes in; returns how long it took, in seconds."""
         started = time.perf_counter()
         for name, moves in _chunks(outs, self._mirror):
-            pages, mirror = self._pages[name], self._mirror[name]
-            rows = pages.index_select(0, _ids((move.device_page for move in moves), pages.device))
-            if pages.is_cuda:
-                rows = _staging(rows.shape, rows.dtype).copy_(rows)
+            rows = self._read(self._pages[name], moves)
+            mirror = self._mirror[name]
             mirror.index_copy_(0, _ids((move.host_page for move in moves), mirror.device), rows)
         for name, moves in _chunks(ins, self._mirror):
-            pages, mirror = self._pages[name], self._mirror[name]
-            host_ids = _ids((move.host_page for move in moves), mirror.device)
-            if pages.is_cuda:
-                staging = _staging(torch.Size((len(moves), mirror.shape[1])), mirror.dtype)
-                rows = torch.index_select(mirror, 0, host_ids, out=staging).to(pages.device)
-            else:
-                rows = mirror.index_select(0, host_ids)
-            pages.index_copy_(0, _ids((move.device_page for move in moves), pages.device), rows)
+            mirror = self._mirror[name]
+            rows = _staging(len(moves), mirror, self._pages[name].is_cuda)
+            torch.index_select(mirror, 0, _ids((move.host_page for move in moves), mirror.device), out=rows)
+            self._write(self._pages[name], moves, rows)
         if any(pages.is_cuda for pages in self._pages.values()):
             torch.cuda.synchronize()
         return time.perf_counter() - started
+
+    def _read(self, pages: torch.Tensor, moves: Sequence[PageMove]) -> torch.Tensor:
+        """The device's pages, on the host."""
+        page_ids = _ids((move.device_page for move in moves), pages.device)
+        if self._kernels is None:
+            return pages.index_select(0, page_ids)
+        gathered = pages.new_empty(len(moves), pages.shape[1])
+        self._kernels.gather_pages(pages, page_ids, gathered)
+        return _staging(len(moves), pages, pages.is_cuda).copy_(gathered)
+
+    def _write(self, pages: torch.Tensor, moves: Sequence[PageMove], rows: torch.Tensor) -> None:
+        page_ids = _ids((move.device_page for move in moves), pages.device)
+        if self._kernels is None:
+            pages.index_copy_(0, page_ids, rows)
+        else:
+            self._kernels.scatter_pages(pages, page_ids, rows.to(pages.device))
 
 
 def _chunks(moves: Sequence[PageMove], rows: Mapping[str, torch.Tensor]) -> list[tuple[str, list[PageMove]]]:
@@ -63,6 +82,6 @@ def _ids(pages: Iterable[int], device: torch.device) -> torch.Tensor:
     return torch.tensor(list(pages), device=device)
 
 
-def _staging(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Host memory that a CUDA device reaches by itself; torch keeps it for the next call."""
-    return torch.empty(shape, dtype=dtype, pin_memory=True)
+def _staging(num_rows: int, pages: torch.Tensor, is_pinned: bool) -> torch.Tensor:
+    """Host memory for rows of pages. Pinned: a CUDA device reaches it by itself; torch keeps it for the next call."""
+    return torch.empty((num_rows, pages.shape[1]), dtype=pages.dtype, pin_memory=is_pinned)

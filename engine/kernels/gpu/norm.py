@@ -98,12 +98,9 @@ def shipped() -> list[Compilation]:
     compilations = []
     for dtype, size, has_update, is_centred in (
         ("bf16", 576, True, False),
-        ("bf16", 1024, True, False),
         ("bf16", 2048, True, False),
-        ("bf16", 4096, True, False),
         ("bf16", 4096, False, False),
         ("bf16", 8192, True, False),
-        ("fp16", 4096, True, False),
         ("fp32", 2048, True, False),
         ("bf16", 4096, True, True),
     ):

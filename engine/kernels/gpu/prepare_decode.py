@@ -113,6 +113,5 @@ def shipped() -> list[Compilation]:
             # A few bytes for each row, one row for each thread.
             expectation=Expectation(max_registers=40, has_wide_loads=False),
         )
-        for page_tokens in (16, 48)
-        for is_first in (True, False)
+        for page_tokens, is_first in ((16, True), (48, False))
     ]

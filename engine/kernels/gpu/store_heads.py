@@ -231,15 +231,12 @@ def shipped() -> list[Compilation]:
     """Heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia and GPT-2."""
     return [
         _compilation("bf16", "bf16", 32, 8, 128, 64, False, False),
-        _compilation("fp16", "fp16", 32, 8, 128, 64, False, False),
         _compilation("fp32", "fp32", 32, 8, 64, 32, False, False),
-        _compilation("bf16", "bf16", 32, 8, 64, 32, False, False),
         _compilation("bf16", "bf16", 16, 8, 128, 64, True, False),
         _compilation("bf16", "bf16", 16, 8, 256, 128, False, False),
         _compilation("bf16", "bf16", 32, 32, 96, 48, False, False),
         _compilation("bf16", "bf16", 16, 16, 64, 8, False, False),
         _compilation("bf16", "bf16", 12, 12, 64, 0, False, False),
-        _compilation("bf16", "i8", 32, 8, 128, 64, False, True),
         _compilation("bf16", "i8", 16, 8, 128, 64, True, True),
         _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False, False),
         _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True, True),
