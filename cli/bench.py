@@ -66,7 +66,8 @@ class Peer(StrEnum):
 
 Model = Annotated[str | None, typer.Option(help="A local folder. Default: the first demo model.")]
 InputLen = Annotated[int, typer.Option(min=1, help="Tokens of each prompt of fixed length.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Default: every core.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Of each process. Default: every core.")]
+TensorParallel = Annotated[int, typer.Option(min=1, help="Processes (GPUs) that share the model.")]
 MaxRunning = Annotated[
     int, typer.Option("--max-running", "--concurrency", min=1, help="Requests that the engine serves at once.")
 ]
@@ -97,6 +98,7 @@ def offline(
     dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
     device: Annotated[Device, typer.Option()] = Device.CPU,
     load_format: LoadFormat = Weights.AUTO,
+    tensor_parallel: TensorParallel = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
     output: Output = None,
     plot: Plot = None,
@@ -111,7 +113,14 @@ def offline(
     if against is not None and load_format is Weights.DUMMY:
         raise CliError("--against needs a checkpoint: each system would draw other random weights.")
     engine = _engine_settings(
-        model, dtype, device, threads, max_running, max_batched_tokens=max_batched_tokens, load_format=load_format
+        model,
+        dtype,
+        device,
+        threads,
+        max_running,
+        max_batched_tokens=max_batched_tokens,
+        load_format=load_format,
+        tensor_parallel=tensor_parallel,
     )
     work = _work(engine.model, workload, num_prompts, input_len, output_len)
     with _engine_errors():
@@ -131,6 +140,7 @@ def offline(
         "dtype": comparison.dtype,
         "operators": comparison.operators,
         "device": device.value,
+        "tensor_parallel": tensor_parallel,
         "repeats": repeats,
     }
     rows = [measured.as_row() for measured in comparison.measured]
@@ -162,6 +172,7 @@ def latency(
     dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
     device: Annotated[Device, typer.Option()] = Device.CPU,
     load_format: LoadFormat = Weights.AUTO,
+    tensor_parallel: TensorParallel = 1,
     max_running: MaxRunning = 32,
     max_batched_tokens: MaxBatchedTokens = 1024,
     repeats: Annotated[int, typer.Option(min=1, help="Answers; medians count.")] = 5,
@@ -174,7 +185,14 @@ def latency(
 
     _check_outputs(output, plot)
     engine = _engine_settings(
-        model, dtype, device, threads, max_running, max_batched_tokens=max_batched_tokens, load_format=load_format
+        model,
+        dtype,
+        device,
+        threads,
+        max_running,
+        max_batched_tokens=max_batched_tokens,
+        load_format=load_format,
+        tensor_parallel=tensor_parallel,
     )
     (work,) = bench_workloads.random_work(1, input_len, output_len, _vocab_size(engine.model))
     with _engine_errors(), progress_bar("answers", warm_ups + repeats) as advance:
@@ -184,8 +202,9 @@ def latency(
     settings = {"model": Path(engine.model).name, "threads": engine.threads, "dtype": used_dtype}
     title = f"{settings['model']}, {used_dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
     Console().print(bench_tables.latency_table(title, row))
+    where = {"device": device.value, "tensor_parallel": tensor_parallel}
     if output is not None:
-        bench_record.write(output, bench_record.document("latency", {**settings, "device": device.value}, [row]))
+        bench_record.write(output, bench_record.document("latency", {**settings, **where}, [row]))
     if plot is not None:
         gaps = [[1e3 * gap for gap in (stream.ttft_s, *stream.gaps_s)] for stream in streams]
         lines = {f"answer {number}": values for number, values in enumerate(gaps, start=1)}
@@ -295,6 +314,7 @@ def _engine_settings(
     *,
     max_batched_tokens: int,
     load_format: Weights,
+    tensor_parallel: int,
 ) -> "EngineSettings":
     from cli.bench_offline import EngineSettings
 
@@ -302,10 +322,11 @@ def _engine_settings(
         model=model or demo_models()[0].source,
         dtype=dtype.value,
         device=device.value,
-        threads=threads or os.cpu_count() or 1,
+        threads=threads or max(1, (os.cpu_count() or 1) // tensor_parallel),
         max_running=max_running,
         max_batched_tokens=max_batched_tokens,
         load_format=load_format.value,
+        tensor_parallel=tensor_parallel,
     )
 
 

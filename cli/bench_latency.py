@@ -50,6 +50,7 @@ async def measure(
         max_running=settings.max_running,
         max_batched_tokens=settings.max_batched_tokens,
         num_threads=settings.threads,
+        tensor_parallel=settings.tensor_parallel,
     )
     engine = await AsyncEngine.from_config(config)
     try:

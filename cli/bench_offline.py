@@ -31,6 +31,7 @@ class EngineSettings:
     max_running: int
     max_batched_tokens: int
     load_format: LoadFormat = "auto"
+    tensor_parallel: int = 1
 
 
 @dataclass(slots=True)
@@ -211,6 +212,7 @@ class _Agon:
             max_batched_tokens=settings.max_batched_tokens,
             num_threads=settings.threads,
             load_format=settings.load_format,
+            tensor_parallel=settings.tensor_parallel,
         )
         self.dtype = self._llm.info.dtype
         self.operators = self._llm.info.operators

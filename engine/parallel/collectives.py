@@ -47,7 +47,7 @@ class TorchGroup:
 
     def join(self, x: torch.Tensor) -> torch.Tensor:
         joined = torch.empty((self.place.size, *x.shape), dtype=x.dtype, device=x.device)
-        _wait(self._compute.allgather([list(joined.unbind())], [x.contiguous()]))
+        _wait(self._compute._allgather_base(joined.flatten(0, 1), x.contiguous()))
         return joined
 
     def minimum(self, number: int) -> int:

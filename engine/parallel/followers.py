@@ -116,10 +116,17 @@ def say_failed(store: Store, rank: int, reason: str) -> None:
 
 def meet_leader(port: int) -> Store:
     """In a follower: the store of the leader, and from now on this process ends when the leader does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the leader ends us in its time
     threading.Thread(target=_end_with_leader, name="leader-watch", daemon=True).start()
     store: Store = TCPStore(_LOOPBACK, port, is_master=False, timeout=_STORE_TIMEOUT)
     return store
+
+
+def leave_signals_to_leader() -> None:
+    """Ctrl-C and a service manager's SIGTERM reach all processes at once; the leader still needs this one while its
+    last answers run, and ends it in its time."""
+    if threading.current_thread() is threading.main_thread():  # no other may
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, signal.SIG_IGN)
 
 
 def _end_with_leader() -> None:

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError, RankLost
 from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
-from engine.parallel.followers import meet_leader, say_failed, say_ready
+from engine.parallel.followers import leave_signals_to_leader, meet_leader, say_failed, say_ready
 from engine.parallel.group import Place
 from engine.runner.leader import CONFIG_KEY, END
 from engine.runner.load import choose_device, load_runner
@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 def follow(store: Store, place: Place, *, is_local: bool) -> None:
     """Returns when rank 0 has ended in order. Raises RankLost where it has gone, and whatever loading raises."""
+    leave_signals_to_leader()
     config = Codec(EngineConfig).decode(store.get(CONFIG_KEY))
     device = choose_device(config.device, place.local_rank)
     say_ready(store, place.rank)

@@ -1,5 +1,6 @@
 """Loads a model that several processes share: starts the others, or joins those that torchrun has started."""
 
+import logging
 import os
 from dataclasses import replace
 
@@ -19,6 +20,8 @@ from engine.parallel.torchrun import torchrun_place
 from engine.runner.follower import follow
 from engine.runner.leader import CONFIG_KEY, Leader, explained
 from engine.runner.load import LoadedModel, choose_device, load_runner
+
+_log = logging.getLogger(__name__)
 
 
 def load_divided(config: EngineConfig) -> LoadedModel:
@@ -81,7 +84,12 @@ def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers
     device = choose_device(config.device, place.local_rank)
     group = TorchGroup(store, place, device, is_local=_is_local(place))
     if followers is not None:
-        followers.watch(group.abort)
+
+        def on_loss() -> None:
+            _log.error("%s", followers.lost())
+            group.abort()
+
+        followers.watch(on_loss)
     loaded = load_runner(config, group)
     leader = Leader(loaded.runner, group, followers)
     info = replace(loaded.info, device=f"{loaded.info.device} x {place.size}")
