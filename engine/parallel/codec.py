@@ -1,27 +1,31 @@
 """Frozen dataclasses as bytes and back, for processes that run the same code: JSON of field values in order, no names.
 
 Nothing is executed and nothing unpickled on the way. What a class may hold is read from its annotations when its codec
-is made: numbers, strings, booleans, None, literals, tuples of such, and further dataclasses. Any other annotation is an
-error at once, so a field that was added is either carried or refused, never dropped.
+is made: numbers, strings, booleans, None, literals, tuples and mappings of such, and further dataclasses. Any other
+annotation is an error at once, so a field that was added is either carried or refused, never dropped.
 """
 
 import dataclasses
 import json
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _Convert = Callable[[Any], Any]
 #: What JSON carries as it is. Floats come back as the same bits: Python writes the shortest text that reads so.
 _PLAIN = (int, float, str, bool, type(None))
+#: Of the requests that run at once many times over.
+_NUM_REMEMBERED = 1024
 
 
 class Codec(Generic[T]):
     """Of one dataclass and all that it holds."""
 
-    def __init__(self, kind: type[T]) -> None:
-        self._to_json, self._from_json = _converters(kind)
+    def __init__(self, kind: type[T], repeated: tuple[type, ...] = ()) -> None:
+        """repeated: frozen dataclasses whose values come again and again; each is converted once and remembered."""
+        self._to_json, self._from_json = _converters(kind, repeated)
 
     def encode(self, value: T) -> bytes:
         return json.dumps(self._to_json(value), separators=(",", ":")).encode()
@@ -35,26 +39,44 @@ class Codec(Generic[T]):
         return value
 
 
-def _converters(annotation: Any) -> tuple[_Convert, _Convert]:
+def _converters(annotation: Any, repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
     """To what JSON can carry, and from it."""
     if annotation in _PLAIN or get_origin(annotation) is Literal:
         return _same, _same
+    if annotation in repeated:
+        return _remembered(*_of_dataclass(annotation, repeated))
     if dataclasses.is_dataclass(annotation):
-        return _of_dataclass(annotation)  # type: ignore[arg-type]
+        return _of_dataclass(annotation, repeated)  # type: ignore[arg-type]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is tuple:
-        return _of_tuple(arguments)
+        return _of_tuple(arguments, repeated)
+    if origin is Mapping:
+        return _of_mapping(arguments, repeated)
     if origin in (Union, types.UnionType):
-        return _of_union(arguments)
+        return _of_union(arguments, repeated)
     raise TypeError(f"there is no way to send {annotation}")
 
 
-def _of_dataclass(kind: type) -> tuple[_Convert, _Convert]:
+def _remembered(to_json: _Convert, from_json: _Convert) -> tuple[_Convert, _Convert]:
+    """As a text inside the text, which is what the receiver looks up."""
+
+    @lru_cache(_NUM_REMEMBERED)
+    def encode(value: Any) -> str:
+        return json.dumps(to_json(value), separators=(",", ":"))
+
+    @lru_cache(_NUM_REMEMBERED)
+    def decode(text: str) -> Any:
+        return from_json(json.loads(text))
+
+    return encode, decode
+
+
+def _of_dataclass(kind: type, repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     if not all(field.init for field in dataclasses.fields(kind)):
         raise TypeError(f"{kind} has fields that its constructor does not take")
-    converters = [_converters(hints[name]) for name in names]
+    converters = [_converters(hints[name], repeated) for name in names]
     # Most fields are plain, and a plan has hundreds of them: they are fetched all at once and left alone.
     encoders = [(index, encode) for index, (encode, _) in enumerate(converters) if encode is not _same]
     decoders = [(index, decode) for index, (_, decode) in enumerate(converters) if decode is not _same]
@@ -77,13 +99,13 @@ def _of_dataclass(kind: type) -> tuple[_Convert, _Convert]:
     return to_json, from_json
 
 
-def _of_tuple(arguments: tuple[Any, ...]) -> tuple[_Convert, _Convert]:
+def _of_tuple(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        to_json, from_json = _converters(arguments[0])
+        to_json, from_json = _converters(arguments[0], repeated)
         if to_json is _same:  # thousands of token ids: JSON takes the tuple as it is
             return _same, tuple
         return lambda values: [to_json(v) for v in values], lambda values: tuple([from_json(v) for v in values])
-    pairs = [_converters(argument) for argument in arguments]
+    pairs = [_converters(argument, repeated) for argument in arguments]
 
     def convert(which: int) -> _Convert:
         return lambda values: tuple(pair[which](value) for pair, value in zip(pairs, values, strict=True))
@@ -91,14 +113,21 @@ def _of_tuple(arguments: tuple[Any, ...]) -> tuple[_Convert, _Convert]:
     return convert(0), convert(1)
 
 
-def _of_union(arguments: tuple[Any, ...]) -> tuple[_Convert, _Convert]:
+def _of_mapping(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
+    """As pairs: JSON would make strings of the keys."""
+    if any(_converters(argument, repeated) != (_same, _same) for argument in arguments):
+        raise TypeError(f"there is no way to send a mapping of {arguments}")
+    return lambda values: list(values.items()), dict
+
+
+def _of_union(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
     """Plain values, or one other kind and None."""
     others = [argument for argument in arguments if argument not in _PLAIN]
     if not others:
         return _same, _same
     if len(others) > 1 or any(argument is not type(None) for argument in arguments if argument in _PLAIN):
         raise TypeError(f"there is no way to tell {arguments} apart")
-    to_json, from_json = _converters(others[0])
+    to_json, from_json = _converters(others[0], repeated)
     return (
         lambda value: None if value is None else to_json(value),
         lambda value: None if value is None else from_json(value),

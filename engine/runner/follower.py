@@ -8,14 +8,13 @@ import sys
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from engine.batch import StepPlan
 from engine.config import EngineConfig
 from engine.errors import EngineError, RankLost
 from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import leave_signals_to_leader, meet_leader, say_failed, say_ready
 from engine.parallel.group import Place
-from engine.runner.leader import CONFIG_KEY, END
+from engine.runner.leader import CONFIG_KEY, END, plan_codec
 from engine.runner.load import choose_device, load_runner
 
 _log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
     say_ready(store, place.rank)
     group = TorchGroup(store, place, device, is_local=is_local)
     runner = load_runner(config, group).runner
-    codec = Codec(StepPlan)
+    codec = plan_codec()
     num_in_flight = 0
     while (message := group.hear()) != END:
         plan = codec.decode(message)

@@ -8,7 +8,7 @@ still pending is therefore known wherever the next step needs it. Used by one th
 import contextlib
 
 from engine.batch import StepOutput, StepPlan
-from engine.config import ModelLimits
+from engine.config import ModelLimits, SamplingParams
 from engine.errors import RankLost
 from engine.memory.spec import PoolPlan
 from engine.parallel.codec import Codec
@@ -24,13 +24,17 @@ END = b""
 _EXPLAIN_S = 5.0
 
 
+def plan_codec() -> Codec[StepPlan]:
+    return Codec(StepPlan, repeated=(SamplingParams,))
+
+
 class Leader:
     def __init__(self, runner: StepRunner, group: TorchGroup, followers: Followers | None) -> None:
         """followers: None where torchrun has started them, which also ends all processes when one does."""
         self._runner = runner
         self._group = group
         self._followers = followers
-        self._codec = Codec(StepPlan)
+        self._codec = plan_codec()
         self._is_waited_for = True  # the others wait for the next plan; not so after a step that failed half-way
 
     @property

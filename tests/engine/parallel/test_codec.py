@@ -1,6 +1,6 @@
 """What goes over the wire comes back equal, and what the codec does not know it refuses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 from hypothesis import given, settings
@@ -9,37 +9,56 @@ from hypothesis import strategies as st
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
 from engine.config import EngineConfig, SamplingParams
 from engine.parallel.codec import Codec
+from engine.runner.leader import plan_codec
 
-FLOATS = st.floats(0.0, 1.0, exclude_min=True)
-PARAMS = st.builds(
-    SamplingParams,
-    max_tokens=st.integers(100, 10**6),
-    n=st.integers(1, 16),
-    temperature=st.floats(0.0, 10.0),
-    top_k=st.integers(0, 10**6),
-    top_p=FLOATS,
-    min_p=FLOATS,
-    seed=st.none() | st.integers(-(2**63), 2**64 - 1),
-    stop=st.lists(st.text(min_size=1), max_size=3).map(tuple),
-    stop_token_ids=st.lists(st.integers(0, 2**31), max_size=3).map(tuple),
-    min_tokens=st.integers(0, 100),
-    logprobs=st.none() | st.integers(0, 20),
+SHARES = st.floats(0.0, 1.0, exclude_min=True)
+PARAMS: dict[str, st.SearchStrategy[object]] = {
+    "max_tokens": st.integers(100, 10**6),
+    "n": st.integers(1, 16),
+    "temperature": st.floats(0.0, 10.0),
+    "top_k": st.integers(0, 10**6),
+    "top_p": SHARES,
+    "min_p": SHARES,
+    "repetition_penalty": st.floats(0.01, 100.0),
+    "presence_penalty": st.floats(-2.0, 2.0),
+    "frequency_penalty": st.floats(-2.0, 2.0),
+    "logit_bias": st.dictionaries(st.integers(0, 2**31), st.floats(-100.0, 100.0), max_size=3),
+    "seed": st.none() | st.integers(-(2**63), 2**64 - 1),
+    "stop": st.lists(st.text(min_size=1), max_size=3).map(tuple),
+    "stop_token_ids": st.lists(st.integers(0, 2**31), max_size=3).map(tuple),
+    "ignore_eos": st.booleans(),
+    "min_tokens": st.integers(0, 100),
+    "logprobs": st.none() | st.integers(0, 20),
+    "skip_special_tokens": st.booleans(),
+}
+SEQUENCES = st.builds(
+    ScheduledSequence,
+    **{field.name: ... for field in fields(ScheduledSequence) if field.name != "params"},
+    params=st.builds(SamplingParams, **PARAMS),
 )
-st.register_type_strategy(SamplingParams, PARAMS)
+#: Every field is drawn by its annotation, those with defaults too.
+PLANS = st.builds(
+    StepPlan,
+    **{field.name: ... for field in fields(StepPlan) if field.name != "sequences"},
+    sequences=st.lists(SEQUENCES, max_size=3).map(tuple),
+)
 
 
-@given(st.from_type(StepPlan))
+def test_every_setting_of_a_request_is_drawn_here() -> None:
+    assert set(PARAMS) == {field.name for field in fields(SamplingParams)}
+
+
+@given(PLANS)
 @settings(max_examples=60, deadline=None)
 def test_a_plan_comes_back_equal(plan: StepPlan) -> None:
-    """Every field of it and of what it holds is drawn by its annotation."""
-    codec = Codec(StepPlan)
+    codec = plan_codec()
     assert codec.decode(codec.encode(plan)) == plan
 
 
 def test_pending_tokens_and_seeds_of_64_bits_come_back() -> None:
     sequence = ScheduledSequence(1, 2, (3, PENDING_TOKEN), 4, 1, SamplingParams(), (2**64 - 1,), 6)
     plan = StepPlan(7, (), (), (sequence,))
-    codec = Codec(StepPlan)
+    codec = plan_codec()
     assert codec.decode(codec.encode(plan)) == plan
 
 
