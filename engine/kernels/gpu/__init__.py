@@ -1,10 +1,13 @@
 """Kernels for CUDA devices in Triton, one operator per file: kernel, launcher with shape checks, and the configurations
 that are shipped. Their meaning is engine/kernels/reference, under the same names. Imported only where triton is."""
 
+from engine.kernels.gpu.logprobs import top_logprobs
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.gpu.paged_attention import attend_decode, attend_mixed
 from engine.kernels.gpu.pages import copy_pages, gather_pages, scatter_pages
+from engine.kernels.gpu.penalties import penalise
 from engine.kernels.gpu.prepare_decode import prepare_decode
+from engine.kernels.gpu.sampling import sample
 from engine.kernels.gpu.shared_prefix import attend_shared_prefix
 from engine.kernels.gpu.store_heads import store_heads
 
@@ -15,7 +18,10 @@ __all__ = [
     "copy_pages",
     "gather_pages",
     "merge_states",
+    "penalise",
     "prepare_decode",
+    "sample",
     "scatter_pages",
     "store_heads",
+    "top_logprobs",
 ]

@@ -2,13 +2,15 @@
 without regard to speed. Together the functions here are one implementation of StepKernels."""
 
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
+from engine.kernels.reference.logprobs import top_logprobs
 from engine.kernels.reference.mamba import causal_conv, selective_scan
 from engine.kernels.reference.merge_states import merge_states
 from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
 from engine.kernels.reference.pages import copy_pages, gather_pages, scatter_pages
+from engine.kernels.reference.penalties import penalise
 from engine.kernels.reference.prepare_decode import prepare_decode
-from engine.kernels.reference.sampling import penalise, sample, top_logprobs
+from engine.kernels.reference.sampling import sample
 from engine.kernels.reference.shared_prefix import attend_shared_prefix
 from engine.kernels.reference.store_heads import store_heads
 

@@ -6,24 +6,12 @@ left, min-p is relative to the likeliest token. No step depends on other rows.
 
 import torch
 
-from engine.kernels.step_kernels import Penalties, SamplingWorkspace
+from engine.kernels.step_kernels import SamplingWorkspace
 
 _NEVER = float("-inf")
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = 0xFFFFFFFF
-
-
-def penalise(logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
-    is_real = (penalties.token_ids >= 0) & (rows >= 0)[:, None]
-    which, place = is_real.nonzero(as_tuple=True)
-    row, token = rows[which], penalties.token_ids[which, place].to(torch.int64)
-    values = logits[row, token] + penalties.biases[which, place]
-    repetition = penalties.repetition[which].where(penalties.is_seen[which, place], 1.0)
-    values = torch.where(values > 0, values / repetition, values * repetition)
-    counts = penalties.output_counts[which, place]
-    values = values - penalties.frequency[which] * counts
-    logits[row, token] = values - penalties.presence[which] * (counts > 0)
 
 
 def sample(
@@ -45,22 +33,6 @@ def sample(
     targets = uniform(seeds, counters)[:, None] * cumulative[:, -1:]
     drawn = torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
     token_ids.copy_(torch.where(temperatures > 0, drawn, greedy))
-
-
-def top_logprobs(
-    logits: torch.Tensor,
-    token_ids: torch.Tensor,
-    chosen: torch.Tensor,
-    top_ids: torch.Tensor,
-    top: torch.Tensor,
-    workspace: SamplingWorkspace | None = None,
-) -> None:
-    logprobs = logits.to(torch.float32).log_softmax(dim=-1)
-    chosen.copy_(logprobs.gather(1, token_ids[:, None]).squeeze(1))
-    # Stable, so that of equal ones the first comes first.
-    ordered = logprobs.sort(dim=-1, descending=True, stable=True)
-    top_ids.copy_(ordered.indices[:, : top_ids.shape[1]])
-    top.copy_(ordered.values[:, : top.shape[1]])
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.kernels.reference.sampling import sample, top_logprobs, uniform
+from engine.kernels.reference.logprobs import top_logprobs
+from engine.kernels.reference.sampling import sample, uniform
 from engine.sampling import philox
 from tests.engine.kernels.sampling_cases import PARAMS, draw, expected, random_rows, special_rows
 

@@ -1,0 +1,139 @@
+"""Log probabilities of the drawn token and of the k likeliest of each row, without a sort.
+
+The likeliest are taken one after another from the spans that can hold any of the k: those whose largest logit is among
+the k largest of spans, about k of 2,000. R = rows, V = vocabulary.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.spans import (
+    NUM_WARPS,
+    SPAN,
+    SPANS_OF_TILE,
+    bound_of,
+    choose_spans,
+    chosen_tokens,
+    scan_spans,
+)
+from engine.kernels.step_kernels import SamplingWorkspace
+
+_NOWHERE = tl.constexpr(2**30)
+
+
+@triton.jit(do_not_specialize=["k"])
+def _logprobs(
+    logits_ptr,
+    token_ids_ptr,
+    output_ptr,
+    top_ids_ptr,
+    top_ptr,
+    maxima_ptr,
+    masses_ptr,
+    chosen_ptr,
+    row_stride,
+    span_stride,
+    vocab_size,
+    k,
+    SPAN: tl.constexpr,
+    ALL_SPANS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    logits_row_ptr = logits_ptr + row * row_stride
+    span_row = row * span_stride
+    num_spans = tl.cdiv(vocab_size, SPAN)
+    spans = tl.arange(0, ALL_SPANS)
+    is_span = spans < num_spans
+    maxima = tl.load(maxima_ptr + span_row + spans, mask=is_span, other=float("-inf"))
+    best = tl.max(maxima, axis=0)
+    scores = maxima - best
+    masses = tl.load(masses_ptr + span_row + spans, mask=is_span, other=0.0) * tl.exp(scores)
+    whole = best + tl.log(tl.sum(masses.to(tl.float64), axis=0).to(tl.float32))
+    drawn = tl.load(logits_row_ptr + tl.load(token_ids_ptr + row)).to(tl.float32)
+    tl.store(output_ptr + row, drawn - whole)
+    if k > 0:
+        lowest = tl.min(tl.where(scores == float("-inf"), 0.0, scores), axis=0)
+        bound = bound_of(scores, 1.0, k.to(tl.float32), lowest)
+        # Fewer than k spans with anything possible: all of them, then.
+        is_enough = tl.sum((scores >= bound).to(tl.int32), axis=0) >= k
+        bound = tl.where(is_enough, bound, float("-inf"))
+        num_chosen = choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS)
+        value = tl.full((), float("inf"), tl.float32)
+        token = tl.full((), -1, tl.int32)
+        for rank in range(0, k):
+            next_value = tl.full((), float("-inf"), tl.float32)
+            next_token = tl.full((), _NOWHERE, tl.int32)
+            for first in range(0, num_chosen, TILE):
+                tokens, is_token = chosen_tokens(chosen_ptr, span_row, first, num_chosen, vocab_size, SPAN, TILE)
+                x = tl.load(logits_row_ptr + tokens, mask=is_token, other=float("-inf")).to(tl.float32)
+                is_left = is_token & ((x < value) | ((x == value) & (tokens > token)))
+                largest = tl.max(tl.max(tl.where(is_left, x, float("-inf")), axis=1), axis=0)
+                is_largest = is_left & (x == largest)
+                found = tl.min(tl.min(tl.where(is_largest, tokens, _NOWHERE), axis=1), axis=0)
+                is_better = (largest > next_value) | ((largest == next_value) & (found < next_token))
+                next_value = tl.where(is_better, largest, next_value)
+                next_token = tl.where(is_better, found, next_token)
+            value, token = next_value, next_token
+            tl.store(top_ids_ptr + row * k + rank, token.to(tl.int64))
+            tl.store(top_ptr + row * k + rank, value - whole)
+
+
+def top_logprobs(
+    logits: torch.Tensor,
+    token_ids: torch.Tensor,
+    chosen: torch.Tensor,
+    top_ids: torch.Tensor,
+    top: torch.Tensor,
+    workspace: SamplingWorkspace,
+) -> None:
+    num_rows, vocab_size = logits.shape
+    k = top.shape[1]
+    assert k <= vocab_size
+    assert token_ids.shape == chosen.shape == (num_rows,)
+    assert top_ids.shape == top.shape == (num_rows, k)
+    outputs = (token_ids, chosen, top_ids, top)
+    assert all(tensor.is_contiguous() for tensor in outputs)
+    assert tuple(t.dtype for t in outputs) == (torch.int64, torch.float32, torch.int64, torch.float32)
+    if not num_rows:
+        return
+    num_spans = scan_spans(logits, None, workspace)
+    _logprobs[(num_rows,)](
+        logits,
+        *outputs,
+        workspace.maxima,
+        workspace.masses,
+        workspace.chosen,
+        logits.stride(0),
+        workspace.maxima.stride(0),
+        vocab_size,
+        k,
+        SPAN=SPAN,
+        ALL_SPANS=triton.next_power_of_2(num_spans),
+        TILE=min(SPANS_OF_TILE, triton.next_power_of_2(num_spans)),
+        num_warps=NUM_WARPS,
+    )
+
+
+def shipped() -> list[Compilation]:
+    pointers = {"token_ids": "i64", "output": "fp32", "top_ids": "i64", "top": "fp32"}
+    pointers |= {"maxima": "fp32", "masses": "fp32", "chosen": "i32"}
+    return [
+        Compilation(
+            name=f"logprobs, fp32, V <= {all_spans * SPAN}",
+            kernel=_logprobs,
+            signature={"logits_ptr": "*fp32"}
+            | {f"{name}_ptr": f"*{kind}" for name, kind in pointers.items()}
+            | {name: "i32" for name in ("row_stride", "span_stride", "vocab_size", "k")},
+            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE},
+            divisible_by_16=frozenset(
+                {"logits_ptr", "row_stride", "vocab_size", *(f"{name}_ptr" for name in pointers)}
+            ),
+            num_warps=NUM_WARPS,
+            num_stages=3,
+            expectation=Expectation(max_registers=128),
+        )
+        for all_spans in (2048, 4096)
+    ]

@@ -1,0 +1,299 @@
+"""One token for each row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
+
+Nothing is sorted. The limits of top-k and top-p are found by bisection, over the spans of logits that can matter: those
+whose largest logit is not below a bound that the spans' maxima give. Sums are in float64 where their rounding could
+choose another token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.spans import (
+    NUM_WARPS,
+    SPAN,
+    SPANS_OF_TILE,
+    bound_of,
+    choose_spans,
+    chosen_scores,
+    scan_spans,
+)
+from engine.kernels.step_kernels import SamplingWorkspace
+
+NOWHERE = tl.constexpr(2**30)
+#: exp of that is 0 in float32: no token so far below the likeliest is ever drawn, and none need be told apart.
+FLOOR = tl.constexpr(-110.0)
+
+
+@triton.jit
+def _draw(
+    logits_ptr,
+    temperatures_ptr,
+    top_k_ptr,
+    top_p_ptr,
+    min_p_ptr,
+    seeds_ptr,
+    counters_ptr,
+    token_ids_ptr,
+    maxima_ptr,
+    masses_ptr,
+    chosen_ptr,
+    row_stride,
+    span_stride,
+    vocab_size,
+    SPAN: tl.constexpr,
+    ALL_SPANS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    logits_row_ptr = logits_ptr + row * row_stride
+    span_row = row * span_stride
+    num_spans = tl.cdiv(vocab_size, SPAN)
+    spans = tl.arange(0, ALL_SPANS)
+    is_span = spans < num_spans
+    maxima = tl.load(maxima_ptr + span_row + spans, mask=is_span, other=float("-inf"))
+    best = tl.max(maxima, axis=0)
+    temperature = tl.load(temperatures_ptr + row)
+    offsets = tl.arange(0, SPAN)
+    if temperature > 0.0:
+        scores = tl.div_rn(maxima - best, temperature)
+        masses = tl.load(masses_ptr + span_row + spans, mask=is_span, other=0.0) * tl.exp(scores)
+        total = tl.sum(masses.to(tl.float64), axis=0)
+        number = _uniform(tl.load(seeds_ptr + row), tl.load(counters_ptr + row))
+        top_k, top_p, min_p = tl.load(top_k_ptr + row), tl.load(top_p_ptr + row), tl.load(min_p_ptr + row)
+        floor = tl.full((), FLOOR, tl.float32)
+        limit = floor
+        if (top_k > 0) | (top_p < 1.0) | (min_p > 0.0):
+            if top_k > 0:
+                bound = bound_of(scores, 1.0, top_k.to(tl.float32), floor)
+            else:
+                bound = floor
+                if top_p < 1.0:
+                    # All tokens below the first bound together have less than the mass that is cut off.
+                    bound = tl.log((1.0 - top_p) * total.to(tl.float32) / vocab_size) - 1e-3
+                    needed = top_p * total.to(tl.float32) * (1.0 + 1e-5)
+                    bound = tl.maximum(bound, bound_of(scores, tl.exp(scores), needed, floor))
+                else:
+                    bound = tl.log(min_p)
+            num_chosen = choose_spans(scores, tl.maximum(bound, floor), num_spans, chosen_ptr, span_row, ALL_SPANS)
+            limit = _limit_of(
+                logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+                top_k, top_p, min_p, total, SPAN, TILE,
+            )  # fmt: skip
+            span, before, target = _span_of_chosen(
+                logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+                limit, number, SPAN, TILE,
+            )  # fmt: skip
+        else:
+            target = number * total
+            span, before = _first_beyond(masses.to(tl.float64), target, 0.0)
+            span = tl.where(span == NOWHERE, tl.max(tl.where(masses > 0.0, spans, 0), axis=0), span)
+        tokens = span * SPAN + offsets
+        x = tl.load(logits_row_ptr + tokens, mask=tokens < vocab_size, other=float("-inf")).to(tl.float32)
+        y = tl.div_rn(x - best, temperature)
+        weights = tl.where(y >= limit, tl.exp(y), 0.0).to(tl.float64)
+        offset, _ = _first_beyond(weights, target, before)
+        # Rounding may leave the mass of the span just below the number: its last token that has any, then.
+        offset = tl.where(offset == NOWHERE, tl.max(tl.where(weights > 0.0, offsets, 0), axis=0), offset)
+        tl.store(token_ids_ptr + row, (span * SPAN + offset).to(tl.int64))
+    else:
+        span = tl.min(tl.where(maxima == best, spans, num_spans - 1), axis=0)
+        tokens = span * SPAN + offsets
+        x = tl.load(logits_row_ptr + tokens, mask=tokens < vocab_size, other=float("-inf")).to(tl.float32)
+        tl.store(token_ids_ptr + row, tl.min(tl.where(x == best, tokens, vocab_size - 1), axis=0).to(tl.int64))
+
+
+@triton.jit
+def _limit_of(
+    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+    top_k, top_p, min_p, total,
+    SPAN: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The smallest score that top-k, top-p and min-p keep; `total`: the mass of all tokens."""
+    limit = tl.full((), FLOOR, tl.float32)
+    if top_k > 0:
+        limit = _smallest_kept(
+            logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+            limit, top_k.to(tl.float64), True, SPAN, TILE,
+        )  # fmt: skip
+    if top_p < 1.0:
+        if top_k > 0:
+            total = tl.full((), 0.0, tl.float64)
+            for first in range(0, num_chosen, TILE):
+                y = chosen_scores(
+                    logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature, SPAN, TILE
+                )
+                total += tl.sum(_kept_masses(y, limit), axis=0)
+        limit = _smallest_kept(
+            logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+            limit, top_p.to(tl.float64) * total, False, SPAN, TILE,
+        )  # fmt: skip
+    if min_p > 0.0:
+        limit = tl.maximum(limit, tl.log(min_p))
+    return limit
+
+
+@triton.jit
+def _smallest_kept(
+    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+    limit, goal,
+    BY_COUNT: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The smallest score, `limit` or above, with less than the goal above it: the number of tokens, or their mass.
+
+    Bisection between two scores that occur, or the limit: each step finds which of those that occur lie next to the
+    middle, so that it ends when there is only one left.
+    """
+    # The first tile stays in registers; it is all there is where few tokens are kept.
+    first_scores = chosen_scores(
+        logits_row_ptr, chosen_ptr, span_row, 0, num_chosen, vocab_size, best, temperature, SPAN, TILE
+    )
+    top = tl.full((), 0.0, tl.float32)
+    while limit < top:
+        middle = limit + (top - limit) * 0.5
+        middle = tl.where(middle > limit, middle, top)
+        weight, above, below = _around(first_scores, middle, BY_COUNT)
+        for first in range(TILE, num_chosen, TILE):
+            y = chosen_scores(
+                logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature, SPAN, TILE
+            )
+            more, next_above, next_below = _around(y, middle, BY_COUNT)
+            weight += more
+            above = tl.minimum(above, next_above)
+            below = tl.maximum(below, next_below)
+        is_reached = weight >= goal
+        limit = tl.where(is_reached, above, limit)
+        top = tl.where(is_reached, top, below)
+    return limit
+
+
+@triton.jit
+def _around(scores, middle, BY_COUNT: tl.constexpr):
+    """Weight of the scores from the middle on, the smallest of them, and the largest below it."""
+    is_above = scores >= middle
+    if BY_COUNT:
+        weight = tl.sum(tl.sum(is_above.to(tl.int32), axis=1), axis=0).to(tl.float64)
+    else:
+        weight = tl.sum(_kept_masses(scores, middle), axis=0)
+    above = tl.min(tl.min(tl.where(is_above, scores, float("inf")), axis=1), axis=0)
+    below = tl.max(tl.max(tl.where(is_above, float("-inf"), scores), axis=1), axis=0)
+    return weight, above, below
+
+
+@triton.jit
+def _kept_masses(scores, limit):
+    """Mass of the tokens of each span [TILE] that are kept, float64."""
+    return tl.sum(tl.where(scores >= limit, tl.exp(scores), 0.0).to(tl.float64), axis=1)
+
+
+@triton.jit
+def _first_beyond(masses, target, before):
+    """Index of the first mass with which their sum, and `before`, exceeds the target, NOWHERE where there is none; and
+    the sum before it."""
+    places = tl.arange(0, masses.shape[0])
+    is_beyond = (tl.cumsum(masses, axis=0) + before > target) & (masses > 0.0)
+    place = tl.min(tl.where(is_beyond, places, NOWHERE), axis=0)
+    return place, before + tl.sum(tl.where(places < place, masses, 0.0), axis=0)
+
+
+@triton.jit
+def _span_of_chosen(
+    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+    limit, number,
+    SPAN: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The chosen span that the number falls into, the kept mass before it, and the number times all kept mass."""
+    kept = tl.full((), 0.0, tl.float64)
+    last = 0
+    for first in range(0, num_chosen, TILE):
+        y = chosen_scores(
+            logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature, SPAN, TILE
+        )
+        masses = _kept_masses(y, limit)
+        last = tl.maximum(last, tl.max(tl.where(masses > 0.0, first + tl.arange(0, TILE), 0), axis=0))
+        kept += tl.sum(masses, axis=0)
+    target = number * kept
+    before = tl.full((), 0.0, tl.float64)
+    found = tl.full((), NOWHERE, tl.int32)
+    first = 0
+    while (first < num_chosen) & (found == NOWHERE):
+        y = chosen_scores(
+            logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature, SPAN, TILE
+        )
+        masses = _kept_masses(y, limit)
+        place, before = _first_beyond(masses, target, before)
+        found = tl.where(place == NOWHERE, NOWHERE, first + place)
+        first += TILE
+    found = tl.where(found == NOWHERE, last, found)
+    return tl.load(chosen_ptr + span_row + found), before, target
+
+
+@triton.jit
+def _uniform(seed, counter):
+    """float64 in [0, 1) with 53 random bits."""
+    low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    zero = tl.zeros_like(low)
+    word0, word1, _, _ = tl.philox(seed, low, high, zero, zero)
+    bits = (word0.to(tl.int64) << 21) | (word1.to(tl.int64) >> 11)
+    return bits.to(tl.float64) * (2.0**-53)
+
+
+def sample(
+    logits: torch.Tensor,
+    temperatures: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    seeds: torch.Tensor,
+    counters: torch.Tensor,
+    token_ids: torch.Tensor,
+    workspace: SamplingWorkspace,
+) -> None:
+    num_rows, vocab_size = logits.shape
+    columns = (temperatures, top_k, top_p, min_p, seeds, counters, token_ids)
+    assert all(column.shape == (num_rows,) and column.is_contiguous() for column in columns)
+    dtypes = (torch.float32, torch.int32, torch.float32, torch.float32, torch.int64, torch.int64, torch.int64)
+    assert tuple(column.dtype for column in columns) == dtypes
+    if not num_rows:
+        return
+    num_spans = scan_spans(logits, temperatures, workspace)
+    _draw[(num_rows,)](
+        logits,
+        *columns,
+        workspace.maxima,
+        workspace.masses,
+        workspace.chosen,
+        logits.stride(0),
+        workspace.maxima.stride(0),
+        vocab_size,
+        SPAN=SPAN,
+        ALL_SPANS=triton.next_power_of_2(num_spans),
+        TILE=min(SPANS_OF_TILE, triton.next_power_of_2(num_spans)),
+        num_warps=NUM_WARPS,
+    )
+
+
+def shipped() -> list[Compilation]:
+    """For the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
+    columns = {"temperatures": "fp32", "top_k": "i32", "top_p": "fp32", "min_p": "fp32"}
+    columns |= {"seeds": "i64", "counters": "i64", "token_ids": "i64", "maxima": "fp32", "masses": "fp32"}
+    return [
+        Compilation(
+            name=f"draw, {dtype}, V <= {all_spans * SPAN}",
+            kernel=_draw,
+            signature={"logits_ptr": f"*{dtype}", "chosen_ptr": "*i32"}
+            | {f"{name}_ptr": f"*{kind}" for name, kind in columns.items()}
+            | {name: "i32" for name in ("row_stride", "span_stride", "vocab_size")},
+            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE},
+            divisible_by_16=frozenset(
+                {"logits_ptr", "chosen_ptr", "row_stride", "vocab_size", *(f"{name}_ptr" for name in columns)}
+            ),
+            num_warps=NUM_WARPS,
+            num_stages=3,
+            # 128 registers: two programs on each multiprocessor. A span alone is less than a load of every thread; in
+            # 16 bits these are not wide.
+            expectation=Expectation(max_registers=128, has_wide_loads=dtype == "fp32"),
+        )
+        for dtype, all_spans in (("fp32", 1024), ("fp32", 2048), ("fp32", 4096), ("bf16", 2048), ("bf16", 4096))
+    ]

@@ -1,0 +1,28 @@
+"""Log probabilities by the kernels are those of log_softmax, in order, with the first of equal ones."""
+
+import pytest
+import torch
+
+from engine.kernels.gpu.logprobs import top_logprobs
+from engine.kernels.reference.logprobs import top_logprobs as by_torch
+from engine.kernels.step_kernels import SamplingWorkspace
+from tests.engine.kernels.sampling_cases import special_rows
+
+
+@pytest.mark.parametrize(("vocab_size", "k"), [(30, 30), (300, 5), (9000, 20), (5000, 0)])
+def test_the_likeliest_tokens_and_the_drawn_one(vocab_size: int, k: int) -> None:
+    flat = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(3)) * torch.tensor([[0.1], [5.0]])
+    logits = torch.cat((flat, special_rows(vocab_size)))
+    token_ids = torch.arange(len(logits)) * 3
+    token_ids[3] = vocab_size // 2  # the only possible one of its row
+    rows = len(logits)
+    results = []
+    for kernel in (top_logprobs, by_torch):
+        chosen, top = torch.full((rows,), 9.0), torch.full((rows, k), 9.0)
+        top_ids = torch.full((rows, k), -9)
+        kernel(logits, token_ids, chosen, top_ids, top, SamplingWorkspace.allocate(rows, vocab_size, logits.device))
+        results.append((chosen, top_ids, top))
+    ours, reference = results
+    torch.testing.assert_close(ours[0], reference[0], rtol=1e-5, atol=1e-5)
+    assert torch.equal(ours[1], reference[1])
+    torch.testing.assert_close(ours[2], reference[2], rtol=1e-5, atol=1e-5)
