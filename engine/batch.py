@@ -110,4 +110,4 @@ class StepOutput:
     step: int
     samples: tuple[tuple[SampledToken, ...], ...]
     compute_s: float = 0.0  #: how long the step took without its page moves, and without waiting for another step
-    move_s: float = 0.0  #: how long its page moves took
+    move_s: float = 0.0  #: how long its page moves took, likewise

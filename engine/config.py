@@ -35,9 +35,9 @@ class EngineConfig:
     seed: int = 0  #: used for requests that bring no seed, and for dummy weights
     operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU, Triton on CUDA; "torch": neither
     weights: Literal["auto", "int8"] = "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
-    overlap: bool | None = (
-        None  #: plan a step while the one before computes; None: where a device computes (not on CPU)
-    )
+    #: Plan and launch a step before the tokens of the one before are known. None: where a device computes meanwhile.
+    #: On a CPU the launch itself computes: there it gains nothing, tokens only come one step later.
+    overlap: bool | None = None
     enforce_eager: bool = False  #: on CUDA: run decode steps kernel by kernel, without graphs; for finding faults
     max_graph_batch: int = 512  #: on CUDA: largest decode step that gets a graph
     device_memory_share: float = 0.9  #: of a CUDA device, for all together, where kv_cache_bytes is not stated

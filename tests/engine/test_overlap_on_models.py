@@ -4,6 +4,7 @@ computes as late as it may."""
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,9 +12,11 @@ from engine.config import EngineConfig, SamplingParams
 from engine.core import Detokenizer, EngineCore, LoadedEngine
 from engine.llm import LLM, RequestOutput
 from engine.runner import load_runner
+from engine.runner.build import Builder, build_device_runner, build_runner
 from engine.tokenizer import IncrementalDetokenizer
 from tests.engine.checkpoints import TinyModel
 from tests.engine.late_runner import ForgetfulInFlight, LateRunner
+from tests.engine.runner.device_runners import torch_machinery
 from tests.engine.stepper import random_prompt
 
 TinyModels = Callable[[str], TinyModel]
@@ -47,10 +50,10 @@ def in_turn(model: TinyModel, **settings: object) -> LLM:
     return LLM(str(model.folder), **{**DEFAULTS, **settings})  # type: ignore[arg-type]
 
 
-def late(model: TinyModel, **settings: object) -> LLM:
+def late(model: TinyModel, build: Builder = build_runner, **settings: object) -> LLM:
     """An engine with a step in flight over a LateRunner."""
     config = EngineConfig(str(model.folder), overlap=True, **{**DEFAULTS, **settings})  # type: ignore[arg-type]
-    loaded = load_runner(replace(config, max_running=2 * config.max_running))
+    loaded = load_runner(replace(config, max_running=2 * config.max_running), build=build)
 
     def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
         return IncrementalDetokenizer(loaded.tokenizer, skip_special_tokens, prompt)
@@ -112,16 +115,18 @@ def test_so_they_do_not_where_requests_are_preempted(tiny_model: TinyModels, nam
 class RandomLoad:
     """Requests that come, are resumed and are aborted at random, and what each would bring alone."""
 
-    def __init__(self, model: TinyModel, seed: int) -> None:
+    def __init__(self, model: TinyModel, seed: int, build: Builder = build_runner, **settings: object) -> None:
         self.random = random.Random(seed)
         self.crowd = [(prompt, replace(params, n=1)) for prompt, params in CROWD]
         results = in_turn(model).generate([prompt for prompt, _ in self.crowd], [params for _, params in self.crowd])
         self.whole = [result.outputs[0].token_ids for result in results]
         self.core = late(
             model,
+            build,
             kv_cache_bytes=scarce_bytes(model, self.crowd),
             max_batched_tokens=16,
             swap_bytes=self.random.choice([0, 1 << 20]),
+            **settings,
         )._core
         self.expected: dict[str, list[int]] = {}
         self.brought: dict[str, list[int]] = {}
@@ -162,7 +167,15 @@ def test_who_stays_does_not_notice_who_leaves(tiny_model: TinyModels, name: str,
     assert set(load.reasons.values()) == {"abort", "stop", "length"}
 
 
-def test_so_they_do_where_pages_are_free_before_a_step_in_flight_has_ended(tiny_model: TinyModels) -> None:
+@pytest.mark.parametrize(("name", "seed"), [("llama", 3), ("jamba", 4)])
+def test_so_it_is_with_the_runner_of_devices(tiny_model: TinyModels, name: str, seed: int) -> None:
+    build = partial(build_device_runner, machinery=torch_machinery())
+    load = RandomLoad(tiny_model(name), seed, build, operators="torch")
+    assert load.run() == 0
+    assert set(load.reasons.values()) == {"abort", "stop", "length"}
+
+
+def test_pages_that_are_free_before_a_step_in_flight_has_ended_are_noticed(tiny_model: TinyModels) -> None:
     load = RandomLoad(tiny_model("llama"), 0)
     load.core._in_flight = load.core._scheduler._in_flight = ForgetfulInFlight(load.core._cache, 2)
     assert load.run() > 0
