@@ -184,7 +184,8 @@ class DummyWeights:
         self.group = group or Solo()
         self._dtype = dtype
         self._device = device
-        self._generator = torch.Generator().manual_seed(seed)
+        # On the device itself: eight thousand million numbers take minutes on one core.
+        self._generator = torch.Generator("cpu" if device.type == "meta" else device).manual_seed(seed)
         self.num_parameters = 0
 
     @classmethod
@@ -202,7 +203,8 @@ class DummyWeights:
         if tensor.is_meta:
             return tensor
         if len(shape) > 1:
-            return tensor.copy_(_cut(torch.empty(full).normal_(std=0.02, generator=self._generator), shape))
+            whole = torch.empty(full, device=self._device).normal_(std=0.02, generator=self._generator)
+            return tensor.copy_(_cut(whole, shape))
         return tensor.fill_(1.0 if name.endswith("weight") else 0.0)
 
 

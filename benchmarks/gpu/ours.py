@@ -1,0 +1,143 @@
+"""Our engine, whole: scheduler, pages, runner and text. Decode at a batch, one prompt, a load that is there at once.
+
+Prefix caching is off, because rounds repeat prompts; weights are random, so that answers go past every end of sequence.
+"""
+
+import gc
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.gpu.plan import Plan
+from benchmarks.models import write_model
+from cli.bench_workloads import FIRST_ID, Work
+from engine.config import EngineConfig, SamplingParams
+from engine.core import load_engine
+from engine.llm import LLM
+
+_WARM_STEPS = 4
+
+
+class Agon:
+    def __init__(self, folder: Path, config: dict[str, Any], plan: Plan, device: str) -> None:
+        """folder: where config and tokenizer are written."""
+        write_model(folder, config)
+        started = time.perf_counter()
+        self._engine = load_engine(
+            EngineConfig(
+                str(folder),
+                device=device,
+                load_format="dummy",
+                max_model_len=plan.max_model_len,
+                max_batched_tokens=plan.max_batched_tokens,
+                max_running=plan.max_running,
+                max_graph_batch=plan.max_running,
+                enable_prefix_caching=False,
+                kv_cache_bytes=None if device == "cuda" else 16 << 20,
+            ),
+            has_queue_bound=False,
+        )
+        self.load_s = round(time.perf_counter() - started, 2)
+        self._core = self._engine.core
+        self._vocab_size = config["vocab_size"]
+        self._ids = itertools.count()
+
+    @property
+    def operators(self) -> str:
+        return self._engine.info.operators
+
+    def decode(self, batch: int, context: int, steps: int) -> dict[str, Any]:
+        """Tokens per second while all sequences decode; `context` is what they have on average in the timed steps."""
+        longest = steps + batch + 2 * _WARM_STEPS + 16  # those that came first go on while others' prompts are computed
+        lengths = dict.fromkeys((f"decode-{next(self._ids)}" for _ in range(batch)), context - steps // 2)
+        for request_id, length in lengths.items():
+            self._add(request_id, length, longest)
+        answered: set[str] = set()
+        while len(answered) < batch:
+            answered |= self._step(lengths)
+        for _ in range(_WARM_STEPS):
+            self._step(lengths)
+        before = sum(lengths.values())
+        started = time.perf_counter()
+        for _ in range(steps):
+            self._step(lengths)
+        seconds = time.perf_counter() - started
+        after = sum(lengths.values())
+        self._core.abort_all()
+        self._drain()
+        return {
+            "tokens_per_s": round((after - before) / seconds, 1),
+            "step_ms": round(1e3 * seconds / steps, 4),
+            "context": round((before + after) / 2 / batch, 1),
+        }
+
+    def prefill(self, num_tokens: int, repeats: int) -> dict[str, Any]:
+        """One prompt until its first token is known; the median counts, after one round that does not."""
+        times = []
+        for _ in range(repeats + 1):
+            self._add(f"prefill-{next(self._ids)}", num_tokens, 1)
+            started = time.perf_counter()
+            self._drain()
+            times.append(time.perf_counter() - started)
+        seconds = statistics.median(times[1:])
+        return {"tokens_per_s": round(num_tokens / seconds, 1), "ms": round(1e3 * seconds, 3)}
+
+    def serve(self, work: Sequence[Work], temperature: float) -> dict[str, Any]:
+        """All requests at once; a round of two tokens each warms up."""
+        llm = LLM.around(self._engine)
+        prompts = [list(item.ids) for item in work]
+        warm = SamplingParams(temperature=temperature, max_tokens=2, ignore_eos=True)
+        llm.generate(prompts, warm)
+        params = [SamplingParams(temperature=temperature, max_tokens=item.out, ignore_eos=True) for item in work]
+        started = time.perf_counter()
+        llm.generate(prompts, params)
+        return rates(work, time.perf_counter() - started)
+
+    def _add(self, request_id: str, num_tokens: int, max_tokens: int) -> None:
+        generator = random.Random(request_id)
+        prompt = generator.choices(range(FIRST_ID, self._vocab_size), k=num_tokens)
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+        self._core.add(request_id, prompt, params)
+
+    def _step(self, lengths: dict[str, int]) -> set[str]:
+        """Adds what every request gained to its length; returns who gained anything."""
+        deltas = self._core.step()
+        for delta in deltas:
+            lengths[delta.request_id] += len(delta.token_ids)
+        return {delta.request_id for delta in deltas if delta.token_ids}
+
+    def _drain(self) -> None:
+        while not self._core.is_idle:
+            self._core.step()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._core.close()
+        release()
+
+
+def release() -> None:
+    """What a model that was closed has left behind in torch's cache goes back to the device."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def rates(work: Sequence[Work], seconds: float) -> dict[str, Any]:
+    prompt_tokens, output_tokens = sum(len(item.ids) for item in work), sum(item.out for item in work)
+    return {
+        "requests": len(work),
+        "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
+        "seconds": round(seconds, 3),
+        "tokens_per_s": round(output_tokens / seconds, 1),
+        "total_tokens_per_s": round((prompt_tokens + output_tokens) / seconds, 1),
+    }

@@ -1,0 +1,97 @@
+"""What one run of the GPU benchmark does: on a device, or in miniature, to see that all of it runs."""
+
+import random
+from dataclasses import dataclass
+
+from cli.bench_workloads import Work, named, within_vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    models: tuple[str, ...]  #: the first one also gets the loads, and the peers
+    batches: tuple[int, ...]
+    context: int
+    decode_steps: int
+    prompts: tuple[int, ...]
+    prefill_repeats: int
+    uniform: tuple[int, int, int]  #: requests, shortest and longest prompt and answer
+    num_sharegpt: int
+    num_one_at_a_time: int  #: requests that a peer answers one after the other
+    num_batched: int  #: the first requests, which a peer answers in batches
+    peer_batches: tuple[int, ...]
+    has_continuous: bool  #: transformers' continuous batching too
+    max_model_len: int
+    max_batched_tokens: int
+
+    @property
+    def load_model(self) -> str:
+        return self.models[0]
+
+    @property
+    def max_running(self) -> int:
+        return max(*self.batches, self.uniform[0])
+
+
+WHOLE = Plan(
+    models=("qwen3-0.6b", "llama-3.2-1b", "llama-3.1-8b"),
+    batches=(1, 16, 64, 256),
+    context=1024,
+    decode_steps=64,
+    prompts=(1024, 2048, 8192),
+    prefill_repeats=5,
+    uniform=(256, 100, 1024),
+    num_sharegpt=512,
+    num_one_at_a_time=2,
+    num_batched=128,
+    peer_batches=(64, 128),
+    has_continuous=True,
+    max_model_len=8448,
+    max_batched_tokens=8192,
+)
+QUICK = Plan(
+    models=("qwen3-0.6b", "llama-3.2-1b"),
+    batches=(1, 64),
+    context=1024,
+    decode_steps=16,
+    prompts=(2048,),
+    prefill_repeats=2,
+    uniform=(64, 100, 256),
+    num_sharegpt=64,
+    num_one_at_a_time=1,
+    num_batched=32,
+    peer_batches=(32,),
+    has_continuous=True,
+    max_model_len=2304,
+    max_batched_tokens=4096,
+)
+MINIATURE = Plan(
+    models=("tiny",),
+    batches=(1, 3),
+    context=32,
+    decode_steps=4,
+    prompts=(16, 48),
+    prefill_repeats=2,
+    uniform=(4, 4, 12),
+    num_sharegpt=2,
+    num_one_at_a_time=1,
+    num_batched=3,
+    peer_batches=(2,),
+    has_continuous=False,  # on CPU it begins by looking at memory for a minute
+    max_model_len=512,
+    max_batched_tokens=64,
+)
+
+
+def uniform_work(num_requests: int, shortest: int, longest: int, vocab_size: int) -> list[Work]:
+    """As the benchmark of nano-vllm draws it: lengths uniform on both sides, ids below 10,000, seed 0."""
+    generator = random.Random(0)
+    bound = min(10_000, vocab_size)
+    prompts = [
+        tuple(generator.randrange(bound) for _ in range(generator.randint(shortest, longest)))
+        for _ in range(num_requests)
+    ]
+    return [Work(ids, generator.randint(shortest, longest)) for ids in prompts]
+
+
+def sharegpt_work(num_requests: int, vocab_size: int) -> list[Work]:
+    return within_vocabulary(named("sharegpt", num_requests), vocab_size)

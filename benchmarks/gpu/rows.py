@@ -1,0 +1,155 @@
+"""One row after the other, each with the bound of the device and our goals beside what was measured.
+
+A row that fails says so and the others go on; one that would begin after the time is over is left out and says that.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.gpu.ours import Agon
+from benchmarks.gpu.peer import Transformers
+from benchmarks.gpu.plan import Plan, sharegpt_work, uniform_work
+from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal, Limits
+
+Row = dict[str, Any]
+Progress = Callable[[str], None]
+
+
+class Rows:
+    def __init__(self, plan: Plan, device: str, limits: Limits | None, budget_s: float, progress: Progress) -> None:
+        """limits: None where bounds and goals mean nothing."""
+        self._plan = plan
+        self._device = device
+        self._limits = limits
+        self._deadline = time.monotonic() + budget_s
+        self._progress = progress
+        self.rows: list[Row] = []
+
+    def measure(self) -> list[Row]:
+        """What matters most comes first: the time may not be enough for the rest."""
+        self._model(self._plan.load_model)
+        self._peers()
+        for model in self._plan.models[1:]:
+            self._model(model)
+        return self.rows
+
+    @property
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _model(self, model: str) -> None:
+        plan, config = self._plan, CONFIGS[model]
+        with _failures(self.rows, {"system": "agon", "model": model}), self._agon(model) as agon:
+            self._add({"work": "load", "system": "agon", "model": model}, lambda: {"seconds": agon.load_s})
+            for batch in plan.batches:
+                self._add(
+                    {"work": "decode", "system": "agon", "model": model, "batch": batch},
+                    lambda batch=batch: self._decode(agon, config, batch),
+                    DECODE_GOALS.get((model, batch)),
+                )
+            for tokens in plan.prompts:
+                self._add(
+                    {"work": "prefill", "system": "agon", "model": model, "prompt_tokens": tokens},
+                    lambda tokens=tokens: self._prefill(agon, config, tokens),
+                    PREFILL_GOALS.get((model, tokens)),
+                )
+            if model == plan.load_model:
+                for name, work, temperature, goal in self._loads():
+                    self._add(
+                        {"work": name, "system": "agon", "model": model, "operators": agon.operators},
+                        lambda work=work, temperature=temperature: agon.serve(work, temperature),
+                        goal,
+                    )
+
+    def _decode(self, agon: Agon, config: dict[str, Any], batch: int) -> Row:
+        found = agon.decode(batch, self._plan.context, self._plan.decode_steps)
+        if self._limits is not None:
+            found["bound"] = round(batch / self._limits.decode_s(config, batch, found["context"]), 1)
+        return found
+
+    def _prefill(self, agon: Agon, config: dict[str, Any], num_tokens: int) -> Row:
+        found = agon.prefill(num_tokens, self._plan.prefill_repeats)
+        if self._limits is not None:
+            found["bound"] = round(num_tokens / self._limits.prefill_s(config, num_tokens), 1)
+        return found
+
+    def _loads(self) -> Iterator[tuple[str, list[Any], float, Goal | None]]:
+        """Name, work, temperature, goal."""
+        plan = self._plan
+        vocab_size = CONFIGS[plan.load_model]["vocab_size"]
+        goal = UNIFORM_GOAL if plan.uniform == (256, 100, 1024) else None
+        yield "uniform", uniform_work(*plan.uniform, vocab_size), 0.6, goal
+        yield "sharegpt", sharegpt_work(plan.num_sharegpt, vocab_size), 0.0, None
+
+    def _peers(self) -> None:
+        """On the first requests of the uniform load; as many tokens a second on all of them at best."""
+        plan = self._plan
+        work = uniform_work(*plan.uniform, CONFIGS[plan.load_model]["vocab_size"])
+        head = {"work": "uniform", "model": plan.load_model}
+        with (
+            _failures(self.rows, {"system": "transformers", **head}),
+            Transformers(CONFIGS[plan.load_model], self._device) as peer,
+        ):
+            self._add(
+                {**head, "system": "transformers, one at a time"},
+                lambda: peer.one_at_a_time(work[: plan.num_one_at_a_time]),
+            )
+            for size in plan.peer_batches:
+                self._add(
+                    {**head, "system": f"transformers, batches of {size}"},
+                    lambda size=size: peer.batched(work[: plan.num_batched], size),
+                )
+            if plan.has_continuous:
+                self._add(
+                    {**head, "system": "transformers, continuous batching"},
+                    lambda: peer.continuous(work[: plan.num_batched]),
+                )
+
+    def _add(self, head: Row, run: Callable[[], Row], goal: Goal | None = None) -> None:
+        row = dict(head)
+        self.rows.append(row)
+        if self.seconds_left <= 0:
+            row["skipped"] = "the time was over"
+        else:
+            with _failures([], row):
+                row |= run()
+            if goal is not None and self._limits is not None:
+                row |= {"goal": goal.goal, "first_milestone": goal.milestone}
+        self._progress(describe(row))
+
+    @contextmanager
+    def _agon(self, model: str) -> Iterator[Agon]:
+        with (
+            TemporaryDirectory() as folder,
+            Agon(Path(folder) / model, CONFIGS[model], self._plan, self._device) as agon,
+        ):
+            yield agon
+
+
+@contextmanager
+def _failures(rows: list[Row], row: Row) -> Iterator[None]:
+    """What goes wrong inside becomes a row, and the rest goes on."""
+    try:
+        yield
+    except Exception as error:
+        row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        rows.append(row)
+
+
+def describe(row: Row) -> str:
+    """A line for people: what was asked, tokens per second, and the share of bound and goal."""
+    keys = ("work", "model", "batch", "requests" if "requests" in row else "prompt_tokens", "system")
+    what = " ".join(str(row[key]) for key in keys if key in row)
+    if "failed" in row or "skipped" in row:
+        return f"{what}: {row.get('failed') or row['skipped']}"
+    if "tokens_per_s" not in row:
+        return f"{what}: {row['seconds']} s"
+    text = f"{what}: {row['tokens_per_s']:,.0f} tokens/s"
+    for key in ("bound", "goal", "first_milestone"):
+        if row.get(key):
+            text += f", {100 * row['tokens_per_s'] / row[key]:.0f} % of {key.replace('_', ' ')} {row[key]:,.0f}"
+    return text
