@@ -81,7 +81,8 @@ class TorchGroup:
 
     def abort(self) -> None:
         """Let the thread that waits in a meeting of GPUs go on with an error: NCCL does not notice that a process has
-        gone. May be called from any thread; the group is of no use afterwards."""
+        gone. Also at the end, when there is nothing to wait for. May be called from any thread; the group is of no use
+        afterwards."""
         if self._device.type == "cuda":
             self._compute.abort()
 

@@ -14,6 +14,7 @@ from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import leave_signals_to_leader, meet_leader, say_failed, say_ready
 from engine.parallel.group import Place
+from engine.parallel.sockets import keep_to_own_socket
 from engine.runner.leader import CONFIG_KEY, END, plan_codec
 from engine.runner.load import choose_device, load_runner
 
@@ -26,6 +27,8 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
     config = Codec(EngineConfig).decode(store.get(CONFIG_KEY))
     device = choose_device(config.device, place.local_rank)
     say_ready(store, place.rank)
+    if device.type == "cpu":
+        keep_to_own_socket(place)
     group = TorchGroup(store, place, device, is_local=is_local)
     runner = load_runner(config, group).runner
     codec = plan_codec()
@@ -38,6 +41,7 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
         runner.launch(plan)
         num_in_flight += 1
     runner.close()
+    group.abort()
 
 
 def main() -> int:

@@ -83,6 +83,7 @@ class Leader:
             with contextlib.suppress(RankLost):
                 self._group.tell(END)
         self._runner.close()
+        self._group.abort()
         if self._followers is not None:
             self._followers.close()
 

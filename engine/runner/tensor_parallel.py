@@ -16,6 +16,7 @@ from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import Followers
 from engine.parallel.group import Place, Solo
+from engine.parallel.sockets import keep_to_own_socket
 from engine.parallel.torchrun import torchrun_place
 from engine.runner.follower import follow
 from engine.runner.leader import CONFIG_KEY, Leader, explained
@@ -82,6 +83,8 @@ def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers
     if followers is not None:
         followers.wait_until_ready()
     device = choose_device(config.device, place.local_rank)
+    if device.type == "cpu":
+        keep_to_own_socket(place)
     group = TorchGroup(store, place, device, is_local=_is_local(place))
     if followers is not None:
 

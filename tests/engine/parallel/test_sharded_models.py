@@ -1,6 +1,7 @@
 """A model divided among ranks computes what it computes alone; here ranks are threads."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from engine.models.registry import architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.parallel.shard import Shard, Size
 from engine.runner import load_runner
+from engine.runner.build import Builder, build_device_runner, build_runner
 from tests.engine.checkpoints import CONTEXT, TinyModel, save
 from tests.engine.parallel.threads import on_every_rank
+from tests.engine.runner.device_runners import torch_machinery
 from tests.engine.stepper import generate, random_prompt
 
 TinyModels = Callable[[str], TinyModel]
@@ -30,11 +33,11 @@ def config_of(folder: Path, **settings: object) -> EngineConfig:
     return EngineConfig(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
 
 
-def tokens_of(config: EngineConfig, size: int) -> list[list[list[int]]]:
+def tokens_of(config: EngineConfig, size: int, build: Builder = build_runner) -> list[list[list[int]]]:
     """What each rank draws; all of them draw."""
 
     def work(group: Group) -> list[list[int]]:
-        return generate(load_runner(config, group).runner, PROMPTS, 10, chunk=16)
+        return generate(load_runner(config, group, build).runner, PROMPTS, 10, chunk=16)
 
     return on_every_rank(size, work)
 
@@ -61,6 +64,16 @@ def test_two_ranks_draw_the_tokens_of_one(tiny_model: TinyModels, name: str, ope
     tiny = tiny_model(name)
     expected = [tiny.greedy(prompt, 10) for prompt in PROMPTS]
     assert tokens_of(config_of(tiny.folder, operators=operators), 2) == [expected] * 2
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_so_they_do_under_the_runner_of_devices(tiny_model: TinyModels, name: str) -> None:
+    """Without graphs: a group of threads cannot be recorded."""
+    tiny = tiny_model(name)
+    expected = [tiny.greedy(prompt, 10) for prompt in PROMPTS]
+    build = partial(build_device_runner, machinery=torch_machinery())
+    config = config_of(tiny.folder, operators="torch", enforce_eager=True)
+    assert tokens_of(config, 2, build) == [expected] * 2
 
 
 @pytest.mark.parametrize("name", ["gpt-neox", "gpt-neox-in-sequence"])

@@ -1,0 +1,44 @@
+"""Which cores a rank keeps to where a machine has several NUMA nodes (sockets): its own node's, so that its weights and
+pages, which lie where they are first written, are in the memory beside the cores that read them. Linux. No torch."""
+
+import os
+from pathlib import Path
+
+from engine.parallel.group import Place
+
+_NODES = Path("/sys/devices/system/node")
+
+
+def keep_to_own_socket(place: Place) -> None:
+    """For the calling thread and all that it starts from now on. Does nothing on a machine of one node."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = cores_of(place, frozenset(os.sched_getaffinity(0)))
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+
+
+def cores_of(place: Place, allowed: frozenset[int], nodes: Path = _NODES) -> frozenset[int] | None:
+    """None: all that are allowed; there is one node, or the nodes cannot be dealt out evenly."""
+    lists = sorted(nodes.glob("node[0-9]*/cpulist"), key=lambda file: int(file.parent.name.removeprefix("node")))
+    by_node = [cores for file in lists if (cores := sorted(allowed & _parse(file.read_text())))]
+    count, size, rank = len(by_node), place.local_size, place.local_rank
+    if count < 2:
+        return None
+    if count % size == 0:
+        first = rank * (count // size)
+        return frozenset(core for node in by_node[first : first + count // size] for core in node)
+    if size % count == 0:
+        ranks = size // count  #: of a node
+        node, part = by_node[rank // ranks], rank % ranks
+        if len(node) >= ranks:
+            return frozenset(node[part::ranks])
+    return None
+
+
+def _parse(text: str) -> frozenset[int]:
+    """ "0-3,8" -> 0, 1, 2, 3, 8."""
+    cores: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
