@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -64,6 +65,7 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_torch,
         _check_cpu,
         _check_operators,
+        _check_triton,
         _check_store,
         _check_web,
         lambda: _check_ports(folder),
@@ -125,6 +127,30 @@ def _check_operators() -> Iterator[Finding]:
     else:
         text = "no C++ compiler: the CPU engine falls back to torch operators, several times slower"
         yield Finding("operators", Verdict.HINT, f"{text} (Debian: apt install g++)")
+
+
+def _check_triton() -> Iterator[Finding]:
+    try:
+        import torch
+    except ImportError:
+        return
+    if torch.cuda.is_available():
+        yield kernels_finding(_version_of("triton"))
+
+
+def kernels_finding(triton_version: str | None) -> Finding:
+    """What a CUDA device is served with."""
+    if triton_version is None:
+        text = "no Triton: steps on CUDA fall back to torch operators, several times slower"
+        return Finding("kernels", Verdict.HINT, f"{text}; pip install 'agon[gpu]'")
+    return Finding("kernels", Verdict.OK, f"Triton {triton_version}")
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _check_store() -> Iterator[Finding]:

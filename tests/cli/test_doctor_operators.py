@@ -1,10 +1,10 @@
-"""What `agon doctor` says about the C++ operators."""
+"""What `agon doctor` says about the C++ operators, and about the kernels of CUDA devices."""
 
 from pathlib import Path
 
 import pytest
 
-from cli.doctor import Verdict, _check_operators
+from cli.doctor import Verdict, _check_operators, kernels_finding
 from engine.kernels.cpu.build import best_instruction_set, build
 
 
@@ -29,3 +29,10 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     (finding,) = _check_operators()
     assert finding.verdict is Verdict.HINT
     assert "apt install g++" in finding.text
+
+
+def test_a_cuda_device_without_triton_is_served_slowly_and_it_says_what_to_install() -> None:
+    assert kernels_finding("3.7.1").verdict is Verdict.OK
+    missing = kernels_finding(None)
+    assert missing.verdict is Verdict.HINT
+    assert "pip install 'agon[gpu]'" in missing.text
