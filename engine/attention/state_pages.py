@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from engine.attention.backend import StateShape, StepLayout
+from engine.attention.backend import IntArray, StateShape, StepLayout
 from engine.attention.layout import num_small_pages
 from engine.kernels.state_kernels import StatesInPlace
 from engine.memory.spec import LayerType, PoolPlan
@@ -43,6 +43,22 @@ class StatePages:
             pages[kind.name] = torch.from_numpy(page_ids).to(self._device)
         return StatePagesStep(self, layout, pages, self._device)
 
+    def begin_on_device(
+        self,
+        slots: torch.Tensor,
+        starts: torch.Tensor,
+        query_starts: torch.Tensor,
+        lengths: IntArray,
+        tables: Mapping[str, torch.Tensor],
+    ) -> "DeviceStatesStep":
+        """As begin, from page tables on the device, and without waiting for it. slots [B] int32, -1: padding; starts
+        [B] and query_starts [B + 1] int32; lengths [B], or [1] where all are alike; tables: [S, entries] int32."""
+        rows, page_ids = slots.clamp(min=0).long(), {}
+        for kind in set(self._types.values()):
+            found = tables[kind.name][rows, (starts // kind.page_tokens).long()].long()
+            page_ids[kind.name] = torch.where(slots < 0, -1, found)
+        return DeviceStatesStep(self, lengths, page_ids, starts, query_starts)
+
     def read(self, state_id: int, step: "StatePagesStep") -> torch.Tensor:
         page_ids = step.page_ids[self._types[state_id].name]
         states = self._views[state_id].index_select(0, page_ids)
@@ -54,7 +70,7 @@ class StatePages:
         page_ids = step.page_ids[self._types[state_id].name]
         self._views[state_id].index_copy_(0, page_ids, states.flatten(1))
 
-    def in_place(self, state_id: int, step: "StatePagesStep") -> StatesInPlace:
+    def in_place(self, state_id: int, step: "StatePagesStep | DeviceStatesStep") -> StatesInPlace:
         return StatesInPlace(
             pages=_unflattened(self._views[state_id], self._shapes[state_id]),
             page_ids=step.page_ids[self._types[state_id].name],
@@ -96,6 +112,33 @@ class StatePagesStep:
 
     def write(self, state_id: int, states: torch.Tensor) -> None:
         self._owner.write(state_id, states, self)
+
+    def in_place(self, state_id: int) -> StatesInPlace:
+        return self._owner.in_place(state_id, self)
+
+
+class DeviceStatesStep:
+    """For models whose operators have state kernels: those alone know rows of padding."""
+
+    def __init__(
+        self,
+        owner: StatePages,
+        lengths: IntArray,
+        page_ids: Mapping[str, torch.Tensor],
+        starts: torch.Tensor,
+        query_starts: torch.Tensor,
+    ) -> None:
+        self._owner = owner
+        self.lengths = lengths
+        self.page_ids = page_ids  #: by layer type: [B], -1: padding
+        self.starts = starts
+        self.query_starts = query_starts
+
+    def read(self, state_id: int) -> torch.Tensor:
+        raise AssertionError("state kernels read states in place")
+
+    def write(self, state_id: int, states: torch.Tensor) -> None:
+        raise AssertionError("state kernels write states in place")
 
     def in_place(self, state_id: int) -> StatesInPlace:
         return self._owner.in_place(state_id, self)

@@ -24,8 +24,6 @@ def jamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_m
 
 
 class Jamba:
-    is_capturable = False  # the order of the recurrence is made on the host
-
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
         config.expect("hidden_act", "silu")
         num_layers = config.require("num_hidden_layers", int)
@@ -39,6 +37,8 @@ class Jamba:
         self.state_shapes = sizes.state_shapes(dtype) * (num_layers - sum(has_attention))
         self._num_taps = sizes.num_taps
         self._operators = weights.operators
+        # Else the host chooses experts, or orders the recurrence.
+        self.is_capturable = config.get("num_experts", int, 16) == 1 and weights.operators.state_kernels is not None
         head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, "model.embed_tokens", self.vocab_size, hidden, head=head)
         self._layers: list[_Layer] = []

@@ -23,7 +23,6 @@ def mamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_m
 
 
 class MambaLM:
-    is_capturable = False  # the order of the recurrence is made on the host
     attention_shapes: tuple[AttentionShape, ...] = ()
 
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
@@ -36,6 +35,7 @@ class MambaLM:
         self.state_shapes = num_layers * sizes.state_shapes(dtype)
         self._num_taps = sizes.num_taps
         self._operators = weights.operators
+        self.is_capturable = weights.operators.state_kernels is not None  # else the host orders the recurrence
         self._dtype = dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints

@@ -4,6 +4,8 @@ Reads and writes buffers of fixed addresses only, never looks at a number on the
 bucket alone. B = rows, S = slots, V = vocabulary.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from engine.attention.backend import ForwardBatch, StateStep
@@ -23,14 +25,17 @@ class DecodeProgram:
         buffers: DecodeBuffers,
         last_tokens: torch.Tensor,
         sampling: SamplingWorkspace,
+        begin_states: Callable[[DecodeBuffers], StateStep] | None,
     ) -> None:
-        """last_tokens [S + 1] int64: newest token of every slot; the last place takes what nobody will read."""
+        """last_tokens [S + 1] int64: newest token of every slot; the last place takes what nobody will read.
+        begin_states: finds recurrent states on the device; None: there are none, or the host finds them."""
         self._model = model
         self._kernels = kernels
         self._backend = backend
         self._buffers = buffers
         self._last_tokens = last_tokens
         self._sampling = sampling
+        self._begin_states = begin_states
 
     def __call__(self, bucket: Bucket) -> None:
         """The whole step; its tokens stand in next_tokens, and in last_tokens for the step after it."""
@@ -41,7 +46,7 @@ class DecodeProgram:
         self._last_tokens.index_put_((rows.slots.long(),), rows.next_tokens)
 
     def forward(self, bucket: Bucket, states: StateStep | None = None) -> torch.Tensor:
-        """Final hidden states [B, hidden]."""
+        """Final hidden states [B, hidden]. states: where the host finds them."""
         rows = self._buffers.first(bucket.num_rows)
         self._kernels.prepare_decode(
             rows.slots,
@@ -54,6 +59,8 @@ class DecodeProgram:
             rows.context_lengths,
             rows.page_slots,
         )
+        if self._begin_states is not None:
+            states = self._begin_states(rows)
         layout = DeviceLayout(
             slots=rows.slots,
             context_lengths=rows.context_lengths,

@@ -116,7 +116,13 @@ class DeviceRunner:
         #: Newest token of every slot; the last place takes what nobody will read.
         self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
         sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
-        self._program = DecodeProgram(model, kernels, self._backend, self._buffers, self._last_tokens, sampling)
+        #: With kernels for recurrent states the device finds them by itself, else the host does.
+        self._has_state_kernels = bool(model.state_shapes) and operators.state_kernels is not None
+        self._all_rows = torch.arange(max_running + 1, dtype=torch.int32, device=device)
+        begin_states = self._begin_decode_states if self._has_state_kernels else None
+        self._program = DecodeProgram(
+            model, kernels, self._backend, self._buffers, self._last_tokens, sampling, begin_states
+        )
         self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows)
         self._graphs: DecodeGraphs | None = None
         #: One for each step in flight, in turn.
@@ -233,7 +239,7 @@ class DeviceRunner:
 
     def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket, shares: Shares) -> torch.Tensor:
         inputs.write_known(self._last_tokens)
-        return self._program.forward(bucket, self._states_of(shares))
+        return self._program.forward(bucket, self._states_by_host(shares))
 
     def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
         """Final hidden states of the last token of each sequence, [B, hidden]."""
@@ -247,11 +253,21 @@ class DeviceRunner:
             max_queries=inputs.max_queries,
             max_context=shares.max_context,
         )
-        batch = ForwardBatch(inputs.token_ids, inputs.positions, backend.begin(layout), self._states_of(shares))
+        states = self._states_by_host(shares)
+        if self._has_state_kernels:
+            rows = inputs.slots, inputs.starts, inputs.query_starts
+            states = self._states.begin_on_device(*rows, shares.lengths, self._tables.tables)
+        batch = ForwardBatch(inputs.token_ids, inputs.positions, backend.begin(layout), states)
         return self._model.forward(batch).index_select(0, inputs.last_tokens_of)
 
-    def _states_of(self, shares: Shares) -> StateStep | None:
-        if not self._model.state_shapes:
+    def _begin_decode_states(self, rows: DecodeBuffers) -> StateStep:
+        query_starts = self._all_rows[: len(rows.slots) + 1]
+        return self._states.begin_on_device(
+            rows.slots, rows.starts, query_starts, np.ones(1, np.int64), self._tables.tables
+        )
+
+    def _states_by_host(self, shares: Shares) -> StateStep | None:
+        if not self._model.state_shapes or self._has_state_kernels:
             return None
         tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
         return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))

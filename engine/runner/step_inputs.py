@@ -75,6 +75,7 @@ class MixedInputs:
     positions: torch.Tensor  #: [T] int64
     token_slots: torch.Tensor  #: [T] int64: slot of each token's sequence
     slots: torch.Tensor  #: [B] int32
+    starts: torch.Tensor  #: [B] int32
     context_lengths: torch.Tensor  #: [B] int32
     query_starts: torch.Tensor  #: [B + 1] int32
     last_tokens_of: torch.Tensor  #: [B] int64: last token of each sequence
@@ -93,6 +94,7 @@ class MixedInputs:
             positions=upload.put(layout.positions),
             token_slots=upload.put(np.repeat(shares.slots, shares.lengths)),
             slots=upload.put(shares.slots.astype(np.int32)),
+            starts=upload.put(shares.starts.astype(np.int32)),
             context_lengths=upload.put((shares.starts + shares.lengths).astype(np.int32)),
             query_starts=upload.put(np.concatenate(([0], ends)).astype(np.int32)),
             last_tokens_of=upload.put(ends - 1),

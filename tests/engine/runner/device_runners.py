@@ -1,18 +1,27 @@
 """Runners of devices for tests: on CPU over kernels in plain torch, with tapes for graphs; on CUDA the real thing."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+
+import torch
 
 from engine.config import EngineConfig
 from engine.core import EngineCore, LoadedEngine
 from engine.kernels import reference
+from engine.kernels.operators import Operators
+from engine.kernels.state_kernels import StateKernels
+from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
-from engine.runner import LoadedModel, load_runner
-from engine.runner.build import Machinery, build_device_runner
+from engine.loader import Checkpoint, CheckpointWeights, read_config
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import architecture_of
+from engine.runner import LoadedModel, Runner, load_runner
+from engine.runner.build import Builder, Machinery, Parts, build_device_runner
 from engine.runner.device import DeviceRunner
 from engine.runner.graphs import Recorder
-from tests.engine.runner.tape import TapeRecorder
+from tests.engine.runner.tape import TapeRecorder, opaque
 
 
 @dataclass
@@ -53,14 +62,44 @@ def settings_for(folder: Path, **settings: object) -> EngineConfig:
     return EngineConfig(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
 
 
-def load_device(folder: Path, machinery: Machinery | None = None, **settings: object) -> LoadedModel:
-    """On CPU."""
-    build = partial(build_device_runner, machinery=machinery or torch_machinery())
+class TorchWithStateKernels(TorchOperators):
+    """Torch operators, and beside them kernels for recurrent states, which a tape takes as single calls."""
+
+    state_kernels: StateKernels = SimpleNamespace(
+        causal_conv=opaque(reference.mamba.causal_conv), selective_scan=opaque(reference.mamba.selective_scan)
+    )  # type: ignore[assignment]
+
+
+def with_operators(build: Builder, operators: Operators) -> Builder:
+    """The same for the same model made of other operators."""
+
+    def rebuilt(parts: Parts) -> Runner | DeviceRunner:
+        folder = Path(parts.config.model)
+        settings = ConfigReader(read_config(folder))
+        weights = CheckpointWeights(
+            Checkpoint(folder), dtype=parts.dtype, device=parts.device, operators=operators, group=parts.group
+        )
+        with torch.inference_mode():
+            model = architecture_of(settings).build(settings, weights, parts.dtype, None)
+        return build(replace(parts, model=model, operators=operators))
+
+    return rebuilt
+
+
+def load_device(
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+) -> LoadedModel:
+    """On CPU. operators: torch's, unless stated."""
+    build: Builder = partial(build_device_runner, machinery=machinery or torch_machinery())
+    if operators is not None:
+        build = with_operators(build, operators)
     return load_runner(settings_for(folder, **{"device": "cpu", **settings}), build=build)
 
 
-def device_runner(folder: Path, machinery: Machinery | None = None, **settings: object) -> DeviceRunner:
-    runner = load_device(folder, machinery, **settings).runner
+def device_runner(
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+) -> DeviceRunner:
+    runner = load_device(folder, machinery, operators, **settings).runner
     assert isinstance(runner, DeviceRunner)
     return runner
 

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 from torch.utils._pytree import tree_leaves
 
 #: Operators that wait for a device until a number or a shape is known on the host, or bring a number from the host.
@@ -56,6 +60,22 @@ class _Tape(NoWaiting):
                 result = func(*args, **kwargs)
                 for output, again in zip(outputs, tree_leaves(result), strict=bool(outputs)):
                     output.copy_(again)
+
+
+def opaque(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel that a tape takes as one call, whatever it does inside: what it is for a graph."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tape = next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, NoWaiting)), None)
+        if tape is None:
+            return kernel(*args, **kwargs)
+        with _disable_current_modes():
+            result = kernel(*args, **kwargs)
+        if isinstance(tape, _Tape):
+            tape.calls.append((kernel, args, kwargs, [] if result is None else [result]))
+        return result
+
+    return call
 
 
 class TapeRecorder:

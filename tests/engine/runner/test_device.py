@@ -12,8 +12,9 @@ from engine.batch import PENDING_TOKEN, PageTableUpdate, ScheduledSequence, Step
 from engine.config import SamplingParams
 from engine.runner import Runner, load_runner
 from engine.runner.device import DeviceRunner
-from tests.engine.checkpoints import TinyModel
+from tests.engine.checkpoints import TinyModel, save
 from tests.engine.runner.device_runners import (
+    TorchWithStateKernels,
     device_runner,
     llm_on,
     load_device,
@@ -58,14 +59,23 @@ def test_greedy_tokens_are_those_of_the_eager_runner_in_any_company(tiny_model: 
     folder = tiny_model(name).folder
     recorder = TapeRecorder()
     runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS)
-    wanted = generate(eager_runner(folder), PROMPTS, 8, chunk=64)
-    assert in_random_company(runner, GREEDY) == wanted
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
     if name in CAPTURABLE:
         assert len(recorder.num_replays) == 6
         assert all(recorder.num_replays), "a graph of every size was used"
     else:
         assert not recorder.num_replays
     assert runner.operators_name == ("torch, CUDA graphs" if name in CAPTURABLE else "torch")
+
+
+@pytest.mark.parametrize("name", ["mamba", "jamba"])
+def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_path: Path, name: str) -> None:
+    folder = save(name, tmp_path, **({"num_experts": 1} if name == "jamba" else {})).folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), TorchWithStateKernels(), max_running=SLOTS)
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+    assert all(recorder.num_replays)
+    assert len(recorder.num_replays) == 6
 
 
 @pytest.mark.parametrize(
