@@ -48,6 +48,9 @@ class WorkerSettings(BaseSettings):
     operators: Literal["auto", "torch"] = "auto"  #: auto: C++ where it can be built, Triton on CUDA
     weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
     tensor_parallel: int = Field(default=1, ge=1)  #: processes (GPUs) that share the model
+    enforce_eager: bool = False  #: on CUDA: no graphs
+    max_graph_batch: int = Field(default=512, ge=1)  #: on CUDA: largest decode step that gets a graph
+    device_memory_share: float = Field(default=0.9, gt=0, le=1)  #: of a CUDA device, for weights, steps and pages
     load_format: Literal["auto", "dummy"] = "auto"
     page_tokens: int = Field(default=16, ge=1)
     kv_cache_bytes: int | None = Field(default=None, ge=1)

@@ -81,6 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     flag("--operators", "on CPU: C++ where it can be built (auto), or never", choices=("auto", "torch"))
     flag("--weights", "int8: linear weights of 8 bits, on CPU: faster, less exact", choices=("auto", "int8"))
     flag("--tensor-parallel", "processes (GPUs) that share the model (1)", type=int)
+    flag(
+        "--enforce-eager",
+        "on CUDA: no graphs, every kernel launched by itself; for finding faults",
+        action=argparse.BooleanOptionalAction,
+    )
+    flag("--max-graph-batch", "on CUDA: largest decode step that gets a graph (512)", type=int)
+    flag("--device-memory-share", "on CUDA: share of the memory that this worker may fill (0.9)", type=float)
     flag("--load-format", "dummy: random weights, for benchmarks", choices=("auto", "dummy"))
     flag("--page-tokens", "tokens in a small page (16)", type=int)
     flag("--kv-cache-bytes", "size of the page pool; default: what memory allows", type=int)

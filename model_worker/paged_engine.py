@@ -220,6 +220,9 @@ def _engine_config(settings: WorkerSettings) -> EngineConfig:
         seed=settings.seed,
         operators=settings.operators,
         weights=settings.weights,
+        enforce_eager=settings.enforce_eager,
+        max_graph_batch=settings.max_graph_batch,
+        device_memory_share=settings.device_memory_share,
         num_threads=settings.threads,
         tensor_parallel=settings.tensor_parallel,
     )
