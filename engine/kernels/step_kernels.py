@@ -158,7 +158,7 @@ class StepKernels(Protocol):
         scales: PageScales | None = None,
     ) -> None:
         """One query for each row. query [B, H, D], strided rows; output [B, H, D]; page_table [S, entries] int32, row b
-        of the step has row slots[b] of it (slots [B] int32, -1: padding, output undefined); context_lengths [B] int32
+        of the step has row slots[b] of it (slots [B] int32, -1: padding, output zeros); context_lengths [B] int32
         with the row's own token. max_context: bound on context_lengths known to the host; decides the splits, with B.
         """
         ...

@@ -8,9 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
-from typing import cast
 
 import torch
 
@@ -61,9 +59,10 @@ def build_runner(parts: Parts) -> Runner | DeviceRunner:
     if parts.device.type == "cuda":
         reason = _why_not_triton(parts)
         if reason is None:
-            kernels = cast(StepKernels, import_module("engine.kernels.gpu"))
+            from engine.kernels import gpu  # without Triton not importable
+
             gauge, recorder = CudaGauge(parts.device), CudaRecorder(parts.device)
-            return build_device_runner(parts, Machinery(kernels, "triton", recorder, gauge))
+            return build_device_runner(parts, Machinery(gpu, "triton", recorder, gauge))
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
 

@@ -258,15 +258,20 @@ def attend_pages(
     heads = kv_head * GROUP_SIZE + tile_rows % GROUP_SIZE
     is_row = queries < num_queries
     rows = (first_query + queries).to(tl.int64)
+    channels = tl.arange(0, BLOCK_D)
+    is_element = is_row[:, None] & (channels < HEAD_DIM)[None, :]
     if lse_ptr is not None:
         lse_ptrs = lse_ptr + rows * lse_stride + heads * lse_head_stride + first_part + part
     if upper <= lower:
         if HAS_PARTS:
             tl.store(lse_ptrs, tl.full((BLOCK_M,), float("-inf"), tl.float32), mask=is_row)
+        elif MODE == "decode":
+            # Padding: what is left in memory would be NaN sooner or later, and meet loops that wait for a number.
+            nothing = tl.zeros((BLOCK_M, BLOCK_D), output_ptr.dtype.element_ty)
+            empty_places = rows * output_stride + heads * output_head_stride
+            tl.store(output_ptr + empty_places[:, None] + channels[None, :], nothing, mask=is_element)
         return
 
-    channels = tl.arange(0, BLOCK_D)
-    is_element = is_row[:, None] & (channels < HEAD_DIM)[None, :]
     query_ptrs = query_ptr + (rows * query_stride + heads * query_head_stride)[:, None] + channels[None, :]
     query = tl.load(query_ptrs, mask=is_element, other=0.0)
     if UPCAST:

@@ -36,10 +36,11 @@ def _prepare_decode(
     slots = tl.load(slots_ptr + rows, mask=is_row, other=-1).to(tl.int64)
     is_real = slots >= 0
     starts = tl.load(starts_ptr + rows, mask=is_real, other=0)
-    pages = page_table_ptr + slots * table_stride + starts // PAGE_TOKENS
-    page_ids = tl.load(pages, mask=is_real, other=0).to(tl.int64)
-    places = tl.where(is_real, page_ids * PAGE_TOKENS + starts % PAGE_TOKENS, -1)
-    tl.store(page_slots_ptr + rows, places, mask=is_row)
+    if page_table_ptr is not None:
+        pages = page_table_ptr + slots * table_stride + starts // PAGE_TOKENS
+        page_ids = tl.load(pages, mask=is_real, other=0).to(tl.int64)
+        places = tl.where(is_real, page_ids * PAGE_TOKENS + starts % PAGE_TOKENS, -1)
+        tl.store(page_slots_ptr + rows, places, mask=is_row)
     if IS_FIRST:
         tokens = tl.load(last_tokens_ptr + slots, mask=is_real, other=0)
         tl.store(token_ids_ptr + rows, tokens, mask=is_row)
@@ -62,14 +63,19 @@ def prepare_decode(
     num_rows = slots.shape[0]
     assert slots.dtype == starts.dtype == context_lengths.dtype == torch.int32
     assert last_tokens.dtype == token_ids.dtype == positions.dtype == torch.int64
-    assert len(page_tables) == len(page_tokens) == len(page_slots) > 0
     for rows in (slots, starts, token_ids, positions, context_lengths, *page_slots):
         assert rows.shape == (num_rows,)
         assert rows.is_contiguous()
-    for index, (table, num_tokens, places) in enumerate(zip(page_tables, page_tokens, page_slots, strict=True)):
-        assert table.dtype == torch.int32
-        assert table.stride(1) == 1
-        assert places.dtype == torch.int64
+    types: list[tuple[torch.Tensor | None, int, torch.Tensor | None]] = [
+        (None, 1, None)
+    ]  # of a model without attention
+    if page_tables:
+        types = list(zip(page_tables, page_tokens, page_slots, strict=True))
+    for index, (table, num_tokens, places) in enumerate(types):
+        if table is not None and places is not None:
+            assert table.dtype == torch.int32
+            assert table.stride(1) == 1
+            assert places.dtype == torch.int64
         _prepare_decode[(triton.cdiv(num_rows, _BLOCK_ROWS),)](
             slots,
             starts,
@@ -79,7 +85,7 @@ def prepare_decode(
             positions,
             context_lengths,
             places,
-            table.stride(0),
+            0 if table is None else table.stride(0),
             num_rows,
             PAGE_TOKENS=num_tokens,
             IS_FIRST=index == 0,

@@ -6,9 +6,11 @@ from engine.kernels import gpu, reference
 from engine.kernels.step_kernels import StepKernels
 
 
-def _run(kernels: StepKernels, device: torch.device, num_rows: int) -> list[torch.Tensor]:
+def _run(
+    kernels: StepKernels, device: torch.device, num_rows: int, page_tokens: tuple[int, ...] = (4, 48)
+) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(num_rows)
-    num_slots, page_tokens = 200, (4, 48)
+    num_slots = 200
     slots = torch.randperm(num_slots, generator=generator)[:num_rows].int()
     slots[::3] = -1
     starts = torch.randint(0, 96, (num_rows,), generator=generator, dtype=torch.int32)
@@ -18,7 +20,7 @@ def _run(kernels: StepKernels, device: torch.device, num_rows: int) -> list[torc
         for tokens in page_tokens
     ]
     inputs = [x.to(device) for x in (slots, starts, last_tokens)]
-    outputs = [torch.full((num_rows,), 9, device=device) for _ in range(4)]
+    outputs = [torch.full((num_rows,), 9, device=device) for _ in range(2 + len(page_tokens))]
     contexts = torch.full((num_rows,), 9, dtype=torch.int32, device=device)
     token_ids, positions, *page_slots = outputs
     tables = [table.to(device) for table in tables]
@@ -30,3 +32,8 @@ def test_rows_and_padding_are_those_of_the_reference_in_more_than_one_block(devi
     for num_rows in (1, 16, 131):
         for ours, expected in zip(_run(gpu, device, num_rows), _run(reference, device, num_rows), strict=True):
             assert torch.equal(ours, expected)
+
+
+def test_a_model_without_attention_has_no_tables(device: torch.device) -> None:
+    for ours, expected in zip(_run(gpu, device, 16, ()), _run(reference, device, 16, ()), strict=True):
+        assert torch.equal(ours, expected)
