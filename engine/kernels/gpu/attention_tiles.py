@@ -30,22 +30,30 @@ def tiles_for(
     group_size: int,
     max_queries: int,
     architecture: int,
+    is_plain: bool = True,
 ) -> AttentionTiles:
-    """max_queries: those of a row in mixed mode, of a group in prefix mode, else 1. architecture: 80, 89, 90."""
+    """max_queries: those of a row in mixed mode, of a group in prefix mode, else 1. architecture: 80, 89, 90. is_plain:
+    without window and soft cap."""
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
     block_m = max(min(rows, 64 if block_d > 128 else 128), triton.next_power_of_2(group_size), 16)
     if dtype == torch.float32:
         # Products in full precision have no tensor cores: a thread's registers hold its part of all three matrices.
-        block_m = max(min(block_m, 32), triton.next_power_of_2(group_size))
+        block_m = max(16, triton.next_power_of_2(group_size))
         return AttentionTiles(block_m, 32 if block_d <= 128 else 16, _PART_TOKENS, 4, 2)
-    if block_m < 64:  # one query, or a few: bound by memory, 64 KiB of keys and values on their way
+    if block_m < 64:
+        # A query or a few: bound by memory. Two tiles of keys and values on their way are 64 KiB; with pages of half
+        # the bytes it takes four.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
-        return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 3)
-    if architecture < 90 and block_d > 64:
-        return AttentionTiles(block_m, 32, _PART_TOKENS, 8, 3 if block_d == 128 else 2)
-    num_warps = 8 if block_m > 64 or block_d > 128 else 4
-    return AttentionTiles(block_m, 64 if block_d <= 128 else 32, _PART_TOKENS, num_warps, 3 if block_d <= 128 else 2)
+        return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else 3)
+    if architecture >= 90:
+        num_warps = 8 if block_m > 64 or block_d > 128 else 4
+        block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
+        return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, num_stages)
+    # Without warp group products the operands go through registers, of which a window or a soft cap leaves fewer.
+    if block_d > 64 and not is_plain:
+        block_m = max(min(block_m, 64), triton.next_power_of_2(group_size))
+    return AttentionTiles(block_m, 64 if block_d <= 64 else 32, _PART_TOKENS, 8, 3 if block_d <= 128 else 2)
 
 
 def num_parts(tiles: AttentionTiles, max_tokens: int, window: int | None, max_parts: int) -> int:

@@ -50,7 +50,7 @@ def attend_decode(
     check_rows(query, slots, workspace)
     if not len(slots):
         return
-    tiles = step_tiles("decode", query, pages, 1)
+    tiles = step_tiles("decode", query, pages, 1, options)
     limit = workspace.outputs.shape[2]
     splits = num_parts(tiles, max_context, options.window, limit)
     launch(
@@ -92,7 +92,7 @@ def attend_mixed(
         return
     launch(
         "mixed",
-        step_tiles("mixed", query, pages, max_queries),
+        step_tiles("mixed", query, pages, max_queries, options),
         query,
         pages,
         page_table,
@@ -182,10 +182,12 @@ def launch(
     )
 
 
-def step_tiles(mode: Mode, query: torch.Tensor, pages: torch.Tensor, max_queries: int) -> AttentionTiles:
-    group_size = query.shape[1] // pages.shape[2]
-    architecture = _architecture(query.device)
-    return tiles_for(mode, query.dtype, pages.dtype, query.shape[2], group_size, max_queries, architecture)
+def step_tiles(
+    mode: Mode, query: torch.Tensor, pages: torch.Tensor, max_queries: int, options: AttentionOptions
+) -> AttentionTiles:
+    sizes = (query.shape[2], query.shape[1] // pages.shape[2], max_queries)
+    is_plain = options.window is None and options.softcap is None
+    return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
 
 
 @cache

@@ -51,11 +51,11 @@ def attend_shared_prefix(
     if not len(slots):
         return
     step = (query, pages, page_table, slots, context_lengths, output, options, scales)
-    prefix_tiles = step_tiles("prefix", query, pages, len(slots))
+    prefix_tiles = step_tiles("prefix", query, pages, len(slots), options)
     prefix_parts = num_parts(prefix_tiles, max_prefix, None, max_parts)
     parts = Parts(workspace, 0, prefix_parts, max_parts)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
-    suffix_tiles = step_tiles("suffix", query, pages, 1)
+    suffix_tiles = step_tiles("suffix", query, pages, 1, options)
     # The suffix need not begin with a tile, which may then reach back before it.
     suffix_parts = num_parts(suffix_tiles, max_suffix + suffix_tiles.block_t - 1, None, max_parts)
     parts = Parts(workspace, prefix_parts, suffix_parts, max_parts)

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 
 from engine.kernels import gpu
+from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace
 
 NUM_PAGES, PAGE_ELEMENTS = 1600, 2**21  # 3.4e9 elements
 
 
-def test_pages_behind_two_thousand_million_elements_are_written_copied_and_gathered(
+def test_pages_behind_two_thousand_million_elements_are_written_copied_gathered_and_read(
     tmp_path: Path, device: torch.device
 ) -> None:
     if device.type == "cpu":
@@ -30,3 +31,12 @@ def test_pages_behind_two_thousand_million_elements_are_written_copied_and_gathe
     staging = torch.empty(1, 64, dtype=torch.int16, device=device)
     gpu.gather_pages(rows, torch.tensor([last - 1], device=device), staging)
     assert torch.equal(staging[0, 48:].view(torch.float16), qkv[0, 1])
+
+    query, output = qkv[:1, :1].expand(1, 2, 16).contiguous(), torch.empty(1, 2, 16, dtype=torch.float16, device=device)
+    table, slots, lengths = torch.tensor([[last], [0], [4]], dtype=torch.int32, device=device)
+    workspace = SplitWorkspace.allocate(1, 2, 1, 16, device)
+    options = AttentionOptions(scale=0.5)
+    gpu.attend_decode(query, layer, table[None], slots, lengths, output, options, workspace, max_context=4)
+    key, value = layer[last, :, 0].float()
+    expected = ((query[0].float() @ key.T) * 0.5).softmax(-1) @ value
+    torch.testing.assert_close(output[0].float(), expected, atol=2e-3, rtol=2e-3)

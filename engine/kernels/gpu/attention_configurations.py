@@ -1,0 +1,189 @@
+"""Configurations of attend_pages that are shipped: models' shapes with the tiles that the formula gives them."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+
+from engine.kernels.gpu.attend_pages import attend_pages
+from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, tiles_for
+from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
+
+_DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "i8": torch.int8,
+    "fp8e4nv": torch.float8_e4m3fn,
+}
+_INDEX_POINTERS = ("table_ptr", "slots_ptr", "lengths_ptr", "starts_ptr", "prefixes_ptr")
+_STRIDES = (
+    "value_stride",
+    "kv_head_stride",
+    "token_stride",
+    "query_stride",
+    "query_head_stride",
+    "output_stride",
+    "output_head_stride",
+    "output_part_stride",
+)
+_COUNTS = (
+    "table_stride",
+    "lse_stride",
+    "lse_head_stride",
+    "scale_page_stride",
+    "scale_head_stride",
+    "scale_token_stride",
+    "num_owners",
+    "max_parts",
+    "first_part",
+    "window",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What a model asks for."""
+
+    model: str
+    mode: Mode
+    head_dim: int
+    group_size: int
+    max_queries: int = 1
+    dtype: str = "bf16"
+    page_dtype: str = "bf16"
+    page_tokens: int = 16
+    has_parts: bool = False
+    has_window: bool = False
+    has_softcap: bool = False
+    has_alibi: bool = False
+    has_sinks: bool = False
+    is_causal: bool = True
+    has_token_scales: bool = False
+
+    def tiles(self, architecture: int) -> AttentionTiles:
+        dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
+        sizes = (self.head_dim, self.group_size, self.max_queries)
+        is_plain = not self.has_window and not self.has_softcap
+        return tiles_for(self.mode, *dtypes, *sizes, architecture, is_plain)
+
+    @property
+    def architectures(self) -> tuple[int, ...]:
+        return tuple(a for a in ARCHITECTURES if a >= 89 or self.page_dtype != "fp8e4nv")
+
+
+def compilations(attention: Attention, architectures: tuple[int, ...]) -> list[Compilation]:
+    """One for all architectures with the same tiles."""
+    by_tiles: dict[AttentionTiles, tuple[int, ...]] = {}
+    for architecture in architectures:
+        tiles = attention.tiles(architecture)
+        by_tiles[tiles] = (*by_tiles.get(tiles, ()), architecture)
+    return [_compilation(attention, tiles, architectures) for tiles, architectures in by_tiles.items()]
+
+
+def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tuple[int, ...]) -> Compilation:
+    a = attention
+    has_starts = a.mode in ("mixed", "prefix")
+    has_scales = a.page_dtype != a.dtype
+    pointers = {
+        "query_ptr": f"*{a.dtype}",
+        "pages_ptr": f"*{a.page_dtype}",
+        "table_ptr": "*i32",
+        "slots_ptr": "*i32",
+        "lengths_ptr": "*i32",
+        "starts_ptr": "*i32" if has_starts else None,
+        "prefixes_ptr": "*i32" if a.mode in ("prefix", "suffix") else None,
+        "output_ptr": "*fp32" if a.has_parts else f"*{a.dtype}",
+        "lse_ptr": "*fp32" if a.has_parts else None,
+        "slopes_ptr": "*fp32" if a.has_alibi else None,
+        "sinks_ptr": "*fp32" if a.has_sinks else None,
+        "key_scales_ptr": "*fp32" if has_scales else None,
+        "value_scales_ptr": "*fp32" if has_scales else None,
+    }
+    features = {
+        "in parts": a.has_parts,
+        "window": a.has_window,
+        "soft cap": a.has_softcap,
+        "ALiBi": a.has_alibi,
+        "sinks": a.has_sinks,
+        "not causal": not a.is_causal,
+        "a scale per token": a.has_token_scales,
+    }
+    words = [f"attend_pages {a.mode}", a.dtype if not has_scales else f"{a.dtype} from {a.page_dtype}"]
+    words += [f"D {a.head_dim}", f"G {a.group_size}", f"pages of {a.page_tokens}"]
+    words += [feature for feature, is_there in features.items() if is_there]
+    words += [f"tiles {tiles.block_m} x {tiles.block_t}", a.model]
+    aligned = {name for name, kind in pointers.items() if kind and name not in _INDEX_POINTERS}
+    return Compilation(
+        name=", ".join(words),
+        kernel=attend_pages,
+        signature={name: kind for name, kind in pointers.items() if kind}
+        | {"page_stride": "i64"}
+        | dict.fromkeys((*_STRIDES, *_COUNTS), "i32")
+        | {"score_scale": "fp32", "softcap": "fp32"},
+        constants={name: None for name, kind in pointers.items() if not kind}
+        | {
+            "MODE": a.mode,
+            "HAS_PARTS": a.has_parts,
+            "HAS_WINDOW": a.has_window,
+            "HAS_SOFTCAP": a.has_softcap,
+            "HAS_TOKEN_SCALES": a.has_token_scales,
+            "IS_CAUSAL": a.is_causal,
+            "GROUP_SIZE": a.group_size,
+            "PAGE_TOKENS": a.page_tokens,
+            "HEAD_DIM": a.head_dim,
+            "BLOCK_D": max(triton.next_power_of_2(a.head_dim), 16),
+            "BLOCK_M": tiles.block_m,
+            "BLOCK_T": tiles.block_t,
+            "MIN_PART": tiles.part_tokens,
+            "PRECISION": "ieee" if a.dtype == "fp32" else "tf32",
+            "UPCAST": False,
+        },
+        divisible_by_16=frozenset({*aligned, "page_stride", *_STRIDES}),
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        expectation=Expectation(
+            max_registers=_max_registers(a, tiles), has_async_copies=True, has_wgmma=tiles.block_m >= 64
+        ),
+        architectures=architectures,
+    )
+
+
+def _max_registers(attention: Attention, tiles: AttentionTiles) -> int:
+    """Decodes live from how many of them run side by side: three on a multiprocessor, or two that convert."""
+    if tiles.block_m >= 64 or attention.head_dim > 128:
+        return 255
+    return 168 if attention.page_dtype == attention.dtype else 208
+
+
+def shipped() -> list[Compilation]:
+    everywhere = [
+        Attention("Llama-3.2-1B", "decode", 64, 4, has_parts=True),
+        Attention("Llama-3.2-1B", "mixed", 64, 4, 512),
+        Attention("Llama-3.1-8B", "decode", 128, 4, has_parts=True),
+        Attention("Llama-3.1-8B", "decode", 128, 4, page_dtype="i8", has_parts=True, has_token_scales=True),
+        Attention("Llama-3.1-8B", "decode", 128, 4, page_dtype="fp8e4nv", has_parts=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 512),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="i8", has_token_scales=True),
+        Attention("Gemma-2-9B", "decode", 256, 2, has_parts=True, has_window=True, has_softcap=True),
+        Attention("Gemma-2-9B", "mixed", 256, 2, 512, has_window=True, has_softcap=True),
+        Attention("Mistral-7B-v0.1", "mixed", 128, 4, 512, has_window=True),
+    ]
+    # What differs from those in a mask or in a shape is seen on one architecture.
+    elsewhere = [
+        Attention("Llama-3.1-8B", "decode", 128, 4),
+        Attention("Llama-3.1-8B", "decode", 128, 4, page_tokens=64, has_parts=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 16),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="fp8e4nv"),
+        Attention("Llama-3.1-8B", "prefix", 128, 4, 64, has_parts=True),
+        Attention("Llama-3.1-8B", "suffix", 128, 4, has_parts=True),
+        Attention("Llama-3.2-11B-Vision", "mixed", 128, 4, 512, is_causal=False),
+        Attention("Llama-3.2-1B", "decode", 64, 4, dtype="fp32", page_dtype="fp32", has_parts=True),
+        Attention("Llama-3.2-1B", "mixed", 64, 4, 512, dtype="fp32", page_dtype="fp32"),
+        Attention("Phi-3-mini", "decode", 96, 1, has_parts=True),
+        Attention("MPT-7B", "mixed", 128, 1, 512, has_alibi=True),
+        Attention("gpt-oss-20b", "decode", 64, 8, has_parts=True, has_window=True, has_sinks=True),
+    ]
+    return [c for attention in everywhere for c in compilations(attention, attention.architectures)] + [
+        c for attention in elsewhere for c in compilations(attention, (90,))
+    ]
