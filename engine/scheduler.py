@@ -76,6 +76,7 @@ class Scheduler:
         self._refused_at: dict[Request, int] = {}  # request -> the cache's release count when it did not fit
         self._step = 0
         self._is_short = False  # somebody found no room in the step planned last, and waits for those in flight
+        self._loner: Request | None = None  # who has the pool to itself until it ends
         self.started: list[Request] = []  #: requests whose first step is the one planned last
         self.counters = SchedulerCounters()
 
@@ -129,9 +130,7 @@ class Scheduler:
         self._schedule_running(draft)
         self._is_short = draft.is_short
         if self._running and not draft.scheduled and not self._in_flight:
-            # The only one left has no room, though it would fit: its pages lie scattered over many large pages.
-            assert len(self._running) == 1
-            self._preempt(draft, self._running[0])
+            self._leave_alone(draft, *self._running)
         if not draft.is_short:  # else newcomers would take what it waits for
             self._admit_waiting(draft)
         if not draft.scheduled:
@@ -224,7 +223,10 @@ class Scheduler:
     def _admit_waiting(self, draft: Draft) -> None:
         """Start waiting requests in order of arrival. One that does not fit now is passed by those that do."""
         passed: list[Request] = []
-        for request in self._waiting[:MAX_LOOKED_AT]:
+        candidates = self._waiting[:MAX_LOOKED_AT]
+        if self._loner is not None:
+            candidates = [self._loner] if self._loner.state is RequestState.WAITING else []
+        for request in candidates:
             if draft.budget == 0 or not self._free_slots:
                 break
             if self._admit(draft, request):
@@ -309,6 +311,14 @@ class Scheduler:
                 sequence.num_computed = leader.num_computed
         request.is_forked = True
 
+    def _leave_alone(self, draft: Draft, request: Request) -> None:
+        """The only one left has no room, though it fits: its pages lie scattered over many large pages, beside cached
+        ones. It starts again in an empty pool, and has that to itself; else it might come to the same point for ever.
+        """
+        self._preempt(draft, request)
+        self._cache.stop_caching()
+        self._loner = request
+
     def _preempt(self, draft: Draft, request: Request) -> None:
         """Take all pages and slots of a request away; it waits again, to get its pages back or to recompute them. Its
         tokens are kept."""
@@ -333,6 +343,9 @@ class Scheduler:
     def _end(self, request: Request) -> None:
         (self._waiting if request.state is RequestState.WAITING else self._running).remove(request)
         request.state = RequestState.FINISHED
+        if request is self._loner:
+            self._loner = None
+            self._cache.go_on_caching()
         self._cache.end_request(request.arrival)
         self._refused_at.pop(request, None)
         if self._swapper is not None and self._swapper.has(request):

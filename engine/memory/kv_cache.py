@@ -74,6 +74,7 @@ class KVCache:
         self.plan = plan
         self.rule = AdmissionRule(plan, max_step_tokens)
         self.enable_prefix_caching = enable_prefix_caching
+        self._is_caching = enable_prefix_caching
         self.counters = CacheCounters()
         self.large_pool = LargePool(plan.num_large_pages)
         self.groups = make_groups(plan, self.large_pool, max_step_tokens)
@@ -256,7 +257,7 @@ class KVCache:
         if num_filled < tables.next_boundary:
             return
         for group in self.groups:
-            if self.enable_prefix_caching:
+            if self._is_caching:
                 self._publish(tables, group, token_ids)
             first_live = group.policy.first_live_page(num_filled, tables.images)
             if first_live > tables.first_live[group.index]:
@@ -334,6 +335,22 @@ class KVCache:
             tables.is_suspended, tables.last_access = False, self._step
         return [self.page_table(sequence) for sequence in sequences]
 
+    # Room for one
+
+    def stop_caching(self) -> None:
+        """Forget what is cached, and cache nothing until `go_on_caching`. Nobody holds pages now.
+
+        Cached pages are room, but they can lie so that the pages of a long request come to lie beside them, in more
+        large pages than it needs. Without them a request that has the pool to itself gets all that admission counted:
+        a pool takes a large page only when all its small ones are used."""
+        assert self.is_unused
+        self._is_caching = False
+        self.large_pool.reclaim_all()
+        self._num_releases += 1
+
+    def go_on_caching(self) -> None:
+        self._is_caching = self.enable_prefix_caching
+
     # Views
 
     @property
@@ -369,7 +386,7 @@ class KVCache:
     # Inside
 
     def _match(self, tables: SequenceTables, token_ids: Sequence[int], max_tokens: int) -> PrefixMatch:
-        if not self.enable_prefix_caching:
+        if not self._is_caching:
             return self._matcher.no_match()
         return self._matcher.match(tables, token_ids, max_tokens)
 
@@ -433,7 +450,7 @@ class KVCache:
         return [TableChange(which, start, column) for which, column in zip(group.types, columns, strict=True)]
 
     def _take_cached_images(self, tables: SequenceTables, group: LockstepGroup, end: int) -> None:
-        if self.enable_prefix_caching:
+        if self._is_caching:
             pages = self._matcher.cached_images(tables, group, end)
             for page in pages:
                 group.pool.share(page)

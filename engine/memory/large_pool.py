@@ -101,6 +101,12 @@ class LargePool:
             self._reclaim(self.evictable if self.evictable.num_pages else self.idle)
         return self.take_empty(owner)
 
+    def reclaim_all(self) -> None:
+        """Take back all that nobody uses, with what is cached in it."""
+        for rows in (self.evictable, self.idle):
+            while rows.num_pages:
+                self._reclaim(rows)
+
     def give_back(self, row: Sequence[int]) -> None:
         """All small pages in it are empty again."""
         for large_page in row:

@@ -89,7 +89,7 @@ class LateRunner:
 
     def _early(self, plan: StepPlan) -> StepPlan:
         """What of a plan depends on nothing that is in flight or is copied in it."""
-        if plan.swap_outs or any(launched.plan.swap_outs for launched in self._queue):
+        if plan.swap_outs or any(launched.late.swap_outs or launched.late.swap_ins for launched in self._queue):
             return StepPlan(plan.step, (), (), ())
         copied = {(copy.layer_type, page) for copy in plan.copies for page in (copy.src, copy.dst)}
         tables: dict[int, set[tuple[str, int]]] = {}

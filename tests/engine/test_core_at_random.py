@@ -104,6 +104,16 @@ def test_every_sample_brings_its_tokens_or_is_aborted(seed, is_crowded, steps):
     assert load.core.stats().queued_tokens == 0
 
 
+@pytest.mark.parametrize("steps", ["in turn", "late"])
+@pytest.mark.parametrize("seed", [1093, 1549])
+def test_a_request_that_needs_the_whole_pool_ends_wherever_cached_pages_lie(seed, steps):
+    # In these loads it came to a point where it had no room, again and again.
+    load = RandomLoad(seed, steps=steps)
+    load.run()
+    assert load.core.stats().preemptions_total <= 2
+    assert all(load.brought[key] == load.expected[key] for key, reason in load.reasons.items() if reason != "abort")
+
+
 def test_crowded_loads_swap_and_recompute():
     counts = {"swap": 0, "recompute": 0}
     for seed in range(24):

@@ -64,6 +64,20 @@ def test_nothing_is_found_with_the_cache_switched_off():
     assert filled(cache, 2, TEXT) == 0
 
 
+def test_without_caching_the_whole_pool_is_empty_and_stays_so_until_it_goes_on(cache):
+    filled(cache, 1, TEXT)
+    cache.close(1)
+    cache.stop_caching()
+    assert cache.large_pool.num_empty == cache.plan.num_usable_large_pages
+    assert filled(cache, 2, TEXT) == 0
+    cache.close(2)
+    assert cache.large_pool.num_empty == cache.plan.num_usable_large_pages
+    cache.check_integrity()
+    cache.go_on_caching()
+    filled(cache, 3, TEXT)
+    assert filled(cache, 4, TEXT) == 8
+
+
 def test_a_hit_is_valid_only_as_far_as_every_type_has_it():
     cache = KVCache(plan_of(MIXES["1 : 5"], num_pages=4))
     filled(cache, 1, TEXT[:9])
