@@ -69,8 +69,10 @@ def test_settings_that_cannot_work_are_refused(make_settings: Make, wrong: dict[
 
 
 def test_flags_become_settings() -> None:
-    settings = read_settings(["--model", "a=b", "--port", "0", "--threads", "2", "--no-prefix-caching"])
+    flags = ["--model", "a=b", "--port", "0", "--threads", "2", "--tensor-parallel", "4", "--no-prefix-caching"]
+    settings = read_settings(flags)
     assert (settings.model_name, settings.port, settings.threads, settings.prefix_caching) == ("a", 0, 2, False)
+    assert settings.tensor_parallel == 4
 
 
 def test_missing_model_is_named_in_the_error() -> None:

@@ -52,7 +52,7 @@ def test_greedy_tokens_are_those_of_one_process(tiny_model: TinyModels, llama: L
         (result,) = llama.generate(PROMPTS[2:3], GREEDY)
         assert result.outputs[0].token_ids == expected[2]
     assert result.num_cached_tokens > 0
-    assert llama.stats().preemptions_total > 0
+    assert llama.stats().swap_preemptions_total > 0
     llama._core.check_integrity()
 
 

@@ -12,4 +12,5 @@ if __name__ == "__main__":
         folder, tensor_parallel=2, page_tokens=4, kv_cache_bytes=20_000, max_batched_tokens=7, num_threads=1
     ) as llm:
         results = llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True))
+        assert llm.stats().preemptions_total > 0
         print(json.dumps([result.outputs[0].token_ids for result in results]))
