@@ -3,9 +3,9 @@
 T = tokens of the step, B = its sequences, H = query heads, K = key/value heads, D = head dimension.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.attention.rotation import Rotation
 from engine.batch import LayerTypeName
+from engine.kernels.operators import Recorder
 from engine.kernels.state_kernels import StatesInPlace
 
 IntArray = NDArray[np.int64]
@@ -90,6 +91,17 @@ class AttentionStep(Protocol):
 
         qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. Returns [T, H * D].
         """
+        ...
+
+
+@runtime_checkable
+class RunsRecordings(Protocol):
+    """An attention step that also runs whole parts of a network, recorded from operators that go with it."""
+
+    def run_recorded(
+        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+    ) -> torch.Tensor:
+        """stream, update [T, hidden], both overwritten; returns what the last part wants added to the stream."""
         ...
 
 

@@ -1,9 +1,11 @@
-"""Paged attention by the C++ operators: two calls a layer, whatever the mixture of prompts, chunks and decodes.
+"""Paged attention by the C++ operators, whatever the mixture of prompts, chunks and decodes: a layer in one call, or as
+steps among those of whole layers that were recorded (engine/kernels/cpu/steps.py).
 
 Keys and values stand inside their part of a page as engine/kernels/cpu/layout.h says, so a pool belongs to this backend
 from its first step on. T = tokens of the step, H, K = query and key/value heads, D = head dimension.
 """
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,19 @@ from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLa
 from engine.attention.layout import type_layouts
 from engine.attention.rotation import Rotation
 from engine.kernels.cpu.library import Library
+from engine.kernels.cpu.recorder import CppRecorder
+from engine.kernels.cpu.steps import (
+    STREAM,
+    UPDATE,
+    AttentionLayer,
+    Inputs,
+    PageTable,
+    Step,
+    StepList,
+    StepRotation,
+    array_of,
+)
+from engine.kernels.operators import Recorder
 from engine.memory.spec import PoolPlan
 
 #: Channels that every instruction set handles in whole vectors.
@@ -34,22 +49,6 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape], dtype: 
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """What does not change between steps."""
-
-    type_id: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    page_tokens: int
-    pages: int  #: address of the layer's part of small page 0
-    page_stride: int  #: elements
-    scale: float
-    window: int  #: 0: none
-    softcap: float  #: 0: none
-
-
 class CppBackend:
     def __init__(
         self,
@@ -62,9 +61,8 @@ class CppBackend:
         """pool: bytes [plan.pool_bytes]; shapes by layer id."""
         assert unsupported_reason(plan, shapes, dtype) is None
         self._pool = pool
-        self._num_threads = library.num_threads
-        self._store = library.function("store", dtype)
-        self._attend = library.function("paged_attention", dtype)
+        self.num_threads = library.num_threads
+        self.run_steps = library.function("run_steps", dtype)
         layouts = type_layouts(plan, shapes)
         self._names = [layout.layer_type.name for layout in layouts]
         type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
@@ -73,19 +71,20 @@ class CppBackend:
             layout = layouts[type_of[layer_id]]
             pages = layout.layer_pages(pool, dtype, layer_id)
             self._layers.append(
-                _Layer(
-                    type_id=type_of[layer_id],
+                AttentionLayer(
+                    type=type_of[layer_id],
                     num_heads=shape.num_heads,
                     num_kv_heads=shape.num_kv_heads,
                     head_dim=shape.head_dim,
                     page_tokens=layout.layer_type.page_tokens,
                     pages=pages.data_ptr(),
                     page_stride=pages.stride(0),
-                    scale=shape.scale,
                     window=layout.window or 0,
+                    scale=shape.scale,
                     softcap=shape.softcap or 0.0,
                 )
             )
+        self._recordings: dict[int, Recording] = {}
 
     @property
     def name(self) -> str:
@@ -94,36 +93,40 @@ class CppBackend:
     def begin(self, layout: StepLayout) -> "CppStep":
         return CppStep(self, layout, [np.ascontiguousarray(layout.page_tables[name]) for name in self._names])
 
-    def attend(
-        self,
-        layer_id: int,
-        qkv: torch.Tensor,
-        rotation: Rotation | None,
-        head_norms: HeadNorms | None,
-        step: "CppStep",
-    ) -> torch.Tensor:
-        layer = self._layers[layer_id]
-        assert qkv.is_contiguous()
-        num_tokens, row = qkv.shape[0], qkv.stride(0)
-        table, table_stride = step.tables[layer.type_id]
-        self._store(
-            qkv.data_ptr(), row,
-            0 if rotation is None else rotation.cos.data_ptr(), 0 if rotation is None else rotation.sin.data_ptr(),
-            0 if head_norms is None else head_norms.query.data_ptr(),
-            0 if head_norms is None else head_norms.key.data_ptr(),
-            0.0 if head_norms is None else head_norms.eps,
-            layer.pages, layer.page_stride, table, table_stride, step.sequences, step.positions, num_tokens,
-            layer.num_heads, layer.num_kv_heads, layer.head_dim,
-            0 if rotation is None else 2 * rotation.cos.shape[1], layer.page_tokens, self._num_threads,
-        )  # fmt: skip
-        output = torch.empty((num_tokens, layer.num_heads * layer.head_dim), dtype=qkv.dtype)
-        self._attend(
-            qkv.data_ptr(), row, output.data_ptr(), output.stride(0), layer.pages, layer.page_stride,
-            table, table_stride, step.starts, step.lengths, step.num_sequences,
-            layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.page_tokens,
-            layer.scale, layer.window, layer.softcap, self._num_threads,
-        )  # fmt: skip
-        return output
+    def recording_of(self, steps: StepList) -> "Recording":
+        """The steps with the places of this backend's pages in them."""
+        recording = self._recordings.get(id(steps))
+        if recording is None:
+            recording = self._recordings[id(steps)] = self._bind(steps)
+        return recording
+
+    def attention_only(self, layer_id: int, *, is_rotated: bool, head_norms: HeadNorms | None) -> "Recording":
+        """One layer's attention by itself, from the update buffer into the stream buffer."""
+        steps = StepList()
+        norms = None if head_norms is None else (head_norms.query, head_norms.key, head_norms.eps)
+        steps.add_attention(layer_id, 0 if is_rotated else None, norms, input=UPDATE, output=STREAM)
+        return self._bind(steps)
+
+    def _bind(self, steps: StepList) -> "Recording":
+        array, layers = array_of(steps.steps), []
+        for call in steps.attention_calls:
+            layer = AttentionLayer.from_buffer_copy(self._layers[call.layer_id])
+            layer.rotation = -1 if call.rotation is None else call.rotation
+            if call.query_norm is not None and call.key_norm is not None:
+                layer.query_norm, layer.key_norm = call.query_norm.data_ptr(), call.key_norm.data_ptr()
+                layer.norm_eps = call.norm_eps
+            array[call.step].attention = ctypes.addressof(layer)
+            layers.append(layer)
+        return Recording(steps, array, layers)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Steps that are ready to run, and what they point to."""
+
+    steps: StepList
+    array: "ctypes.Array[Step]"
+    layers: list[AttentionLayer]
 
 
 class CppStep:
@@ -131,13 +134,50 @@ class CppStep:
 
     def __init__(self, backend: CppBackend, layout: StepLayout, tables: list[IntArray]) -> None:
         self._backend = backend
-        self.num_sequences = len(layout.lengths)
-        sequences = np.repeat(np.arange(self.num_sequences), layout.lengths)
-        self._arrays = (tables, sequences, layout.positions, layout.starts, layout.lengths)
-        self.tables = [(table.ctypes.data, table.strides[0] // 8) for table in tables]
-        self.sequences, self.positions, self.starts, self.lengths = (array.ctypes.data for array in self._arrays[1:])
+        self._arrays = (layout.starts, layout.lengths, tables)
+        self._tables = (PageTable * len(tables))(
+            *(PageTable(table.ctypes.data, table.strides[0] // 8) for table in tables)
+        )
+        self._inputs = Inputs(
+            num_sequences=len(layout.lengths),
+            starts=layout.starts.ctypes.data,
+            lengths=layout.lengths.ctypes.data,
+            tables=ctypes.addressof(self._tables),
+            num_tables=len(tables),
+        )
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
-        return self._backend.attend(layer_id, qkv, rotation, head_norms, self)
+        assert qkv.is_contiguous()
+        recording = self._backend.attention_only(layer_id, is_rotated=rotation is not None, head_norms=head_norms)
+        num_heads = recording.layers[0].num_heads
+        output = torch.empty((qkv.shape[0], num_heads * qkv.shape[2]), dtype=qkv.dtype)
+        self._run(recording, output, qkv, () if rotation is None else (rotation,))
+        return output
+
+    def run_recorded(
+        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+    ) -> torch.Tensor:
+        assert isinstance(recorder, CppRecorder)
+        assert stream.is_contiguous()
+        assert update is None or update.is_contiguous()
+        result = torch.empty_like(stream) if update is None else update
+        self._run(self._backend.recording_of(recorder.steps), stream, result, rotations)
+        return result
+
+    def _run(
+        self, recording: Recording, stream: torch.Tensor, update: torch.Tensor, rotations: Sequence[Rotation]
+    ) -> None:
+        buffers = recording.steps.buffers(stream, update)
+        turns = (StepRotation * len(rotations))(
+            *(StepRotation(r.cos.data_ptr(), r.sin.data_ptr(), 2 * r.cos.shape[1]) for r in rotations)
+        )
+        inputs = self._inputs
+        inputs.num_rows = stream.shape[0]
+        inputs.buffers, inputs.rotations = ctypes.addressof(buffers.addresses), ctypes.addressof(turns)
+        inputs.bytes, inputs.row_scales = buffers.bytes, buffers.row_scales
+        backend = self._backend
+        backend.run_steps(
+            ctypes.addressof(recording.array), len(recording.array), ctypes.addressof(inputs), backend.num_threads
+        )

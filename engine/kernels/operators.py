@@ -19,6 +19,46 @@ NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 #: x [R, n] -> [R, m]
 Activation = Callable[[torch.Tensor], torch.Tensor]
+#: RMS norm of every query head and every key head: their weights [D] float32, and epsilon.
+HeadNormWeights = tuple[torch.Tensor, torch.Tensor, float]
+
+
+class Recorder(Protocol):
+    """Takes down the parts of decoder layers, to be run together in one call by an attention step (RunsRecordings)."""
+
+    def attention(
+        self,
+        norm: NormFunction,
+        qkv: LinearFunction,
+        layer_id: int,
+        rotation: int | None,
+        head_norms: HeadNormWeights | None,
+        output: LinearFunction,
+        output_norm: NormFunction | None,
+        *,
+        has_update: bool,
+    ) -> bool:
+        """update = output_norm(output(attention(qkv(norm(stream, update))))). rotation: which of the run's.
+
+        False, and nothing is taken down, where some operator is none of those that can be.
+        """
+        ...
+
+    def feed_forward(
+        self,
+        norm: NormFunction,
+        up: LinearFunction,
+        activation: Activation,
+        down: LinearFunction,
+        output_norm: NormFunction | None,
+        *,
+        is_parallel: bool,
+    ) -> bool:
+        """update = output_norm(down(activation(up(norm(stream, update))))), likewise.
+
+        is_parallel: update += down(activation(up(norm(stream)))).
+        """
+        ...
 
 
 class Operators(Protocol):
@@ -30,6 +70,10 @@ class Operators(Protocol):
     @property
     def state_kernels(self) -> StateKernels | None:
         """What recurrent layers compute with; None: plain torch on states that were read out of their pages."""
+        ...
+
+    def recorder(self) -> Recorder | None:
+        """A new one; None where every operator is a call of its own."""
         ...
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
@@ -49,25 +93,24 @@ class Operators(Protocol):
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction: ...
 
-    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
-        """linear(norm(stream, update)), both made by these operators, in as few calls as may be."""
+    @property
+    def silu_mul(self) -> Activation:
+        """x [R, 2 * size], gates first -> silu(gate) * up [R, size]."""
         ...
 
-    def gated_mlp(
-        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
-    ) -> NormFunction:
-        """down(activation(gate_up(norm(stream, update)))); activation: silu_mul or gelu_tanh_mul of these operators."""
-        ...
+    @property
+    def gelu_tanh_mul(self) -> Activation: ...
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size]."""
-        ...
-
-    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor: ...
-
-    def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
+    @property
+    def gelu_tanh(self) -> Activation:
         """x [R, size] -> [R, size]."""
         ...
+
+    @property
+    def gelu(self) -> Activation: ...
+
+    @property
+    def relu(self) -> Activation: ...
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, vocab] -> [R] int64, the first of equal ones."""

@@ -8,7 +8,7 @@ every call.
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import Activation, LinearFunction, NormFunction
+from engine.kernels.operators import LinearFunction, NormFunction
 
 #: Rows that the packed layout is chosen for; measured for 1 to 512 rows, only a hint of 1 is worse than others.
 _PACK_ROWS = 32
@@ -18,6 +18,9 @@ class TorchOperators:
     @property
     def name(self) -> str:
         return "torch"
+
+    def recorder(self) -> None:
+        return None
 
     @property
     def state_kernels(self) -> None:
@@ -55,14 +58,6 @@ class TorchOperators:
 
         return norm
 
-    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
-        return lambda stream, update: linear(norm(stream, update))
-
-    def gated_mlp(
-        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
-    ) -> NormFunction:
-        return lambda stream, update: down(activation(gate_up(norm(stream, update))))
-
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
@@ -73,6 +68,12 @@ class TorchOperators:
 
     def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
         return F.gelu(x, approximate="tanh")
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x)
+
+    def relu(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         return logits.argmax(dim=-1)

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.kernels.operators import NormFunction, Operators
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
-from engine.layers.norm import RMSNorm
 
 
 class Experts:
@@ -35,9 +33,6 @@ class Experts:
             output.index_add_(0, rows, self._experts[expert].partial(x[rows]) * weights[rows, places, None])
         return output
 
-    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
-        return lambda stream, update: self(norm(stream, update))
-
 
 class WithSharedExpert:
     """Experts, and beside them one that every token goes through, weighted by the sigmoid of a score of its own."""
@@ -51,6 +46,3 @@ class WithSharedExpert:
         """x [T, hidden] -> [T, hidden]."""
         partial = self._experts.partial(x) + self._gate(x).sigmoid() * self._shared.partial(x)
         return self._shared.completed(partial)
-
-    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
-        return lambda stream, update: self(norm(stream, update))

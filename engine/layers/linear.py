@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from engine.kernels.operators import NormFunction, Operators
+from engine.kernels.operators import Operators
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
@@ -67,7 +67,7 @@ class Linear:
         """What `multiply` gave, once the other processes' parts are added to it; overwrites it."""
         return product if self._group is None else self._group.sum(product)
 
-    def completing(self, chain: NormFunction) -> NormFunction:
-        """A chain of operators that ends with `multiply`, and this after it."""
-        group = self._group
-        return chain if group is None else lambda stream, update: group.sum(chain(stream, update))
+    @property
+    def is_summed(self) -> bool:
+        """Whether `multiply` gives only a part of the sums."""
+        return self._group is not None

@@ -3,11 +3,9 @@
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 
-from engine.kernels.operators import Activation, NormFunction, Operators
+from engine.kernels.operators import Activation, Operators
 from engine.layers.linear import Linear
-from engine.layers.norm import LayerNorm, RMSNorm
 
 
 def activation_of(name: str, operators: Operators) -> Activation | None:
@@ -16,9 +14,9 @@ def activation_of(name: str, operators: Operators) -> Activation | None:
         case "gelu_new" | "gelu_pytorch_tanh":
             return operators.gelu_tanh
         case "gelu":
-            return F.gelu
+            return operators.gelu
         case "relu":
-            return F.relu
+            return operators.relu
         case _:
             return None
 
@@ -26,8 +24,8 @@ def activation_of(name: str, operators: Operators) -> Activation | None:
 class FeedForward(Protocol):
     """What stands behind the second norm of a layer."""
 
-    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
-        """The whole of both: (stream, update) -> the part's own update [T, hidden]."""
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]."""
         ...
 
 
@@ -35,36 +33,28 @@ class GatedMLP:
     """down(activation(gate(x)) * up(x)); gate and up are one product, side by side."""
 
     def __init__(self, gate_up: Linear, down: Linear, activate_and_multiply: Activation) -> None:
-        self._gate_up = gate_up
-        self._down = down
-        self._activate_and_multiply = activate_and_multiply
+        self.up = gate_up
+        self.down = down
+        self.activation = activate_and_multiply
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self.completed(self.partial(x))
 
-    def behind(self, norm: RMSNorm, operators: Operators) -> NormFunction:
-        parts = self._gate_up.multiply, self._down.multiply
-        return self._down.completing(operators.gated_mlp(norm.norm, *parts, self._activate_and_multiply))
-
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This process's part of the output, for a caller that adds up several of them before it completes the sum."""
-        return self._down.multiply(self._activate_and_multiply(self._gate_up(x)))
+        return self.down.multiply(self.activation(self.up(x)))
 
     def completed(self, partial: torch.Tensor) -> torch.Tensor:
-        return self._down.completed(partial)
+        return self.down.completed(partial)
 
 
 class MLP:
     """down(activation(up(x)))."""
 
     def __init__(self, up: Linear, down: Linear, activation: Activation) -> None:
-        self._up = up
-        self._down = down
-        self._activation = activation
+        self.up = up
+        self.down = down
+        self.activation = activation
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._down(self._activation(self._up(x)))
-
-    def behind(self, norm: LayerNorm, operators: Operators) -> NormFunction:
-        up = operators.norm_linear(norm.norm, self._up.multiply)
-        return lambda stream, update: self._down(self._activation(up(stream, update)))
+        return self.down(self.activation(self.up(x)))

@@ -13,7 +13,7 @@ from engine.layers.weights import WeightSource
 
 class RMSNorm:
     def __init__(self, norm: NormFunction) -> None:
-        self.norm = norm  #: public for operators that join it with others
+        self.norm = norm  #: public for what joins it with others
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms, StateShape
-from engine.attention.rotation import Rotation
+from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
@@ -117,18 +117,17 @@ class Gemma:
         # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
         self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
         ropes = [config.rope if window is None else config.window_rope for window in config.windows]
-        self._rotaries = {rope: rope.rotary(config.shape.head_dim) for rope in ropes}
-        self._layers = [(rope, _Layer(config, heads, i, weights)) for i, rope in enumerate(ropes)]
+        kinds = list(dict.fromkeys(ropes))
+        self._rotaries = [rope.rotary(config.shape.head_dim) for rope in kinds]
+        layers = [_layer(config, heads, i, kinds.index(rope), weights) for i, rope in enumerate(ropes)]
+        self._layers = Decoder(layers, weights.operators)
         self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) * self._embedding_scale
-        rotations = {rope: rotary.at(batch.positions) for rope, rotary in self._rotaries.items()}
-        update = None
-        for rope, layer in self._layers:
-            update = layer(hidden, update, rotations[rope], batch.attention)
-        return self._norm(hidden, update)
+        rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
+        return self._norm(hidden, self._layers(hidden, rotations, batch.attention))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits = self._tokens.logits(hidden)
@@ -137,38 +136,30 @@ class Gemma:
         return logits.div_(self._logit_softcap).tanh_().mul_(self._logit_softcap)
 
 
-class _Layer:
-    def __init__(self, config: GemmaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> None:
-        name, hidden, eps = f"model.layers.{layer_id}", config.hidden_size, config.norm_eps
-        ffn = Shard.even(config.intermediate_size, weights.group.place, "intermediate_size")
-        attention_norm = _norm(weights, f"{name}.input_layernorm", hidden, eps)
-        qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
-        projections = Linear.fused(weights, qkv, hidden, heads.qkv, bias=config.has_bias)
-        self._project = weights.operators.norm_linear(attention_norm.norm, projections.multiply)
-        self._attention = SelfAttention(
+def _layer(config: GemmaConfig, heads: HeadShare, layer_id: int, rotation: int, weights: WeightSource) -> DecoderLayer:
+    name, hidden, eps = f"model.layers.{layer_id}", config.hidden_size, config.norm_eps
+    ffn = Shard.even(config.intermediate_size, weights.group.place, "intermediate_size")
+    qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+    gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
+    return DecoderLayer(
+        attention_norm=_norm(weights, f"{name}.input_layernorm", hidden, eps),
+        attention=SelfAttention(
             layer_id,
             heads.shape,
-            projections,
+            Linear.fused(weights, qkv, hidden, heads.qkv, bias=config.has_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
-        )
-        self._attention_output_norm = _norm(weights, f"{name}.post_attention_layernorm", hidden, eps)
-        mlp_norm = _norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps)
-        gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
-        mlp = GatedMLP(
+        ),
+        attention_output_norm=_norm(weights, f"{name}.post_attention_layernorm", hidden, eps),
+        mlp_norm=_norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps),
+        mlp=GatedMLP(
             Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),
             Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=False),
             weights.operators.gelu_tanh_mul,
-        )
-        self._mlp = mlp.behind(mlp_norm, weights.operators)
-        self._mlp_output_norm = _norm(weights, f"{name}.post_feedforward_layernorm", hidden, eps)
-
-    def __call__(
-        self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
-    ) -> torch.Tensor:
-        """Adds the last layer's update to the residual stream and returns its own."""
-        attended = self._attention.attend(self._project(stream, update), rotation, attention)
-        return self._mlp_output_norm(self._mlp(stream, self._attention_output_norm(attended)))
+        ),
+        mlp_output_norm=_norm(weights, f"{name}.post_feedforward_layernorm", hidden, eps),
+        rotation=rotation,
+    )
 
 
 def _norm(weights: WeightSource, name: str, size: int, eps: float) -> RMSNorm:

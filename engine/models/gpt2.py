@@ -4,9 +4,10 @@ import re
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
+from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import Embedding, TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
@@ -46,41 +47,38 @@ class GPT2:
         head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, f"{prefix}wte", self.vocab_size, hidden, head=head)
         self._positions = Embedding.load(weights, f"{prefix}wpe", self.max_positions, hidden)
-        self._layers = [_Layer(config, f"{prefix}h.{i}", i, heads, hidden, weights) for i in range(num_layers)]
+        layers = [_layer(config, f"{prefix}h.{i}", i, heads, hidden, weights) for i in range(num_layers)]
+        self._layers = Decoder(layers, weights.operators)
         self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
-        update = None
-        for layer in self._layers:
-            update = layer(hidden, update, batch.attention)
-        return self._norm(hidden, update)
+        return self._norm(hidden, self._layers(hidden, (), batch.attention))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._tokens.logits(hidden)
 
 
-class _Layer:
-    def __init__(
-        self, config: ConfigReader, name: str, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
-    ) -> None:
-        eps = config.get("layer_norm_epsilon", float, 1e-5)
-        ffn = Shard.even(config.get("n_inner", int, 4 * hidden), weights.group.place, "n_inner")
-        activation = read_activation(config, "activation_function", "gelu_new", weights.operators)
-        attention_norm = LayerNorm.load(weights, f"{name}.ln_1", hidden, eps)
-        qkv = _transposed(weights, f"{name}.attn.c_attn", hidden, Shard.stacked(heads.qkv))
-        output = _transposed(weights, f"{name}.attn.c_proj", heads.queries, hidden)
-        self._project = weights.operators.norm_linear(attention_norm.norm, qkv.multiply)
-        self._attention = SelfAttention(layer_id, heads.shape, qkv, output)
-        mlp_norm = LayerNorm.load(weights, f"{name}.ln_2", hidden, eps)
-        up = _transposed(weights, f"{name}.mlp.c_fc", hidden, ffn)
-        down = _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden)
-        self._mlp = MLP(up, down, activation).behind(mlp_norm, weights.operators)
-
-    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None, attention: AttentionStep) -> torch.Tensor:
-        """Adds the last layer's update to the residual stream and returns its own."""
-        attended = self._attention.attend(self._project(stream, update), None, attention)
-        return self._mlp(stream, attended)
+def _layer(
+    config: ConfigReader, name: str, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
+) -> DecoderLayer:
+    eps = config.get("layer_norm_epsilon", float, 1e-5)
+    ffn = Shard.even(config.get("n_inner", int, 4 * hidden), weights.group.place, "n_inner")
+    return DecoderLayer(
+        attention_norm=LayerNorm.load(weights, f"{name}.ln_1", hidden, eps),
+        attention=SelfAttention(
+            layer_id,
+            heads.shape,
+            _transposed(weights, f"{name}.attn.c_attn", hidden, Shard.stacked(heads.qkv)),
+            _transposed(weights, f"{name}.attn.c_proj", heads.queries, hidden),
+        ),
+        mlp_norm=LayerNorm.load(weights, f"{name}.ln_2", hidden, eps),
+        mlp=MLP(
+            _transposed(weights, f"{name}.mlp.c_fc", hidden, ffn),
+            _transposed(weights, f"{name}.mlp.c_proj", ffn, hidden),
+            read_activation(config, "activation_function", "gelu_new", weights.operators),
+        ),
+    )
 
 
 def _transposed(weights: WeightSource, name: str, in_features: Size, out_features: Size) -> Linear:

@@ -4,10 +4,10 @@ import re
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
-from engine.attention.rotation import Rotation
+from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
@@ -46,48 +46,39 @@ class GPTNeoX:
         if not config.get("tie_word_embeddings", bool, False):
             head = "lm_head" if "lm_head.weight" in weights else "embed_out"  # newer and older checkpoints
         self._tokens = TokenEmbedding.load(weights, "gpt_neox.embed_in", self.vocab_size, hidden, head=head)
-        self._layers = [_Layer(config, i, heads, hidden, weights) for i in range(num_layers)]
+        layers = [_layer(config, i, heads, hidden, weights) for i in range(num_layers)]
+        self._layers = Decoder(layers, weights.operators)
         eps = config.get("layer_norm_eps", float, 1e-5)
         self._norm = LayerNorm.load(weights, "gpt_neox.final_layer_norm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids)
-        rotation = self._rotary.at(batch.positions)
-        update = None
-        for layer in self._layers:
-            update = layer(hidden, update, rotation, batch.attention)
+        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch.attention)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._tokens.logits(hidden)
 
 
-class _Layer:
-    def __init__(
-        self, config: ConfigReader, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
-    ) -> None:
-        name = f"gpt_neox.layers.{layer_id}"
-        eps = config.get("layer_norm_eps", float, 1e-5)
-        ffn = Shard.even(config.require("intermediate_size", int), weights.group.place, "intermediate_size")
-        has_bias = config.get("attention_bias", bool, True)
-        self._is_parallel = config.get("use_parallel_residual", bool, True)
-        self._attention_norm = LayerNorm.load(weights, f"{name}.input_layernorm", hidden, eps)
-        output = Linear.load(weights, f"{name}.attention.dense", heads.queries, hidden, bias=has_bias)
-        qkv = _sorted_qkv(weights, f"{name}.attention.query_key_value", heads, hidden, has_bias=has_bias)
-        self._attention = SelfAttention(layer_id, heads.shape, qkv, output)
-        self._mlp_norm = LayerNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps)
-        up = Linear.load(weights, f"{name}.mlp.dense_h_to_4h", hidden, ffn, bias=True)
-        down = Linear.load(weights, f"{name}.mlp.dense_4h_to_h", ffn, hidden, bias=True)
-        self._mlp = MLP(up, down, read_activation(config, "hidden_act", "gelu", weights.operators))
-
-    def __call__(
-        self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
-    ) -> torch.Tensor:
-        """Adds the last layer's update to the residual stream and returns its own."""
-        attended = self._attention(self._attention_norm(stream, update), rotation, attention)
-        if self._is_parallel:
-            return attended.add_(self._mlp(self._mlp_norm(stream)))
-        return self._mlp(self._mlp_norm(stream, attended))
+def _layer(config: ConfigReader, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource) -> DecoderLayer:
+    name = f"gpt_neox.layers.{layer_id}"
+    eps = config.get("layer_norm_eps", float, 1e-5)
+    ffn = Shard.even(config.require("intermediate_size", int), weights.group.place, "intermediate_size")
+    has_bias = config.get("attention_bias", bool, True)
+    output = Linear.load(weights, f"{name}.attention.dense", heads.queries, hidden, bias=has_bias)
+    qkv = _sorted_qkv(weights, f"{name}.attention.query_key_value", heads, hidden, has_bias=has_bias)
+    return DecoderLayer(
+        attention_norm=LayerNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
+        attention=SelfAttention(layer_id, heads.shape, qkv, output),
+        mlp_norm=LayerNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
+        mlp=MLP(
+            Linear.load(weights, f"{name}.mlp.dense_h_to_4h", hidden, ffn, bias=True),
+            Linear.load(weights, f"{name}.mlp.dense_4h_to_h", ffn, hidden, bias=True),
+            read_activation(config, "hidden_act", "gelu", weights.operators),
+        ),
+        rotation=0,
+        is_parallel=config.get("use_parallel_residual", bool, True),
+    )
 
 
 def _sorted_qkv(weights: WeightSource, name: str, heads: HeadShare, hidden: int, *, has_bias: bool) -> Linear:

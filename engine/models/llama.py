@@ -8,10 +8,10 @@ from typing import Self
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms, StateShape
-from engine.attention.rotation import Rotation
+from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
@@ -90,47 +90,36 @@ class Llama:
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
         self._rotary = config.rope.rotary(config.shape.head_dim)
-        self._layers = [_Layer(config, heads, i, weights) for i in range(config.num_layers)]
+        self._layers = Decoder([_layer(config, heads, i, weights) for i in range(config.num_layers)], weights.operators)
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids)
-        rotation = self._rotary.at(batch.positions)
-        update = None
-        for layer in self._layers:
-            update = layer(hidden, update, rotation, batch.attention)
+        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch.attention)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._tokens.logits(hidden)
 
 
-class _Layer:
-    def __init__(self, config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> None:
-        name, hidden = f"model.layers.{layer_id}", config.hidden_size
-        attention_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
-        qkv, qkv_sizes = [f"{name}.self_attn.{part}_proj" for part in "qkv"], heads.qkv
-        if config.has_fused_weights:
-            qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [Shard.stacked(qkv_sizes)]
-        projections = Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias)
-        self._project = weights.operators.norm_linear(attention_norm.norm, projections.multiply)
-        self._attention = SelfAttention(
+def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
+    name, hidden = f"model.layers.{layer_id}", config.hidden_size
+    qkv, qkv_sizes = [f"{name}.self_attn.{part}_proj" for part in "qkv"], heads.qkv
+    if config.has_fused_weights:
+        qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [Shard.stacked(qkv_sizes)]
+    return DecoderLayer(
+        attention_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps),
+        attention=SelfAttention(
             layer_id,
             heads.shape,
-            projections,
+            Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
-        )
-        mlp_norm = RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
-        mlp = (config.load_mlp or gated_mlp)(config, layer_id, weights)
-        self._mlp = mlp.behind(mlp_norm, weights.operators)
-
-    def __call__(
-        self, stream: torch.Tensor, update: torch.Tensor | None, rotation: Rotation, attention: AttentionStep
-    ) -> torch.Tensor:
-        """Adds the last layer's update to the residual stream and returns its own."""
-        attended = self._attention.attend(self._project(stream, update), rotation, attention)
-        return self._mlp(stream, attended)
+        ),
+        mlp_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps),
+        mlp=(config.load_mlp or gated_mlp)(config, layer_id, weights),
+        rotation=0,
+    )
 
 
 #: (settings, layer id, weights) -> the feed-forward part of that layer

@@ -4,9 +4,10 @@ import re
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
+from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import Embedding, TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
@@ -52,40 +53,36 @@ class OPT:
         self._tokens = TokenEmbedding.load(weights, f"{prefix}.embed_tokens", self.vocab_size, hidden, head=head)
         num_rows = self.max_positions + _FIRST_POSITION
         self._positions = Embedding.load(weights, f"{prefix}.embed_positions", num_rows, hidden)
-        self._layers = [_Layer(config, f"{prefix}.layers.{i}", i, heads, hidden, weights) for i in range(num_layers)]
+        layers = [_layer(config, f"{prefix}.layers.{i}", i, heads, hidden, weights) for i in range(num_layers)]
+        self._layers = Decoder(layers, weights.operators)
         self._norm = LayerNorm.load(weights, f"{prefix}.final_layer_norm", hidden, _EPS)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions + _FIRST_POSITION)
-        update = None
-        for layer in self._layers:
-            update = layer(hidden, update, batch.attention)
-        return self._norm(hidden, update)
+        return self._norm(hidden, self._layers(hidden, (), batch.attention))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._tokens.logits(hidden)
 
 
-class _Layer:
-    def __init__(
-        self, config: ConfigReader, name: str, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
-    ) -> None:
-        ffn = Shard.even(config.require("ffn_dim", int), weights.group.place, "ffn_dim")
-        has_bias = config.get("enable_bias", bool, True)
-        self._attention_norm = LayerNorm.load(weights, f"{name}.self_attn_layer_norm", hidden, _EPS)
-        qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
-        self._attention = SelfAttention(
+def _layer(
+    config: ConfigReader, name: str, layer_id: int, heads: HeadShare, hidden: int, weights: WeightSource
+) -> DecoderLayer:
+    ffn = Shard.even(config.require("ffn_dim", int), weights.group.place, "ffn_dim")
+    has_bias = config.get("enable_bias", bool, True)
+    qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
+    return DecoderLayer(
+        attention_norm=LayerNorm.load(weights, f"{name}.self_attn_layer_norm", hidden, _EPS),
+        attention=SelfAttention(
             layer_id,
             heads.shape,
             Linear.fused(weights, qkv, hidden, heads.qkv, bias=has_bias),
             Linear.load(weights, f"{name}.self_attn.out_proj", heads.queries, hidden, bias=has_bias),
-        )
-        self._mlp_norm = LayerNorm.load(weights, f"{name}.final_layer_norm", hidden, _EPS)
-        up = Linear.load(weights, f"{name}.fc1", hidden, ffn, bias=has_bias)
-        down = Linear.load(weights, f"{name}.fc2", ffn, hidden, bias=has_bias)
-        self._mlp = MLP(up, down, read_activation(config, "activation_function", "relu", weights.operators))
-
-    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None, attention: AttentionStep) -> torch.Tensor:
-        """Adds the last layer's update to the residual stream and returns its own."""
-        x = self._attention(self._attention_norm(stream, update), None, attention)
-        return self._mlp(self._mlp_norm(stream, x))
+        ),
+        mlp_norm=LayerNorm.load(weights, f"{name}.final_layer_norm", hidden, _EPS),
+        mlp=MLP(
+            Linear.load(weights, f"{name}.fc1", hidden, ffn, bias=has_bias),
+            Linear.load(weights, f"{name}.fc2", ffn, hidden, bias=has_bias),
+            read_activation(config, "activation_function", "relu", weights.operators),
+        ),
+    )

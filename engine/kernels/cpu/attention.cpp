@@ -1,56 +1,32 @@
 // Causal attention over paged keys and values: any mix of prompts, chunks and decodes in one call.
 //
-// B sequences, H query heads, K key/value heads (H / K query heads share one), D channels; pages as in layout.h. A work
-// item is a key/value head of a sequence and all query rows that read it: the H / K heads of one token in decode, those of
-// up to kQueryTokens tokens in a prompt. Online softmax (Milakov and Gimelshein 2018), scores and sums in float.
+// A work item is a key/value head of a sequence and all query rows that read it: the H / K heads of one token in decode,
+// those of up to kQueryTokens tokens in a prompt. Online softmax (Milakov and Gimelshein 2018), scores and sums in float.
 //
 // The context is cut at fixed multiples of kSplit tokens; each part is summed by itself and the parts are merged in
 // order, whether one thread does them one after the other or several do one each. So a row's result depends on its own
 // query and context only: not on its neighbours, the chunking of the prompt, or the number of threads.
 
+#include "attention.h"
+
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "layout.h"
-#include "threads.h"
+#include "store.h"
 #include "vec.h"
 
 namespace agon {
 
 constexpr int kTile = 64;             // tokens whose scores are computed at a time
 constexpr int64_t kSplit = 256;       // tokens of a part of the context; a multiple of kTile
-constexpr int kQueryTokens = 32;    // query tokens of one work item
+constexpr int kQueryTokens = 32;      // query tokens of one work item
 constexpr int64_t kDecodeTokens = 4;  // up to that many query tokens the parts of a context are separate work items
-constexpr float kLowest = -1e30f;   // below any score, and finite: the difference of two of them is no NaN
+constexpr float kLowest = -1e30f;     // below any score, and finite: the difference of two of them is no NaN
 constexpr int kTileVectors = kTile / kLanes;
 constexpr int kRowTile = kLanes == 16 ? 6 : 2;  // rows whose sums stay in registers
 
-template <typename T>
-struct AttentionArgs {
-  const T* query;  // [T, H, D]
-  int64_t query_stride;
-  T* output;  // [T, H, D]
-  int64_t output_stride;
-  const T* pages;  // the layer's part of small page 0
-  int64_t page_stride;
-  const int64_t* page_tables;  // [B, ...]
-  int64_t table_stride;
-  const int64_t *starts, *lengths;  // [B]
-  int64_t num_sequences, num_heads, num_kv_heads, head_dim, page_tokens;
-  float scale;
-  int64_t window;  // tokens that a query reads; 0: all
-  float softcap;   // 0: none
-};
-
-struct Item {
-  int64_t sequence, kv_head;
-  int64_t first_row;            // row of the step that holds the item's first query token
-  int64_t first_query;          // its position in the sequence
-  int64_t num_queries;
-  int64_t first_token, end_token;  // part of the context
-  int64_t partial;              // where the sums of this part go; -1: the whole context, straight to the output
-};
+using Item = AttentionItem;
 
 // Online softmax of some rows: largest score, sum of weights, weighted sum of values.
 struct Sums {
@@ -248,44 +224,46 @@ template <typename T>
 static Tile find_tile(const AttentionArgs<T>& a, const Item& item, int64_t first, int64_t low, int64_t high,
                       Scratch<T>& scratch) {
   constexpr int64_t G = kGroup<T>;
-  const int64_t* table = a.page_tables + item.sequence * a.table_stride;
+  const AttentionLayer& layer = a.layer;
+  const int64_t page_tokens = layer.page_tokens, D = layer.head_dim;
+  const int64_t* table = a.table.pages + item.sequence * a.table.stride;
   const auto part = [&](int64_t token) {
-    const bool is_inside = token < high && token + a.page_tokens > low;
-    const int64_t page = is_inside ? table[token / a.page_tokens] : 0;
-    return head_part(a.pages + page * a.page_stride, item.kv_head, a.num_kv_heads, a.page_tokens, a.head_dim);
+    const bool is_inside = token < high && token + page_tokens > low;
+    const int64_t page = is_inside ? table[token / page_tokens] : 0;
+    return head_part(static_cast<T*>(layer.pages) + page * layer.page_stride, item.kv_head, layer.num_kv_heads, page_tokens,
+                     D);
   };
   Tile tile;
-  if (a.page_tokens % kLanes == 0) {
-    tile.key_stride = a.page_tokens;
+  if (page_tokens % kLanes == 0) {
+    tile.key_stride = page_tokens;
     for (int v = 0; v < kTileVectors; v++) {
-      const int64_t token = first + v * kLanes, offset = token % a.page_tokens;
+      const int64_t token = first + v * kLanes, offset = token % page_tokens;
       const auto head = part(token - offset);
       tile.keys[v] = reinterpret_cast<const uint32_t*>(head.keys + offset * G);
-      tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + offset * a.head_dim);
+      tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + offset * D);
     }
     return tile;
   }
   T *keys = scratch.keys.data(), *values = scratch.values.data();
   for (int64_t t = 0; t < kTile; t++) {
-    const int64_t offset = (first + t) % a.page_tokens;
+    const int64_t offset = (first + t) % page_tokens;
     const auto head = part(first + t - offset);
-    for (int64_t d = 0; d < a.head_dim; d++) {
-      keys[(d / G * kTile + t) * G + d % G] = head.keys[(d / G * a.page_tokens + offset) * G + d % G];
-      values[(t / G * a.head_dim + d) * G + t % G] = head.values[(offset / G * a.head_dim + d) * G + offset % G];
+    for (int64_t d = 0; d < D; d++) {
+      keys[(d / G * kTile + t) * G + d % G] = head.keys[(d / G * page_tokens + offset) * G + d % G];
+      values[(t / G * D + d) * G + t % G] = head.values[(offset / G * D + d) * G + offset % G];
     }
   }
   tile.key_stride = kTile;
   for (int v = 0; v < kTileVectors; v++) {
     tile.keys[v] = reinterpret_cast<const uint32_t*>(keys + v * kLanes * G);
-    tile.values[v] = reinterpret_cast<const uint32_t*>(values + v * kLanes * a.head_dim);
+    tile.values[v] = reinterpret_cast<const uint32_t*>(values + v * kLanes * D);
   }
   return tile;
 }
 
 // First token that some row of the item reads.
-template <typename T>
-static int64_t lowest_token(const AttentionArgs<T>& a, const Item& item) {
-  return a.window > 0 ? std::max<int64_t>(0, item.first_query - a.window + 1) : 0;
+static int64_t lowest_token(const AttentionLayer& layer, const Item& item) {
+  return layer.window > 0 ? std::max<int64_t>(0, item.first_query - layer.window + 1) : 0;
 }
 
 // Adds the context's part [first_token, end_token) to the sums of the item's rows. following: what this thread does
@@ -293,9 +271,10 @@ static int64_t lowest_token(const AttentionArgs<T>& a, const Item& item) {
 template <typename T>
 static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t first_token, int64_t end_token, Sums sums,
                         Scratch<T>& scratch, const Item* following) {
-  const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads, rows = heads * item.num_queries;
-  const int64_t low = lowest_token(a, item), high = std::min(item.first_query + item.num_queries, end_token);
-  const bool is_direct = a.page_tokens % kLanes == 0;
+  const AttentionLayer& layer = a.layer;
+  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
+  const int64_t low = lowest_token(layer, item), high = std::min(item.first_query + item.num_queries, end_token);
+  const bool is_direct = layer.page_tokens % kLanes == 0;
   int64_t first = std::max(first_token, low / kTile * kTile);
   if (first >= high) return;
   Tile tile = find_tile(a, item, first, low, high, scratch);
@@ -305,16 +284,16 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
     if (has_next) {
       next = find_tile(a, item, first + kTile, low, high, scratch);
     } else if (following != nullptr && is_direct) {
-      const int64_t lowest = lowest_token(a, *following);
+      const int64_t lowest = lowest_token(layer, *following);
       const int64_t start = std::max(following->first_token, lowest / kTile * kTile);
       next = find_tile(a, *following, start, lowest, following->end_token, scratch);
     }
     in_row_tiles(rows, Score<T>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
-      const int64_t row_low = a.window > 0 ? std::max(low, position - a.window + 1) : low;
+      const int64_t row_low = layer.window > 0 ? std::max(low, position - layer.window + 1) : low;
       soften<T>(scratch.scores.data() + row * kTile, scratch.weights.data() + row * kTile / kGroup<T>, sums, row, D,
-                a.scale, a.softcap, row_low - first, std::min(high, position + 1) - first);
+                float(layer.scale), float(layer.softcap), row_low - first, std::min(high, position + 1) - first);
     }
     add_values<T>(rows, scratch.weights.data(), tile, next, D, sums.values);
     tile = has_next ? next : first + kTile < high ? find_tile(a, item, first + kTile, low, high, scratch) : tile;
@@ -323,109 +302,132 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
 
 template <typename T>
 static void write_output(const AttentionArgs<T>& a, const Item& item, Sums sums) {
-  const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads;
+  const AttentionLayer& layer = a.layer;
+  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
   for (int64_t q = 0; q < item.num_queries; q++)
     for (int64_t h = 0; h < heads; h++) {
       const int64_t row = q * heads + h;
-      T* to = a.output + (item.first_row + q) * a.output_stride + (item.kv_head * heads + h) * D;
+      T* to = a.output + ((item.first_row + q) * layer.num_heads + item.kv_head * heads + h) * D;
       const float inverse = 1.0f / sums.weight[row];
       const float* from = sums.values + row * D;
       for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(from + d) * inverse);
     }
 }
 
-template <typename T>
-static void attend(const AttentionArgs<T>& a, int num_threads) {
-  const int64_t D = a.head_dim, heads = a.num_heads / a.num_kv_heads;
-  std::vector<Item> items, merges;
-  int64_t num_partials = 0, first_row = 0;
-  for (int64_t b = 0; b < a.num_sequences; b++) {
-    const int64_t start = a.starts[b], length = a.lengths[b], end = start + length;
-    const int64_t begin = a.window > 0 ? std::max<int64_t>(0, start - a.window + 1) / kSplit * kSplit : 0;
-    for (int64_t k = 0; k < a.num_kv_heads; k++) {
+AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& sequences) {
+  AttentionPlan plan;
+  int64_t first_row = 0;
+  for (int64_t b = 0; b < sequences.count; b++) {
+    const int64_t start = sequences.starts[b], length = sequences.lengths[b], end = start + length;
+    const int64_t begin = layer.window > 0 ? std::max<int64_t>(0, start - layer.window + 1) / kSplit * kSplit : 0;
+    for (int64_t token = start; length > 1 && token < end;) {
+      const int64_t last = std::min(end, (token / layer.page_tokens + 1) * layer.page_tokens);
+      plan.runs.push_back({b, first_row + token - start, token, last - token});
+      token = last;
+    }
+    for (int64_t k = 0; k < layer.num_kv_heads; k++) {
       if (length <= kDecodeTokens && end - begin > kSplit) {
-        merges.push_back({b, k, first_row, start, length, begin, end, num_partials});
-        for (int64_t token = begin; token < end; token += kSplit)
-          items.push_back({b, k, first_row, start, length, token, std::min(token + kSplit, end), num_partials++});
+        plan.merges.push_back({b, k, first_row, start, length, begin, end, plan.num_partials, false});
+        for (int64_t token = begin; token < end; token += kSplit) {
+          const bool is_last = token + kSplit >= end;
+          plan.items.push_back({b, k, first_row, start, length, token, is_last ? end : token + kSplit,
+                                plan.num_partials++, is_last && length == 1});
+        }
         continue;
       }
       for (int64_t q = 0; q < length; q += kQueryTokens) {
         const int64_t count = std::min<int64_t>(kQueryTokens, length - q);
-        items.push_back({b, k, first_row + q, start + q, count, 0, start + q + count, -1});
+        plan.items.push_back({b, k, first_row + q, start + q, count, 0, start + q + count, -1, length == 1});
       }
     }
     first_row += length;
   }
   // Late parts of a prompt read most: they go first, so that no thread is left with a long one at the end.
-  if (first_row > a.num_sequences)
-    std::stable_sort(items.begin(), items.end(), [](const Item& x, const Item& y) {
+  if (!plan.runs.empty())
+    std::stable_sort(plan.items.begin(), plan.items.end(), [](const Item& x, const Item& y) {
       return (x.end_token - x.first_token) * x.num_queries > (y.end_token - y.first_token) * y.num_queries;
     });
-  int64_t most_queries = 0;
-  for (const Item& item : items) most_queries = std::max(most_queries, item.num_queries);
-  const int64_t most_rows = heads * most_queries, partial_size = heads * kDecodeTokens * (D + 2);
-  std::vector<float> partials(num_partials * partial_size);
-  const int64_t num_workers = std::max<int64_t>(1, std::min<int64_t>(num_threads, items.size()));
-  int64_t next = 0;
-  parallel_for(num_workers, num_threads, [&](int64_t) {
-    Scratch<T> scratch(most_rows, D);
-    const auto take = [&]() -> const Item* {
-      const int64_t i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
-      return i < int64_t(items.size()) ? &items[i] : nullptr;
-    };
-    const Item* following = take();
-    while (following != nullptr) {
-      const Item& item = *following;
-      following = take();
-      const int64_t rows = heads * item.num_queries;
-      for (int64_t q = 0; q < item.num_queries; q++)
-        std::memcpy(reinterpret_cast<T*>(scratch.query.data()) + q * heads * D,
-                    a.query + (item.first_row + q) * a.query_stride + item.kv_head * heads * D, heads * D * sizeof(T));
-      if (item.partial >= 0) {
-        const Sums sums = sums_in(partials.data() + item.partial * partial_size, rows);
-        clear(sums, rows, D);
-        attend_part(a, item, item.first_token, item.end_token, sums, scratch, following);
-        continue;
-      }
-      const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
-      clear(total, rows, D);
-      for (int64_t token = lowest_token(a, item) / kSplit * kSplit; token < item.end_token; token += kSplit) {
-        clear(part, rows, D);
-        const bool is_last = token + kSplit >= item.end_token;
-        attend_part(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
-        merge(total, part, rows, D);
-      }
-      write_output(a, item, total);
-    }
-  });
-  parallel_for(merges.size(), num_threads, [&](int64_t i) {
-    const Item& item = merges[i];
+  for (const Item& item : plan.items) plan.most_queries = std::max(plan.most_queries, item.num_queries);
+  return plan;
+}
+
+static int64_t partial_size(const AttentionLayer& layer) {
+  return layer.num_heads / layer.num_kv_heads * kDecodeTokens * (layer.head_dim + 2);
+}
+
+int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& plan) {
+  return plan.num_partials * partial_size(layer);
+}
+
+template <typename T>
+static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>& scratch, const Item* following) {
+  const AttentionLayer& layer = a.layer;
+  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
+  const int64_t row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
+  for (int64_t q = 0; q < item.num_queries; q++)
+    for (int64_t h = 0; h < heads; h++)
+      norm_and_rotate(layer, a.rotation, item.first_row + q,
+                      a.qkv + (item.first_row + q) * row_size + (item.kv_head * heads + h) * D, layer.query_norm,
+                      reinterpret_cast<T*>(scratch.query.data()) + (q * heads + h) * D);
+  if (item.partial >= 0) {
+    const Sums sums = sums_in(a.partials + item.partial * partial_size(layer), rows);
+    clear(sums, rows, D);
+    attend_part(a, item, item.first_token, item.end_token, sums, scratch, following);
+    return;
+  }
+  const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
+  clear(total, rows, D);
+  for (int64_t token = lowest_token(layer, item) / kSplit * kSplit; token < item.end_token; token += kSplit) {
+    clear(part, rows, D);
+    const bool is_last = token + kSplit >= item.end_token;
+    attend_part(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
+    merge(total, part, rows, D);
+  }
+  write_output(a, item, total);
+}
+
+template <typename T>
+void attend(const AttentionArgs<T>& a, Team& team) {
+  const AttentionLayer& layer = a.layer;
+  const AttentionPlan& plan = a.plan;
+  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
+  if (!plan.runs.empty()) {
+    const Range mine = team.share(plan.runs.size() * layer.num_kv_heads);
+    for (int64_t i = mine.first; i < mine.last; i++)
+      store_run(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
+    team.wait();
+  }
+  const auto take = [&]() -> const Item* {
+    const int64_t i = __atomic_fetch_add(a.next_item, 1, __ATOMIC_RELAXED);
+    if (i >= int64_t(plan.items.size())) return nullptr;
+    const Item& item = plan.items[i];
+    if (item.stores_token) fetch_place(a, item.sequence, item.first_query, item.kv_head);
+    return &item;
+  };
+  Scratch<T> scratch(heads * plan.most_queries, D);
+  for (const Item* following = take(); following != nullptr;) {
+    const Item& item = *following;
+    following = take();
+    if (item.stores_token) store_run(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
+    attend_item(a, item, scratch, following);
+  }
+  if (plan.merges.empty()) return;
+  team.wait();
+  const Range mine = team.share(plan.merges.size());
+  for (int64_t i = mine.first; i < mine.last; i++) {
+    const Item& item = plan.merges[i];
     const int64_t rows = heads * item.num_queries;
     std::vector<float> memory(rows * (D + 2));
     const Sums total = sums_in(memory.data(), rows);
     clear(total, rows, D);
     const int64_t count = (item.end_token - item.first_token + kSplit - 1) / kSplit;
     for (int64_t p = 0; p < count; p++)
-      merge(total, sums_in(partials.data() + (item.partial + p) * partial_size, rows), rows, D);
+      merge(total, sums_in(a.partials + (item.partial + p) * partial_size(layer), rows), rows, D);
     write_output(a, item, total);
-  });
+  }
 }
+
+template void attend(const AttentionArgs<float>&, Team&);
+template void attend(const AttentionArgs<bf16>&, Team&);
 
 }  // namespace agon
-
-extern "C" {
-
-#define AGON_ATTENTION(suffix, T)                                                                                     \
-  void agon_paged_attention_##suffix(                                                                                 \
-      const T* query, int64_t query_stride, T* output, int64_t output_stride, const T* pages, int64_t page_stride,    \
-      const int64_t* page_tables, int64_t table_stride, const int64_t* starts, const int64_t* lengths,                \
-      int64_t num_sequences, int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, int64_t page_tokens,          \
-      float scale, int64_t window, float softcap, int num_threads) {                                                  \
-    agon::attend<T>({query, query_stride, output, output_stride, pages, page_stride, page_tables, table_stride,       \
-                     starts, lengths, num_sequences, num_heads, num_kv_heads, head_dim, page_tokens, scale, window,   \
-                     softcap},                                                                                        \
-                    num_threads);                                                                                     \
-  }
-AGON_ATTENTION(f32, float)
-AGON_ATTENTION(bf16, agon::bf16)
-}

@@ -22,15 +22,10 @@ _SIGNATURES = {
     "linear_int8": _P + _I + 5 * _P + 4 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
     "unpack_rows": 3 * _P + 2 * _I,
-    "norm_linear": 4 * _P + _F + 3 * _P + 3 * _I,
-    "gated_mlp": 4 * _P + _F + 5 * _P + 4 * _I,
     "norm": 5 * _P + 2 * _I + _F,
-    "silu_mul": 2 * _P + 2 * _I,
-    "gelu_tanh_mul": 2 * _P + 2 * _I,
-    "gelu_tanh": 2 * _P + 2 * _I,
+    "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,
-    "store": _P + _I + 4 * _P + _F + _P + _I + _P + _I + 2 * _P + 6 * _I,
-    "paged_attention": _P + _I + _P + _I + _P + _I + _P + _I + 2 * _P + 5 * _I + _F + _I + _F,
+    "run_steps": _P + _I + _P,
 }
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
 

@@ -1,5 +1,3 @@
-// y = x W^T + b with weights packed once at load: float, bfloat16, or int8 with a scale for each output.
-//
 // Packed weights are panels of kPanel outputs, each [in / G, kPanel, G] so that one load brings G inputs of kLanes
 // outputs: G = 1 for float, 2 for bfloat16 (one dot product instruction), 4 for int8. Panels are read front to back,
 // each once from memory and then from the caches for all row tiles of the input.
@@ -7,39 +5,20 @@
 // Every output is one chain of additions over the inputs in order, whatever the number of rows: a row's result does not
 // depend on the rows beside it. int8 rows of x are quantised with a scale of their own, so this holds there too.
 
-#include <algorithm>
+#include "linear.h"
+
 #include <cmath>
 #include <vector>
 
-#include "threads.h"
-#include "vec.h"
-
 namespace agon {
 
-constexpr int kVectors = 3;                      // vectors of outputs in a panel
-constexpr int kPanel = kVectors * kLanes;        // 48 outputs with AVX-512
 constexpr int kTileRows = kLanes == 16 ? 8 : 4;  // 24 (or 12) accumulators: most of the 32 (16) registers
-constexpr int64_t kAhead = 4096;                 // bytes; 1,024 to 16,384 did equally well
 constexpr int64_t kRowBlock = 64;                // rows of one work item where there are few panels
-
-template <typename Kind>
-struct LinearArgs {
-  const typename Kind::Input* x;
-  int64_t x_stride;
-  const typename Kind::Weight* packed;
-  const typename Kind::Output* bias;  // may be null
-  typename Kind::Output* y;
-  int64_t y_stride;
-  int64_t num_rows, num_inputs, num_outputs;
-  // int8 only
-  const float *row_scales, *output_scales;
-  const int32_t* output_sums;  // of each output's weights: inputs are stored with 128 added
-};
 
 // x and weights of the same type, sums in float.
 template <typename T>
 struct Plain {
-  using Input = T;
+  using Args = LinearArgs<T>;
   using Weight = T;
   using Output = T;
   using Sum = Floats;
@@ -48,13 +27,13 @@ struct Plain {
     if constexpr (sizeof(T) == 4) return sum + as_floats(splat_word(x)) * load(weights);
     else return dot_pairs(sum, splat_word(x), load_as<Words>(weights));
   }
-  static AGON_INLINE Floats finish(const LinearArgs<Plain>&, Sum sum, int64_t, int64_t) { return sum; }
+  static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };
 
 // int8 weights, rows of x quantised to bytes, sums in int32 (exact up to 130,000 inputs).
 template <typename T>
 struct Int8 {
-  using Input = uint8_t;
+  using Args = LinearArgs<T, uint8_t, int8_t>;
   using Weight = int8_t;
   using Output = T;
   using Sum = Ints;
@@ -62,7 +41,7 @@ struct Int8 {
   static AGON_INLINE Sum add(Sum sum, uint32_t x, const int8_t* weights) {
     return dot_quads(sum, splat_word(x), load_as<Words>(weights));
   }
-  static AGON_INLINE Floats finish(const LinearArgs<Int8>& a, Sum sum, int64_t row, int64_t output) {
+  static AGON_INLINE Floats finish(const Args& a, Sum sum, int64_t row, int64_t output) {
     const Ints exact = sum - 128 * load_as<Ints>(a.output_sums + output);
     return __builtin_convertvector(exact, Floats) * a.row_scales[row] * load(a.output_scales + output);
   }
@@ -71,7 +50,7 @@ struct Int8 {
 // kRows rows of x times one panel. `ahead` is memory that will be read soon: kLines cache lines for each step are
 // fetched into the second level cache.
 template <typename Kind, int kRows, int kLines>
-static void tile(const LinearArgs<Kind>& a, const typename Kind::Weight* panel, int64_t row, int64_t first_output,
+static void tile(const typename Kind::Args& a, const typename Kind::Weight* panel, int64_t row, int64_t first_output,
                  const char* ahead) {
   typename Kind::Sum sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -112,7 +91,7 @@ static void tile(const LinearArgs<Kind>& a, const typename Kind::Weight* panel, 
 }
 
 template <typename Kind>
-using Tile = void (*)(const LinearArgs<Kind>&, const typename Kind::Weight*, int64_t, int64_t, const char*);
+using Tile = void (*)(const typename Kind::Args&, const typename Kind::Weight*, int64_t, int64_t, const char*);
 
 template <typename Kind, int kLines>
 static Tile<Kind> tile_of(int64_t num_rows) {
@@ -122,8 +101,7 @@ static Tile<Kind> tile_of(int64_t num_rows) {
   return tiles[num_rows - 1];
 }
 
-// A panel has kVectors cache lines for each step. One tile reads it as it comes, kAhead bytes behind what it fetches;
-// several tiles share the work of fetching the next one.
+// A panel has kVectors cache lines for each step; its tiles share the work of fetching the next one.
 template <typename Kind>
 static Tile<Kind> tile_of(int64_t num_rows, int64_t num_tiles) {
   return num_tiles == 1   ? tile_of<Kind, 3>(num_rows)
@@ -131,27 +109,71 @@ static Tile<Kind> tile_of(int64_t num_rows, int64_t num_tiles) {
                           : tile_of<Kind, 1>(num_rows);
 }
 
+// Some rows times one panel. `ahead`: what the thread reads next, as much as a panel has.
 template <typename Kind>
-static void linear(const LinearArgs<Kind>& a, int num_threads) {
-  const int64_t num_panels = (a.num_outputs + kPanel - 1) / kPanel;
+static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, const char* ahead) {
   const int64_t panel_size = a.num_inputs * kPanel;
-  // Few panels for many threads: rows are split too, at the price of reading a panel several times.
-  int64_t row_blocks = 1;
-  while (num_panels * row_blocks < 2 * num_threads && a.num_rows / (row_blocks + 1) >= kRowBlock) row_blocks++;
-  parallel_for(num_panels * row_blocks, num_threads, [&](int64_t item) {
-    const int64_t p = item / row_blocks;
-    const Range rows = part_of(a.num_rows, item % row_blocks, row_blocks);
+  const int64_t num_tiles = (rows.last - rows.first + kTileRows - 1) / kTileRows;
+  const int64_t share = panel_size * int64_t(sizeof(typename Kind::Weight)) / std::min<int64_t>(num_tiles, 3);
+  for (int64_t t = 0; t < num_tiles; t++) {
+    const Range r = part_of(rows.last - rows.first, t, num_tiles);
+    tile_of<Kind>(r.last - r.first, num_tiles)(a, a.packed + p * panel_size, rows.first + r.first, p * kPanel,
+                                               ahead + std::min<int64_t>(t, 2) * share);
+  }
+}
+
+// Work items in order: panels, and where there are few of them parts of the rows of each, at the price of reading a panel
+// several times.
+struct Items {
+  int64_t num_panels, row_blocks;
+  Items(int64_t panels, int64_t num_rows, int num_threads) : num_panels(panels), row_blocks(1) {
+    while (num_panels * row_blocks < 2 * num_threads && num_rows / (row_blocks + 1) >= kRowBlock) row_blocks++;
+  }
+};
+
+static int64_t panels_for(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
+
+template <typename Kind>
+static void multiply_share(const typename Kind::Args& a, Team& team, const Activated<typename Kind::Output>* activated) {
+  using T = typename Kind::Output;
+  const int64_t panel_size = a.num_inputs * kPanel, panel_bytes = panel_size * int64_t(sizeof(*a.packed));
+  const bool has_pairs = activated != nullptr && is_gated(activated->kind);
+  // The panel of some gates and that of their ups are one item, so that the thread has both for the activation.
+  const int64_t num_panels = panels_for(has_pairs ? activated->size : a.num_outputs), up = has_pairs ? num_panels : 0;
+  const Items items(num_panels, a.num_rows, team.num_threads);
+  const Range mine = team.share(num_panels * items.row_blocks);
+  for (int64_t item = mine.first; item < mine.last; item++) {
+    const int64_t p = item / items.row_blocks;
+    const Range rows = part_of(a.num_rows, item % items.row_blocks, items.row_blocks);
     const auto* panel = a.packed + p * panel_size;
-    const int64_t num_tiles = (rows.last - rows.first + kTileRows - 1) / kTileRows;
-    const char* first = reinterpret_cast<const char*>(panel);
-    const char* next = reinterpret_cast<const char*>(panel + (p + 1 < num_panels ? panel_size : 0));
-    const int64_t share = panel_size * int64_t(sizeof(*panel)) / std::min<int64_t>(num_tiles, 3);
-    for (int64_t t = 0; t < num_tiles; t++) {
-      const Range r = part_of(rows.last - rows.first, t, num_tiles);
-      const char* ahead = num_tiles == 1 ? first + kAhead : next + std::min<int64_t>(t, 2) * share;
-      tile_of<Kind>(r.last - r.first, num_tiles)(a, panel, rows.first + r.first, p * kPanel, ahead);
+    const char* next = item + 1 < mine.last
+                           ? reinterpret_cast<const char*>(a.packed + (item + 1) / items.row_blocks * panel_size)
+                           : team.ahead(panel_bytes, panel);
+    multiply_panel<Kind>(a, p, rows, has_pairs ? reinterpret_cast<const char*>(panel + up * panel_size) : next);
+    if (has_pairs) multiply_panel<Kind>(a, p + up, rows, next);
+    if (activated == nullptr) continue;
+    const int64_t first = p * kPanel, count = std::min<int64_t>(kPanel, activated->size - first);
+    for (int64_t row = rows.first; row < rows.last; row++) {
+      const T* x = a.y + row * a.y_stride + first;
+      activate(activated->kind, x, x + activated->size, activated->y + row * activated->size + first, count);
     }
-  });
+  }
+}
+
+template <typename T>
+void multiply(const LinearArgs<T>& a, Team& team, const Activated<T>* activated) {
+  multiply_share<Plain<T>>(a, team, activated);
+}
+
+template <typename T>
+void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated) {
+  multiply_share<Int8<T>>(a, team, activated);
+}
+
+Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_outputs, int64_t weight_bytes, Team& team) {
+  const int64_t panel_bytes = num_inputs * kPanel * weight_bytes;
+  const Range mine = team.share(panels_for(num_outputs));
+  return {static_cast<const char*>(packed) + mine.first * panel_bytes, (mine.last - mine.first) * panel_bytes};
 }
 
 // weight [out, in] -> panels; outputs beyond the last are zero.
@@ -191,17 +213,19 @@ static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
 }
 
 template <typename T>
-static void linear_int8(const T* x, int64_t x_stride, LinearArgs<Int8<T>> a, int num_threads) {
-  std::vector<uint8_t> bytes(a.num_rows * a.num_inputs);
-  std::vector<float> scales(a.num_rows);
-  parallel_for(a.num_rows, a.num_rows < 8 ? 1 : num_threads, [&](int64_t row) {
-    scales[row] = quantize_row(x + row * x_stride, bytes.data() + row * a.num_inputs, a.num_inputs);
-  });
-  a.x = bytes.data();
-  a.x_stride = a.num_inputs;
-  a.row_scales = scales.data();
-  linear(a, num_threads);
+void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, int64_t num_rows, int64_t size,
+                   Team& team) {
+  const Range rows = team.share(num_rows);
+  for (int64_t row = rows.first; row < rows.last; row++)
+    scales[row] = quantize_row(x + row * x_stride, bytes + row * size, size);
 }
+
+#define AGON_INSTANTIATE(T)                                                                                     \
+  template void multiply(const LinearArgs<T>&, Team&, const Activated<T>*);                                     \
+  template void multiply_int8(const LinearArgs<T, uint8_t, int8_t>&, Team&, const Activated<T>*);               \
+  template void quantize_rows(const T*, int64_t, uint8_t*, float*, int64_t, int64_t, Team&);
+AGON_INSTANTIATE(float)
+AGON_INSTANTIATE(bf16)
 
 }  // namespace agon
 
@@ -221,9 +245,9 @@ void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_out
   }                                                                                                                   \
   void agon_linear_##suffix(const T* x, int64_t x_stride, const T* packed, const T* bias, T* y, int64_t y_stride,     \
                             int64_t num_rows, int64_t num_inputs, int64_t num_outputs, int num_threads) {             \
-    agon::linear<agon::Plain<T>>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, nullptr, \
-                                  nullptr, nullptr},                                                                  \
-                                 num_threads);                                                                        \
+    agon::with_team(num_threads, [&](agon::Team& team) {                                                              \
+      agon::multiply<T>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs}, team);           \
+    });                                                                                                               \
   }                                                                                                                   \
   void agon_unpack_rows_##suffix(const int64_t* outputs, const T* packed, T* rows, int64_t num_rows,                  \
                                  int64_t num_inputs, int num_threads) {                                               \
@@ -233,10 +257,15 @@ void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_out
   void agon_linear_int8_##suffix(const T* x, int64_t x_stride, const int8_t* packed, const float* output_scales,      \
                                  const int32_t* output_sums, const T* bias, T* y, int64_t y_stride, int64_t num_rows, \
                                  int64_t num_inputs, int64_t num_outputs, int num_threads) {                          \
-    agon::linear_int8<T>(x, x_stride,                                                                                 \
-                         {nullptr, 0, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, nullptr,          \
-                          output_scales, output_sums},                                                                \
-                         num_threads);                                                                                \
+    std::vector<uint8_t> bytes(num_rows * num_inputs);                                                                \
+    std::vector<float> scales(num_rows);                                                                              \
+    agon::with_team(num_threads, [&](agon::Team& team) {                                                              \
+      agon::quantize_rows<T>(x, x_stride, bytes.data(), scales.data(), num_rows, num_inputs, team);                   \
+      team.wait();                                                                                                    \
+      agon::multiply_int8<T>({bytes.data(), num_inputs, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, \
+                              scales.data(), output_scales, output_sums},                                             \
+                             team);                                                                                   \
+    });                                                                                                               \
   }
 AGON_LINEAR(f32, float)
 AGON_LINEAR(bf16, agon::bf16)

@@ -1,25 +1,12 @@
-// Root mean square norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016) of rows, after adding what the last part
-// of the network gave to the residual stream. Sums in float.
+// Rows are the unit of work: a row is summed by one thread, in one order.
+
+#include "norm.h"
 
 #include <cmath>
 
-#include "threads.h"
 #include "vec.h"
 
 namespace agon {
-
-constexpr int64_t kSmallWork = 1 << 15;  // elements: below it, starting the threads costs more than they save
-
-template <typename T>
-struct NormArgs {
-  T* residual;     // [rows, size]: the stream; becomes residual + x where there is an x
-  const T* x;      // [rows, size] or null
-  const float* weight;
-  const float* bias;  // layer norm's; null for the root mean square norm
-  T* y;
-  int64_t num_rows, size;
-  float eps;
-};
 
 template <typename T>
 static void norm_row(const NormArgs<T>& a, int64_t row) {
@@ -58,10 +45,13 @@ static void norm_row(const NormArgs<T>& a, int64_t row) {
 }
 
 template <typename T>
-static void norm(const NormArgs<T>& a, int num_threads) {
-  const int threads = a.num_rows * a.size < kSmallWork ? 1 : num_threads;
-  parallel_for(a.num_rows, threads, [&](int64_t row) { norm_row(a, row); });
+void norm(const NormArgs<T>& a, Team& team) {
+  const Range rows = team.share(a.num_rows);
+  for (int64_t row = rows.first; row < rows.last; row++) norm_row(a, row);
 }
+
+template void norm(const NormArgs<float>&, Team&);
+template void norm(const NormArgs<bf16>&, Team&);
 
 }  // namespace agon
 
@@ -70,7 +60,10 @@ extern "C" {
 #define AGON_NORM(suffix, T)                                                                                        \
   void agon_norm_##suffix(T* residual, const T* x, const float* weight, const float* bias, T* y, int64_t num_rows,  \
                           int64_t size, float eps, int num_threads) {                                               \
-    agon::norm<T>({residual, x, weight, bias, y, num_rows, size, eps}, num_threads);                                \
+    /* below some size, starting the threads costs more than they save */                                           \
+    agon::with_team(num_rows * size < (1 << 15) ? 1 : num_threads, [&](agon::Team& team) {                          \
+      agon::norm<T>({residual, x, weight, bias, y, num_rows, size, eps}, team);                                     \
+    });                                                                                                             \
   }
 AGON_NORM(f32, float)
 AGON_NORM(bf16, agon::bf16)

@@ -6,9 +6,12 @@ Every result depends on its own row only, to the last bit: not on the rows besid
 import torch
 import torch.nn.functional as F
 
+from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm
 from engine.kernels.cpu.library import Library
+from engine.kernels.cpu.recorder import CppRecorder
+from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_arena import WeightArena
-from engine.kernels.operators import Activation, LinearFunction, NormFunction
+from engine.kernels.operators import LinearFunction, NormFunction
 
 
 class CppOperators:
@@ -18,14 +21,13 @@ class CppOperators:
         self._dtype = dtype
         self._has_int8_weights = has_int8_weights
         self._arena = WeightArena()
-        self._linear = library.function("linear", dtype)
-        self._linear_int8 = library.function("linear_int8", dtype)
         self._unpack_rows = library.function("unpack_rows", dtype)
-        self._norm = library.function("norm", dtype)
-        self._silu_mul = library.function("silu_mul", dtype)
-        self._gelu_tanh_mul = library.function("gelu_tanh_mul", dtype)
-        self._gelu_tanh = library.function("gelu_tanh", dtype)
         self._argmax = library.function("argmax", dtype)
+        self.silu_mul = CppActivation(library, ActivationKind.SILU_MUL, dtype)
+        self.gelu_tanh_mul = CppActivation(library, ActivationKind.GELU_TANH_MUL, dtype)
+        self.gelu_tanh = CppActivation(library, ActivationKind.GELU_TANH, dtype)
+        self.gelu = CppActivation(library, ActivationKind.GELU, dtype)
+        self.relu = CppActivation(library, ActivationKind.RELU, dtype)
 
     @property
     def name(self) -> str:
@@ -34,6 +36,9 @@ class CppOperators:
     @property
     def state_kernels(self) -> None:
         return None
+
+    def recorder(self) -> CppRecorder:
+        return CppRecorder(self.library.panel_outputs)
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
@@ -44,7 +49,7 @@ class CppOperators:
         return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
 
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
-        num_tokens, size = table.shape
+        size = table.shape[1]
         if self._has_int8_weights or size % 2:  # rows of 8 bits would not do as embeddings
             own = table.to(self._dtype)
             return lambda ids: F.embedding(ids, own), self.linear(table, None)
@@ -56,34 +61,19 @@ class CppOperators:
             call(ids.data_ptr(), packed.data_ptr(), rows.data_ptr(), len(ids), size, num_threads)
             return rows
 
-        return embed, _Linear(self, packed, None, num_tokens, size)
+        return embed, CppLinear(self.library, packed, None, table.shape, self._dtype)
 
-    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
-        return _Linear(self, self._packed(weight.to(self._dtype)), bias, *weight.shape)
+    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
+        return CppLinear(self.library, self._packed(weight.to(self._dtype)), bias, weight.shape, self._dtype)
 
-    def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
         """Weights rounded to 127 steps on either side of zero, each output with a scale of its own."""
-        num_outputs, num_inputs = weight.shape
         scales = weight.float().abs().amax(dim=1) / 127
         steps = (weight.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round().to(torch.int8)
-        padding = -num_outputs % self.library.panel_outputs
+        padding = -weight.shape[0] % self.library.panel_outputs
         sums = F.pad(steps.sum(dim=1, dtype=torch.int32), (0, padding))
-        scales = F.pad(scales, (0, padding))
-        packed = self._packed(steps)
-        call, num_threads = self._linear_int8, self.library.num_threads
-
-        def multiply(x: torch.Tensor) -> torch.Tensor:
-            assert x.stride(1) == 1
-            num_rows = x.shape[0]
-            y = torch.empty((num_rows, num_outputs), dtype=x.dtype)
-            call(
-                x.data_ptr(), x.stride(0), packed.data_ptr(), scales.data_ptr(), sums.data_ptr(),
-                _address(bias), y.data_ptr(), num_outputs, num_rows, num_inputs, num_outputs,
-                num_threads,
-            )  # fmt: skip
-            return y
-
-        return multiply
+        int8 = (F.pad(scales, (0, padding)), sums)
+        return CppLinear(self.library, self._packed(steps), bias, weight.shape, self._dtype, int8)
 
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape
@@ -95,126 +85,13 @@ class CppOperators:
         return packed
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
-        return self._norm_with(weight, None, eps)
+        return CppNorm(self.library, weight.float().contiguous(), None, eps, self._dtype)
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
-        return self._norm_with(weight, bias, eps)
-
-    def _norm_with(self, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> NormFunction:
-        scales = weight.float().contiguous()
-        return _Norm(self, scales, None if bias is None else bias.float().contiguous(), eps)
-
-    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
-        if not (isinstance(norm, _Norm) and isinstance(linear, _Linear)):  # int8 weights, padded inputs
-            return lambda stream, update: linear(norm(stream, update))
-        call, num_threads = self.library.function("norm_linear", self._dtype), self.library.num_threads
-
-        def run(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
-            num_rows, size = stream.shape
-            y = torch.empty((num_rows, linear.num_outputs), dtype=stream.dtype)
-            call(
-                stream.data_ptr(), _address(update), norm.scales.data_ptr(),
-                _address(norm.shifts), norm.eps, linear.packed.data_ptr(), _address(linear.bias), y.data_ptr(),
-                num_rows, size, linear.num_outputs, num_threads,
-            )  # fmt: skip
-            return y
-
-        return run
-
-    def gated_mlp(
-        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
-    ) -> NormFunction:
-        if not (isinstance(norm, _Norm) and isinstance(gate_up, _Linear) and isinstance(down, _Linear)):
-            return lambda stream, update: down(activation(gate_up(norm(stream, update))))
-        assert activation in (self.silu_mul, self.gelu_tanh_mul)
-        call, num_threads = self.library.function("gated_mlp", self._dtype), self.library.num_threads
-        is_silu = int(activation == self.silu_mul)
-
-        def run(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
-            y = torch.empty_like(stream)
-            num_rows, size = stream.shape
-            call(
-                stream.data_ptr(), _address(update), norm.scales.data_ptr(),
-                _address(norm.shifts), norm.eps, gate_up.packed.data_ptr(), _address(gate_up.bias),
-                down.packed.data_ptr(), _address(down.bias), y.data_ptr(), num_rows, size, down.num_inputs, is_silu,
-                num_threads,
-            )  # fmt: skip
-            return y
-
-        return run
-
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        y = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
-        self._silu_mul(gate_up.data_ptr(), y.data_ptr(), *y.shape, self.library.num_threads)
-        return y
-
-    def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        y = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
-        self._gelu_tanh_mul(gate_up.data_ptr(), y.data_ptr(), *y.shape, self.library.num_threads)
-        return y
-
-    def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        self._gelu_tanh(x.data_ptr(), y.data_ptr(), *y.shape, self.library.num_threads)
-        return y
+        scales, shifts = weight.float().contiguous(), bias.float().contiguous()
+        return CppNorm(self.library, scales, shifts, eps, self._dtype)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids
-
-
-class _Linear:
-    """A packed linear, with what a chain of operators must know of it."""
-
-    def __init__(
-        self,
-        operators: CppOperators,
-        packed: torch.Tensor,
-        bias: torch.Tensor | None,
-        num_outputs: int,
-        num_inputs: int,
-    ) -> None:
-        self.packed = packed
-        self.bias = bias
-        self.num_outputs = num_outputs
-        self.num_inputs = num_inputs
-        self._call = operators._linear
-        self._num_threads = operators.library.num_threads
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        assert x.stride(1) == 1
-        num_rows = x.shape[0]
-        y = torch.empty((num_rows, self.num_outputs), dtype=x.dtype)
-        self._call(
-            x.data_ptr(), x.stride(0), self.packed.data_ptr(), _address(self.bias), y.data_ptr(), self.num_outputs,
-            num_rows, self.num_inputs, self.num_outputs, self._num_threads,
-        )  # fmt: skip
-        return y
-
-
-class _Norm:
-    """A norm, likewise."""
-
-    def __init__(self, operators: CppOperators, scales: torch.Tensor, shifts: torch.Tensor | None, eps: float) -> None:
-        self.scales = scales
-        self.shifts = shifts
-        self.eps = eps
-        self._call = operators._norm
-        self._num_threads = operators.library.num_threads
-
-    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
-        assert stream.is_contiguous()
-        assert update is None or update.is_contiguous()
-        y = torch.empty_like(stream)
-        num_rows, size = stream.shape
-        self._call(
-            stream.data_ptr(), _address(update), self.scales.data_ptr(), _address(self.shifts), y.data_ptr(),
-            num_rows, size, self.eps, self._num_threads,
-        )  # fmt: skip
-        return y
-
-
-def _address(tensor: torch.Tensor | None) -> int:
-    """0 for none: a null pointer."""
-    return 0 if tensor is None else tensor.data_ptr()

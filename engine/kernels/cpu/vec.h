@@ -165,4 +165,17 @@ AGON_INLINE Floats tanh(Floats x) {
   return 1.0f - 2.0f / (exp(x + x) + 1.0f);
 }
 
+// The error function within 2e-7 (Abramowitz and Stegun 1964, 7.1.26).
+AGON_INLINE Floats erf(Floats x) {
+  const Floats size = max(x, -x);
+  const Floats t = 1.0f / (1.0f + 0.3275911f * size);
+  Floats p = splat(1.061405429f);
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  const Floats y = 1.0f - p * t * exp(-(size * size));
+  return x < 0.0f ? -y : y;
+}
+
 }  // namespace agon

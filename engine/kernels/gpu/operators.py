@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.gpu import activation, mamba, norm
-from engine.kernels.operators import Activation, LinearFunction, NormFunction
+from engine.kernels.operators import LinearFunction, NormFunction
 from engine.kernels.state_kernels import StateKernels
 
 
@@ -12,6 +12,9 @@ class GpuOperators:
     @property
     def name(self) -> str:
         return "triton"
+
+    def recorder(self) -> None:
+        return None
 
     @property
     def state_kernels(self) -> StateKernels:
@@ -29,14 +32,6 @@ class GpuOperators:
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
         return lambda stream, update: norm.layer_norm(stream, update, weight, bias, eps)
 
-    def norm_linear(self, norm: NormFunction, linear: LinearFunction) -> NormFunction:
-        return lambda stream, update: linear(norm(stream, update))
-
-    def gated_mlp(
-        self, norm: NormFunction, gate_up: LinearFunction, down: LinearFunction, activation: Activation
-    ) -> NormFunction:
-        return lambda stream, update: down(activation(gate_up(norm(stream, update))))
-
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         return activation.silu_mul(gate_up)
 
@@ -45,6 +40,12 @@ class GpuOperators:
 
     def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
         return activation.gelu_tanh(x)
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x)
+
+    def relu(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         return logits.argmax(dim=-1)

@@ -11,7 +11,11 @@ from engine.kernels.cpu.build import find_compiler
 from tests.engine.kernels.libraries import SANITIZE
 
 ROOT = Path(__file__).parents[3]
-TESTS = ("tests/engine/kernels/test_cpp_operators.py", "tests/engine/attention/test_cpp_backend.py")
+TESTS = (
+    "tests/engine/kernels/test_cpp_operators.py",
+    "tests/engine/attention/test_cpp_backend.py",
+    "tests/engine/layers/test_decoder.py",
+)
 
 
 @pytest.mark.slow
@@ -42,7 +46,7 @@ def test_a_write_beyond_the_end_would_be_seen() -> None:
         "import torch\n"
         "from tests.engine.kernels.libraries import library\n"
         "x = torch.zeros(1, 40)\n"
-        "library().function('gelu_tanh', torch.float32)(x.data_ptr(), x.data_ptr(), 1, 4096, 1)\n"
+        "library().function('activation', torch.float32)(2, x.data_ptr(), x.data_ptr(), 1, 4096, 1)\n"
     )
     environment = {
         **os.environ,

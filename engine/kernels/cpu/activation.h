@@ -1,0 +1,27 @@
+// Activations between the two halves of a feed-forward part: gated, activation(gate) * up, and plain. Computed in float.
+#pragma once
+
+#include <cstdint>
+
+#include "threads.h"
+
+namespace agon {
+
+enum ActivationKind : int64_t { kSiluMul = 0, kGeluTanhMul = 1, kGeluTanh = 2, kGelu = 3, kRelu = 4 };
+
+inline bool is_gated(ActivationKind kind) { return kind <= kGeluTanhMul; }
+
+// Part of a row: x [count], up [count] where the activation is gated -> y [count].
+template <typename T>
+void activate(ActivationKind kind, const T* x, const T* up, T* y, int64_t count);
+
+// x [rows, 2 * size] (gates, then ups) or [rows, size] -> y [rows, size].
+template <typename T>
+void activate_rows(ActivationKind kind, const T* x, T* y, int64_t num_rows, int64_t size, Team& team) {
+  const Range rows = team.share(num_rows);
+  const int64_t stride = is_gated(kind) ? 2 * size : size;
+  for (int64_t row = rows.first; row < rows.last; row++)
+    activate(kind, x + row * stride, x + row * stride + size, y + row * size, size);
+}
+
+}  // namespace agon

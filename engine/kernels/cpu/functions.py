@@ -1,0 +1,85 @@
+"""Operators with their weights as Python functions, and with what a list of steps must know of them."""
+
+import torch
+
+from engine.kernels.cpu.library import Library
+from engine.kernels.cpu.steps import ActivationKind
+
+
+class CppLinear:
+    """x [rows, in] -> [rows, out]."""
+
+    def __init__(
+        self,
+        library: Library,
+        packed: torch.Tensor,
+        bias: torch.Tensor | None,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        int8: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:
+        """shape: [out, in]. dtype: of rows. int8: scales and sums of each output's weights, for [whole panels]."""
+        self.packed = packed
+        self.bias = bias
+        self.num_outputs, self.num_inputs = shape
+        self.output_scales = int8[0] if int8 else None
+        self.output_sums = int8[1] if int8 else None
+        self._call = library.function("linear" if int8 is None else "linear_int8", dtype)
+        self._num_threads = library.num_threads
+        self._weights = [address(weight) for weight in (packed, *(int8 or ()), bias)]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.stride(1) == 1
+        num_rows = x.shape[0]
+        y = torch.empty((num_rows, self.num_outputs), dtype=x.dtype)
+        self._call(
+            x.data_ptr(), x.stride(0), *self._weights, y.data_ptr(), self.num_outputs,
+            num_rows, self.num_inputs, self.num_outputs, self._num_threads,
+        )  # fmt: skip
+        return y
+
+
+class CppNorm:
+    """norm(stream + update), both [rows, size]; the stream becomes that sum."""
+
+    def __init__(
+        self, library: Library, scales: torch.Tensor, shifts: torch.Tensor | None, eps: float, dtype: torch.dtype
+    ) -> None:
+        """scales, shifts [size] float32; shifts make it a layer norm."""
+        self.scales = scales
+        self.shifts = shifts
+        self.eps = eps
+        self._call = library.function("norm", dtype)
+        self._num_threads = library.num_threads
+
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+        assert stream.is_contiguous()
+        assert update is None or update.is_contiguous()
+        y = torch.empty_like(stream)
+        num_rows, size = stream.shape
+        self._call(
+            stream.data_ptr(), address(update), self.scales.data_ptr(), address(self.shifts), y.data_ptr(),
+            num_rows, size, self.eps, self._num_threads,
+        )  # fmt: skip
+        return y
+
+
+class CppActivation:
+    """x [rows, n] -> [rows, n], or [rows, n / 2] where it is gated."""
+
+    def __init__(self, library: Library, kind: ActivationKind, dtype: torch.dtype) -> None:
+        self.kind = kind
+        self._call = library.function("activation", dtype)
+        self._num_threads = library.num_threads
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.is_contiguous()
+        size = x.shape[1] // 2 if self.kind.is_gated else x.shape[1]
+        y = torch.empty((x.shape[0], size), dtype=x.dtype)
+        self._call(self.kind, x.data_ptr(), y.data_ptr(), *y.shape, self._num_threads)
+        return y
+
+
+def address(tensor: torch.Tensor | None) -> int:
+    """0 for none: a null pointer."""
+    return 0 if tensor is None else tensor.data_ptr()

@@ -1,0 +1,55 @@
+// y = x W^T + b with weights packed once at load: float, bfloat16, or int8 with a scale for each output.
+#pragma once
+
+#include <cstdint>
+
+#include "activation.h"
+#include "threads.h"
+#include "vec.h"
+
+namespace agon {
+
+constexpr int kVectors = 3;                // vectors of outputs in a panel
+constexpr int kPanel = kVectors * kLanes;  // 48 outputs with AVX-512
+
+// T: of x, bias and y. Input and Weight: what is multiplied; bytes where weights are int8.
+template <typename T, typename Input = T, typename Weight = T>
+struct LinearArgs {
+  const Input* x;
+  int64_t x_stride;
+  const Weight* packed;
+  const T* bias;  // may be null
+  T* y;
+  int64_t y_stride;
+  int64_t num_rows, num_inputs, num_outputs;
+  // int8 only
+  const float *row_scales = nullptr, *output_scales = nullptr;
+  const int32_t* output_sums = nullptr;  // of each output's weights: inputs are stored with 128 added
+};
+
+// Activation of the outputs, done by the thread that has just computed them.
+template <typename T>
+struct Activated {
+  ActivationKind kind;
+  T* y;          // [rows, size]
+  int64_t size;  // num_outputs, or half of them where it is gated
+};
+
+template <typename T>
+void multiply(const LinearArgs<T>& a, Team& team, const Activated<T>* activated = nullptr);
+template <typename T>
+void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated = nullptr);
+
+// Rows to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
+template <typename T>
+void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, int64_t num_rows, int64_t size,
+                   Team& team);
+
+// What the team's thread will read first of a product: its panels.
+struct Expected {
+  const char* from;
+  int64_t bytes;
+};
+Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_outputs, int64_t weight_bytes, Team& team);
+
+}  // namespace agon

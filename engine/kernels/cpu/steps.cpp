@@ -1,0 +1,124 @@
+// Goes through a list of steps. Nothing is computed here; the results are those of the single operators to the last bit.
+
+#include "steps.h"
+
+#include <vector>
+
+#include "attention.h"
+#include "linear.h"
+#include "norm.h"
+
+namespace agon {
+
+template <typename T>
+class Run {
+ public:
+  Run(const Step* steps, int64_t count, const Inputs& inputs)
+      : steps_(steps), count_(count), inputs_(inputs), plans_(inputs.num_tables), next_items_(count, 0) {
+    int64_t partials = 0;
+    for (int64_t i = 0; i < count; i++) {
+      if (steps[i].kind != kAttention) continue;
+      const AttentionLayer& layer = *steps[i].attention;
+      AttentionPlan& plan = plans_[layer.type];
+      if (plan.items.empty()) plan = plan_attention(layer, inputs.sequences);
+      partials = std::max(partials, attention_partials(layer, plan));
+    }
+    partials_.resize(partials);
+  }
+
+  void go(Team& team) {
+    for (int64_t i = 0; i < count_; i++) {
+      if (steps_[i].kind == kLinear) expect_linear_behind(i, team);
+      step(i, team);
+      if (i + 1 < count_) team.wait();
+    }
+  }
+
+ private:
+  T* buffer(int64_t which) const { return which < 0 ? nullptr : static_cast<T*>(inputs_.buffers[which]); }
+
+  // The weights that the thread reads after those of step i.
+  void expect_linear_behind(int64_t i, Team& team) const {
+    for (int64_t next = i + 1; next < count_; next++) {
+      const Step& step = steps_[next];
+      if (step.kind != kLinear) continue;
+      const bool has_pairs = step.activation >= 0 && is_gated(ActivationKind(step.activation));
+      const Expected panels =
+          first_panels(step.weight, step.num_inputs, has_pairs ? step.num_outputs / 2 : step.num_outputs,
+                       step.output_scales == nullptr ? sizeof(T) : 1, team);
+      return team.expect(panels.from, panels.bytes);
+    }
+    team.expect(nullptr, 0);
+  }
+
+  void step(int64_t i, Team& team) {
+    const Step& s = steps_[i];
+    switch (s.kind) {
+      case kNorm:
+        return norm<T>({buffer(s.input), buffer(s.update), static_cast<const float*>(s.weight),
+                        static_cast<const float*>(s.bias), buffer(s.output), inputs_.num_rows, s.num_inputs,
+                        float(s.eps)},
+                       team);
+      case kLinear: return linear(s, team);
+      case kActivate:
+        return activate_rows(ActivationKind(s.activation), buffer(s.input), buffer(s.output), inputs_.num_rows,
+                             s.num_outputs, team);
+      case kAttention: {
+        const AttentionLayer& layer = *s.attention;
+        const StepRotation none{nullptr, nullptr, 0};
+        return attend<T>({layer, plans_[layer.type], buffer(s.input), buffer(s.output), inputs_.tables[layer.type],
+                          layer.rotation < 0 ? none : inputs_.rotations[layer.rotation], partials_.data(),
+                          &next_items_[i]},
+                         team);
+      }
+      case kAdd: return add(s, team);
+    }
+  }
+
+  void linear(const Step& s, Team& team) const {
+    const int64_t num_rows = inputs_.num_rows;
+    const Activated<T> activated{ActivationKind(s.activation), buffer(s.activated),
+                                 is_gated(ActivationKind(s.activation)) ? s.num_outputs / 2 : s.num_outputs};
+    const Activated<T>* then = s.activation < 0 ? nullptr : &activated;
+    const T* x = buffer(s.input);
+    const T* bias = static_cast<const T*>(s.bias);
+    T* y = buffer(s.output);
+    if (s.output_scales == nullptr)
+      return multiply<T>({x, s.num_inputs, static_cast<const T*>(s.weight), bias, y, s.num_outputs, num_rows,
+                          s.num_inputs, s.num_outputs},
+                         team, then);
+    quantize_rows(x, s.num_inputs, inputs_.bytes, inputs_.row_scales, num_rows, s.num_inputs, team);
+    team.wait();
+    multiply_int8<T>({inputs_.bytes, s.num_inputs, static_cast<const int8_t*>(s.weight), bias, y, s.num_outputs,
+                      num_rows, s.num_inputs, s.num_outputs, inputs_.row_scales, s.output_scales, s.output_sums},
+                     team, then);
+  }
+
+  void add(const Step& s, Team& team) const {
+    const Range rows = team.share(inputs_.num_rows);
+    const T* from = buffer(s.input) + rows.first * s.num_inputs;
+    T* to = buffer(s.output) + rows.first * s.num_inputs;
+    for (int64_t i = 0; i < (rows.last - rows.first) * s.num_inputs; i++)
+      store_one(to + i, to_float(to[i]) + to_float(from[i]));
+  }
+
+  const Step* steps_;
+  const int64_t count_;
+  const Inputs& inputs_;
+  std::vector<AttentionPlan> plans_;  // by type
+  std::vector<int64_t> next_items_;   // by step
+  std::vector<float> partials_;
+};
+
+}  // namespace agon
+
+extern "C" {
+
+#define AGON_STEPS(suffix, T)                                                                                        \
+  void agon_run_steps_##suffix(const agon::Step* steps, int64_t count, const agon::Inputs* inputs, int num_threads) { \
+    agon::Run<T> run(steps, count, *inputs);                                                                         \
+    agon::with_team(num_threads, [&](agon::Team& team) { run.go(team); });                                           \
+  }
+AGON_STEPS(f32, float)
+AGON_STEPS(bf16, agon::bf16)
+}
