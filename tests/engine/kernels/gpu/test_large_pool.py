@@ -1,14 +1,16 @@
-"""Offsets into a pool of more than 2^31 elements: the file behind it is sparse, only what is touched takes memory."""
+"""Offsets into a pool of more than 2^31 elements, and of more than 2^31 words of eight bytes: the file behind it is
+sparse, only what is touched takes memory."""
 
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from engine.kernels import gpu
 from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace
 
-NUM_PAGES, PAGE_ELEMENTS = 1600, 2**21  # 3.4e9 elements
+NUM_PAGES, PAGE_ELEMENTS = 4200, 2**21  # 8.8e9 elements of two bytes, 2.2e9 words
 
 
 def test_pages_behind_two_thousand_million_elements_are_written_copied_gathered_and_read(
@@ -17,6 +19,8 @@ def test_pages_behind_two_thousand_million_elements_are_written_copied_gathered_
     if device.type == "cpu":
         pool = torch.from_numpy(np.memmap(tmp_path / "pool", np.int16, "w+", shape=(NUM_PAGES * PAGE_ELEMENTS,)))
     else:
+        if torch.cuda.get_device_properties(0).total_memory < 24 * 2**30:
+            pytest.skip("needs a CUDA device with 24 GiB")
         pool = torch.zeros(NUM_PAGES * PAGE_ELEMENTS, dtype=torch.int16, device=device)
     strides = (PAGE_ELEMENTS, 2**20, 2**19, 16, 1)
     layer = pool.view(torch.float16).as_strided((NUM_PAGES, 2, 1, 4, 16), strides)
@@ -31,6 +35,8 @@ def test_pages_behind_two_thousand_million_elements_are_written_copied_gathered_
     staging = torch.empty(1, 64, dtype=torch.int16, device=device)
     gpu.gather_pages(rows, torch.tensor([last - 1], device=device), staging)
     assert torch.equal(staging[0, 48:].view(torch.float16), qkv[0, 1])
+    gpu.scatter_pages(rows, torch.tensor([last - 2], device=device), staging)
+    assert torch.equal(rows[last - 2], staging[0])
 
     query, output = qkv[:1, :1].expand(1, 2, 16).contiguous(), torch.empty(1, 2, 16, dtype=torch.float16, device=device)
     table, slots, lengths = torch.tensor([[last], [0], [4]], dtype=torch.int32, device=device)

@@ -1,14 +1,13 @@
 """Places of a decode step: exactly those of the reference."""
 
+import pytest
 import torch
 
 from engine.kernels import gpu, reference
 from engine.kernels.step_kernels import StepKernels
 
 
-def _run(
-    kernels: StepKernels, device: torch.device, num_rows: int, page_tokens: tuple[int, ...] = (4, 48)
-) -> list[torch.Tensor]:
+def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens: tuple[int, ...]) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(num_rows)
     num_slots = 200
     slots = torch.randperm(num_slots, generator=generator)[:num_rows].int()
@@ -28,12 +27,10 @@ def _run(
     return [*outputs, contexts]
 
 
-def test_rows_and_padding_are_those_of_the_reference_in_more_than_one_block(device: torch.device) -> None:
-    for num_rows in (1, 16, 131):
-        for ours, expected in zip(_run(gpu, device, num_rows), _run(reference, device, num_rows), strict=True):
-            assert torch.equal(ours, expected)
-
-
-def test_a_model_without_attention_has_no_tables(device: torch.device) -> None:
-    for ours, expected in zip(_run(gpu, device, 16, ()), _run(reference, device, 16, ()), strict=True):
-        assert torch.equal(ours, expected)
+@pytest.mark.parametrize("page_tokens", [(), (16,), (4, 48)])  # a model without attention has no tables
+@pytest.mark.parametrize("num_rows", [1, 16, 131])  # the last ones are more than one block
+def test_rows_and_padding_are_those_of_the_reference(
+    num_rows: int, page_tokens: tuple[int, ...], device: torch.device
+) -> None:
+    ours, expected = (_run(kernels, device, num_rows, page_tokens) for kernels in (gpu, reference))
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
