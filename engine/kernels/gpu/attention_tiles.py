@@ -1,11 +1,14 @@
-"""How many queries and tokens a program of paged attention takes at a time, by formula: what serves where no measured
-table says better (engine/kernels/tuned)."""
+"""How many queries and tokens a program of paged attention takes at a time: what was measured for the device
+(engine/kernels/tuned), and by formula where nothing was."""
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import triton
+
+from engine.kernels.gpu.tuning import Key, tuned_values
 
 #: 64 to 128 KiB of a head's keys and values at D 128: enough that reading them hides what starting a program costs.
 _PART_TOKENS = 256
@@ -22,6 +25,7 @@ class AttentionTiles:
     num_stages: int
 
 
+@functools.cache
 def tiles_for(
     mode: Mode,
     dtype: torch.dtype,
@@ -32,8 +36,27 @@ def tiles_for(
     architecture: int,
     is_plain: bool = True,
 ) -> AttentionTiles:
-    """max_queries: those of a row in mixed mode, of a group in prefix mode, else 1. architecture: 80, 89, 90. is_plain:
-    without window and soft cap."""
+    """Measured on such a device, or by formula. max_queries: those of a row in mixed mode, of a group in prefix mode,
+    else 1. architecture: 80, 89, 90. is_plain: without window and soft cap; only that is measured."""
+    if is_plain:
+        values = tuned_values(
+            Key.of_attention(mode, dtype, page_dtype, head_dim, group_size, max_queries), architecture
+        )
+        if values is not None:
+            return AttentionTiles(**values)
+    return formula_tiles(mode, dtype, page_dtype, head_dim, group_size, max_queries, architecture, is_plain)
+
+
+def formula_tiles(
+    mode: Mode,
+    dtype: torch.dtype,
+    page_dtype: torch.dtype,
+    head_dim: int,
+    group_size: int,
+    max_queries: int,
+    architecture: int,
+    is_plain: bool = True,
+) -> AttentionTiles:
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
     block_m = max(min(rows, 64 if block_d > 128 else 128), triton.next_power_of_2(group_size), 16)

@@ -1,0 +1,72 @@
+"""The benchmark of kernels without a device: every case calls its kernel rightly, and asked to measure it says no."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from benchmarks.kernels.attention import PagedStep, Shape
+from benchmarks.kernels.case import Goal
+from benchmarks.kernels.cases import all_cases
+from benchmarks.kernels.tune import call_with
+from engine.kernels import gpu
+from engine.kernels.gpu.attention_tiles import AttentionTiles
+
+ROOT = Path(__file__).parents[3]
+CPU = torch.device("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
+def test_every_case_runs_in_the_interpreter() -> None:
+    kernels = set()
+    for case in all_cases(is_quick=True):
+        case.make(CPU)()
+        if case.peer is not None:
+            case.peer(CPU)()
+        assert case.num_bytes > 0
+        kernels.add(case.kernel)
+    assert len(kernels) == len({case.kernel for case in all_cases(is_quick=False)})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
+def test_other_tiles_are_measured_on_the_same_attention() -> None:
+    for shape in (Shape(2, 40, 1, 4, 2, 16), Shape(1, 24, 9, 4, 2, 16)):
+        step = PagedStep.of(shape, CPU)
+        operands = (step.query, step.pages, step.page_table, step.slots, step.context_lengths)
+        if shape.queries == 1:
+            gpu.attend_decode(*operands, step.output, step.options, step.workspace, shape.context)
+        else:
+            gpu.attend_mixed(*operands, step.query_starts, step.output, step.options, shape.queries)
+        expected = step.output.clone()
+        step.output.zero_()
+        call_with(AttentionTiles(16, 16, 16, 4, 3), shape, step)()
+        torch.testing.assert_close(step.output, expected, atol=2e-3, rtol=2e-3)
+
+
+def test_bytes_and_operations_of_attention_are_counted_by_hand() -> None:
+    decode = Shape(2, 10, 1, num_heads=4, num_kv_heads=2, head_dim=8)
+    assert decode.num_bytes == 2 * 2 * 8 * (10 * 2 * 2 + 2 * 4)
+    assert decode.flops == 4 * 2 * 10 * 4 * 8
+    assert Shape(1, 3, 3, num_heads=1, num_kv_heads=1, head_dim=1).flops == 4 * (1 + 2 + 3)
+    assert Shape(1, 3, 2, num_heads=1, num_kv_heads=1, head_dim=1).flops == 4 * (2 + 3)
+
+
+def test_a_goal_is_a_time_or_a_share_of_the_bound() -> None:
+    assert Goal(microseconds=8).is_met(7.9, bound_us=1.0)
+    assert not Goal(microseconds=8).is_met(8.1, bound_us=8.0)
+    assert Goal(share=0.5).is_met(10.0, bound_us=5.0)
+    assert not Goal(share=0.5).is_met(10.1, bound_us=5.0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a device")
+@pytest.mark.parametrize("task", ["measure", "tune"])
+def test_without_a_device_one_line_says_so(task: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.kernels", task], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert done.stderr.splitlines() == ["There is no CUDA device here: kernels can be neither measured nor tuned."]
