@@ -21,11 +21,7 @@ from engine.memory.images import Images
 from engine.memory.kv_cache import KVCache
 from engine.request import FinishReason, Request, RequestState, Sequence
 from engine.swapper import Swapper
-
-#: How often younger requests may pass one that does not fit yet, before everyone waits for it: no starvation.
-MAX_OVERTAKEN = 64
-#: How many waiting requests are looked at in one step: bounds the cost of a step when the pool is full.
-MAX_LOOKED_AT = 64
+from engine.waiting import WaitingQueue, by_arrival
 
 
 @dataclass(slots=True)
@@ -47,7 +43,7 @@ class NewToken:
 
 
 class Scheduler:
-    """Owner of the waiting queue, of the running requests and of the runner's slots.
+    """Owner of the running requests and of the runner's slots.
 
     Without a swapper preempted requests are always recomputed; with one, where swapping costs more or finds no room.
     Without steps in flight, every step is computed before the next one is planned.
@@ -67,13 +63,12 @@ class Scheduler:
         self._gate = gate
         self._max_batched_tokens = config.max_batched_tokens
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
-        self._waiting: list[Request] = []  # by arrival
+        self._waiting = WaitingQueue(cache)
         self._running: list[Request] = []  # by arrival
         self._num_slots = config.max_running
         self._free_slots = list(range(config.max_running - 1, -1, -1))
         self._unreserved: dict[str, int] = {}  # request id -> tokens reserved at the gate, until its first step
         self._by_id: dict[SequenceId, tuple[Request, Sequence]] = {}  # unfinished sequences
-        self._refused_at: dict[Request, int] = {}  # request -> the cache's release count when it did not fit
         self._step = 0
         self._is_short = False  # somebody found no room in the step planned last, and waits for those in flight
         self._loner: Request | None = None  # who has the pool to itself until it ends
@@ -88,7 +83,7 @@ class Scheduler:
         for sequence in request.sequences:
             self._cache.open(sequence.sequence_id, request.arrival, request.cache_salt, images)
             self._by_id[sequence.sequence_id] = (request, sequence)
-        insort(self._waiting, request, key=_arrival)
+        self._waiting.add(request)
 
     def finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
         """End one sequence and free its pages and slot at once. Between steps only."""
@@ -122,7 +117,7 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """Plan the next step; None where there is nothing to do before what is in flight has been collected, or nothing
         at all. Without in_flight, `commit` must follow before anything else."""
-        if not self.has_work or (self._is_short and self._in_flight):
+        if not self.has_work or (self._in_flight and (self._is_short or self._most_wait())):
             return None
         self._cache.begin_step(self._step + 1)
         self.started = []
@@ -169,6 +164,19 @@ class Scheduler:
 
     # Planning
 
+    def _most_wait(self) -> bool:
+        """Whether most of what runs must know its pending tokens first. Going on without these would serve them in
+        every other step only, and never again in one batch with whom they have lost step with."""
+        num_waiting = sum(
+            [
+                sequence.num_pending
+                for request in self._running
+                if request.params.needs_history
+                for sequence in request.unfinished
+            ]
+        )
+        return 2 * num_waiting > self.num_running
+
     def _schedule_running(self, draft: Draft) -> None:
         """Give running sequences their tokens, oldest request first: all decodes, then all chunks of prompts."""
         prompts: list[tuple[Request, Sequence]] = []
@@ -192,12 +200,12 @@ class Scheduler:
         while not self._plan_chunk(draft, request, sequence):
             if self._in_flight:
                 # In vain, if nothing has been freed since it last found no room with nothing in flight.
-                draft.is_short |= self._refused_at.get(request) != self._cache.release_count
+                draft.is_short |= not self._waiting.is_refused(request)
                 return
             youngest_first = reversed(self._running)
             victim = next(other for other in youngest_first if other is request or other not in draft.scheduled)
             if victim is request:
-                self._refused_at[request] = self._cache.release_count
+                self._waiting.refuse(request)
                 return
             self._preempt(draft, victim)
         draft.scheduled.add(request)
@@ -223,18 +231,15 @@ class Scheduler:
     def _admit_waiting(self, draft: Draft) -> None:
         """Start waiting requests in order of arrival. One that does not fit now is passed by those that do."""
         passed: list[Request] = []
-        candidates = self._waiting[:MAX_LOOKED_AT]
-        if self._loner is not None:
-            candidates = [self._loner] if self._loner.state is RequestState.WAITING else []
-        for request in candidates:
+        for request in self._waiting.candidates():
             if draft.budget == 0 or not self._free_slots:
                 break
-            if self._admit(draft, request):
-                self._waiting.remove(request)
-                insort(self._running, request, key=_arrival)
+            if self._loner not in (None, request):
+                continue
+            if not self._waiting.is_refused(request) and self._admit(draft, request):
+                self._waiting.start(request, passed)
+                insort(self._running, request, key=by_arrival)
                 request.state = RequestState.RUNNING
-                for other in passed:
-                    other.num_overtaken += 1
                 has_pages = self._plan_chunk(draft, request, request.unfinished[0])
                 assert has_pages, "it was admitted with room for more"
                 draft.scheduled.add(request)
@@ -242,7 +247,7 @@ class Scheduler:
                     if draft.budget:
                         self._plan_chunk(draft, request, sequence)
             else:
-                if request.num_overtaken >= MAX_OVERTAKEN:
+                if not self._waiting.may_be_passed(request):
                     break
                 passed.append(request)
 
@@ -250,7 +255,7 @@ class Scheduler:
         """Give a waiting request its slots, and its pages from the mirror or its cached prefix, if all its tokens so
         far fit."""
         sequences = request.unfinished
-        if len(sequences) > len(self._free_slots) or self._refused_at.get(request) == self._cache.release_count:
+        if len(sequences) > len(self._free_slots):
             return False
         leader = sequences[0]
         target = _target(request, leader)
@@ -260,10 +265,9 @@ class Scheduler:
         if self._swapper is not None and self._swapper.has(request):
             moves = self._swapper.swap_in(request, lengths, num_spare)
             if moves is None:
-                self._refused_at[request] = self._cache.release_count
+                self._waiting.refuse(request)
                 return False
             draft.swap_in(moves)
-            self._refused_at.pop(request, None)
             self._take_slots(sequences)
             return True
         num_hit = None
@@ -280,9 +284,8 @@ class Scheduler:
                 break
             # Alone in the pool, yet no room: cached pages scattered over many large pages. Without them it fits.
         if num_hit is None:
-            self._refused_at[request] = self._cache.release_count
+            self._waiting.refuse(request)
             return False
-        self._refused_at.pop(request, None)
         leader.num_computed = num_hit
         self._take_slots(sequences)
         self._first_step(request, num_hit)
@@ -334,11 +337,10 @@ class Scheduler:
             self._free_slot(sequence)
         self._cache.end_request(request.arrival)
         request.state = RequestState.WAITING
-        request.num_overtaken = 0
         request.num_preemptions += 1
         self.counters.num_preemptions += 1
         self._running.remove(request)
-        insort(self._waiting, request, key=_arrival)
+        self._waiting.add(request)
 
     def _end(self, request: Request) -> None:
         (self._waiting if request.state is RequestState.WAITING else self._running).remove(request)
@@ -347,7 +349,7 @@ class Scheduler:
             self._loner = None
             self._cache.go_on_caching()
         self._cache.end_request(request.arrival)
-        self._refused_at.pop(request, None)
+        self._waiting.forget(request)
         if self._swapper is not None and self._swapper.has(request):
             self._swapper.drop(request)
         num_reserved = self._unreserved.pop(request.request_id, None)
@@ -359,10 +361,6 @@ class Scheduler:
             self._free_slots.append(sequence.slot)
             sequence.slot = None
             sequence.is_table_sent = False
-
-
-def _arrival(request: Request) -> int:
-    return request.arrival
 
 
 def _active(request: Request) -> list[Sequence]:

@@ -11,7 +11,8 @@ from engine.memory.images import ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.spec import LayerSpec
 from engine.request import Request, Sequence
-from engine.scheduler import MAX_OVERTAKEN, Scheduler
+from engine.scheduler import Scheduler
+from engine.waiting import MAX_OVERTAKEN
 from tests.engine.fakes import GREEDY, TWO_TYPES, continuation, make_core, pool_plan, run_all
 
 LONG = list(range(2, 42))  # ten pages of four tokens
