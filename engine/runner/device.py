@@ -31,7 +31,7 @@ from engine.models.causal_lm import CausalLM
 from engine.runner.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.buffers import COLUMNS, DecodeBuffers
 from engine.runner.decode_program import DecodeProgram
-from engine.runner.draws import decode_sampling, draws_of, is_simple_decode, send_sampling
+from engine.runner.draws import Draw, are_for_a_graph, draws_of, send_sampling
 from engine.runner.graphs import DecodeGraphs, Recorder, Replay
 from engine.runner.host_mirror import HostMirror
 from engine.runner.page_tables import PageTables
@@ -53,7 +53,7 @@ _BYTES_PER_TOKEN = 40
 class _Draws:
     """What a step draws, in the order of its output: a place in token_ids, or a token that is known already."""
 
-    sources: tuple[int | SampledToken, ...]
+    sources: Sequence[int | SampledToken]
     token_ids: torch.Tensor  #: [n] int64, on the device
 
 
@@ -62,7 +62,7 @@ class _InFlight:
     """A step that was launched and not yet collected."""
 
     plan: StepPlan
-    sources: tuple[int | SampledToken, ...]
+    sources: Sequence[int | SampledToken]
     download: Download
     clock: StepClock
     move_s: float
@@ -148,7 +148,7 @@ class DeviceRunner:
         assert self._model.is_capturable
         self._upload.begin()
         self._upload.column("slots")[:] = -1
-        send_sampling(self._upload, [None] * self._max_running)
+        send_sampling(self._upload, (), (), self._max_running)
         self._upload.send()
         return recorder.record(partial(self._program, bucket))
 
@@ -212,26 +212,26 @@ class DeviceRunner:
 
     def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], _Draws]:
         """Write what the step needs into the upload. The result queues the computation, once that has been sent."""
-        shares = Shares.of(sequences)
+        shares, draws = Shares.of(sequences), draws_of(sequences)
         if not shares.is_decode:
             mixed = MixedInputs.send(self._upload, sequences, shares)
-            return self._with_draws(sequences, lambda: self._forward_mixed(mixed, shares))
+            return self._with_draws(draws, lambda: self._forward_mixed(mixed, shares))
         found = None
-        if self._graphs is not None and all(map(is_simple_decode, sequences)):
+        if self._graphs is not None and are_for_a_graph(draws):
             found = self._graphs.find(len(sequences), shares.max_context)
         if found is None:
             bucket = Bucket(len(sequences), self.buckets.context_bound(shares.max_context))
             inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
-            return self._with_draws(sequences, lambda: self._forward_decode(inputs, bucket, shares))
+            return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
         bucket, replay = found
         inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
-        send_sampling(self._upload, decode_sampling(sequences, bucket.num_rows))
-        sources = tuple(row for row, sequence in enumerate(sequences) if sequence.num_samples)
+        rows = [draw.row for draw in draws]
+        send_sampling(self._upload, draws, rows, bucket.num_rows)
 
         def compute() -> _Draws:
             inputs.write_known(self._last_tokens)
             replay()
-            return _Draws(sources, self._buffers.next_tokens[: len(sequences)])
+            return _Draws(rows, self._buffers.next_tokens[: len(sequences)])
 
         return compute
 
@@ -272,11 +272,8 @@ class DeviceRunner:
         tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
         return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))
 
-    def _with_draws(
-        self, sequences: tuple[ScheduledSequence, ...], forward: Callable[[], torch.Tensor]
-    ) -> Callable[[], _Draws]:
+    def _with_draws(self, draws: list[Draw], forward: Callable[[], torch.Tensor]) -> Callable[[], _Draws]:
         """forward gives the last hidden states of the sequences, [B, hidden]."""
-        draws = draws_of(sequences)
         simple = [index for index, draw in enumerate(draws) if draw.is_simple]
         other = [index for index, draw in enumerate(draws) if not draw.is_simple]
         inputs = DrawInputs.send(self._upload, [draws[index] for index in (*simple, *other)], self._max_running)
@@ -297,7 +294,7 @@ class DeviceRunner:
                 drawn = torch.tensor([token.token_id for token in tokens], device=self._device)
                 self._last_tokens.index_copy_(0, inputs.slots[len(simple) :], drawn)
                 sources.update(zip(other, tokens, strict=True))
-            return _Draws(tuple(sources[index] for index in range(len(draws))), rows.next_tokens)
+            return _Draws([sources[index] for index in range(len(draws))], rows.next_tokens)
 
         return compute
 

@@ -6,7 +6,7 @@ for it. A token is drawn by the one or the other because of its own request, nev
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,65 +17,61 @@ from engine.sampling.sampler import SamplingRow
 _MAX_INT32 = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
+    """A tuple, since a step makes one for each of its sequences: a frozen dataclass takes four times as long."""
+
     row: int  #: which of the step's sequences
-    slot: int  #: whose newest token this is; -1: one of several samples, whose slots the step does not know
-    sampling: SamplingRow
+    sequence: ScheduledSequence
+    seed: int
 
     @property
     def is_simple(self) -> bool:
         """Whether the sampling kernel can do it."""
-        return is_simple(self.sampling)
+        params = self.sequence.params
+        has_own_logits = params.needs_history or params.logit_bias or self.sequence.output_index < params.min_tokens
+        return params.logprobs is None and not has_own_logits
+
+    @property
+    def is_newest_token(self) -> bool:
+        """Of its slot. One of several samples is not: which slots they are for the step does not know."""
+        return self.sequence.num_samples == 1
+
+    @property
+    def sampling(self) -> SamplingRow:
+        sequence = self.sequence
+        return SamplingRow(sequence.params, self.seed, sequence.output_index, sequence.history)
 
 
 def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
     """In the order of the step's output."""
-    return [
-        Draw(row, sequence.slot if sequence.num_samples == 1 else -1, _sampling(sequence, seed))
-        for row, sequence in enumerate(sequences)
-        for seed in sequence.seeds
-    ]
+    return [Draw(row, sequence, seed) for row, sequence in enumerate(sequences) for seed in sequence.seeds]
 
 
-def is_simple(sampling: SamplingRow) -> bool:
-    params = sampling.params
-    has_own_logits = params.needs_history or params.logit_bias or sampling.output_index < params.min_tokens
-    return params.logprobs is None and not has_own_logits
+def are_for_a_graph(draws: Sequence[Draw]) -> bool:
+    """Whether all of a decode step's draws can be done by the graph that computes their logits."""
+    return all(draw.is_simple and draw.is_newest_token for draw in draws)
 
 
-def is_simple_decode(sequence: ScheduledSequence) -> bool:
-    """Whether a graph can do all of it: one token, and at most one draw."""
-    if len(sequence.token_ids) != 1 or sequence.num_samples > 1:
-        return False
-    return sequence.num_samples == 0 or is_simple(_sampling(sequence, sequence.seeds[0]))
-
-
-def decode_sampling(sequences: Sequence[ScheduledSequence], num_rows: int) -> list[SamplingRow | None]:
-    """Of each row of a decode step with padding; None: nobody asks for its token."""
-    asked = [_sampling(sequence, sequence.seeds[0]) if sequence.num_samples else None for sequence in sequences]
-    return [*asked, *[None] * (num_rows - len(asked))]
-
-
-def send_sampling(upload: Upload, rows: Sequence[SamplingRow | None]) -> None:
-    """Fill the columns of the sampling kernel. A row that nobody asks for is greedy, which costs least."""
-    count = len(rows)
-    columns = {name: upload.column(name)[:count] for name in ("seeds", "counters", *_NEUTRAL)}
-    columns["seeds"][:] = np.array([0 if row is None else row.seed for row in rows], np.uint64).view(np.int64)
-    columns["counters"][:] = [0 if row is None else row.output_index for row in rows]
-    for name, value in _NEUTRAL.items():
-        columns[name][:] = value
-    for index, row in enumerate(rows):
-        if row is not None and not row.params.is_greedy:
-            columns["temperatures"][index] = row.params.temperature
-            columns["top_k"][index] = min(row.params.top_k, _MAX_INT32)
-            columns["top_p"][index] = row.params.top_p
-            columns["min_p"][index] = row.params.min_p
+def send_sampling(upload: Upload, draws: Sequence[Draw], rows: Sequence[int], num_rows: int) -> None:
+    """Fill the columns of the sampling kernel: draw i in rows[i] of num_rows. Rows that nobody asks for are greedy,
+    which costs least."""
+    columns = {name: upload.column(name)[:num_rows] for name in ("seeds", "counters", *_NEUTRAL)}
+    for name, neutral in _NEUTRAL.items():
+        columns[name][:] = neutral
+    if not draws:
+        return
+    places, count = np.asarray(rows), len(draws)
+    columns["seeds"][places] = np.fromiter((draw.seed for draw in draws), np.uint64, count).view(np.int64)
+    columns["counters"][places] = np.fromiter((draw.sequence.output_index for draw in draws), np.int64, count)
+    chosen = [(place, draw.sequence.params) for place, draw in zip(rows, draws, strict=True)]
+    random = [(place, params) for place, params in chosen if not params.is_greedy]
+    if random:
+        places, count = np.array([place for place, _ in random]), len(random)
+        columns["temperatures"][places] = np.fromiter((p.temperature for _, p in random), np.float32, count)
+        columns["top_k"][places] = np.fromiter((min(p.top_k, _MAX_INT32) for _, p in random), np.int32, count)
+        columns["top_p"][places] = np.fromiter((p.top_p for _, p in random), np.float32, count)
+        columns["min_p"][places] = np.fromiter((p.min_p for _, p in random), np.float32, count)
 
 
 #: Greedy, nothing cut off.
 _NEUTRAL = {"temperatures": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-
-
-def _sampling(sequence: ScheduledSequence, seed: int) -> SamplingRow:
-    return SamplingRow(sequence.params, seed, sequence.output_index, sequence.history)

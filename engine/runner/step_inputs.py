@@ -126,7 +126,7 @@ class DrawInputs:
     def send(cls, upload: Upload, draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
         """draws: the simple ones first. Fills the columns of the sampling kernel."""
         num_simple = sum(draw.is_simple for draw in draws)
-        send_sampling(upload, [draw.sampling for draw in draws[:num_simple]])
+        send_sampling(upload, draws[:num_simple], range(num_simple), num_simple)
         rows = np.array([draw.row for draw in draws], np.int64)
-        slots = np.array([num_slots if draw.slot < 0 else draw.slot for draw in draws], np.int64)
+        slots = np.array([draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws], np.int64)
         return cls(upload.put(rows), num_simple, upload.put(slots))
