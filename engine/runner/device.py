@@ -148,6 +148,7 @@ class DeviceRunner:
         assert self._model.is_capturable
         self._upload.begin()
         self._upload.column("slots")[:] = -1
+        self._upload.column("starts")[:] = 0
         send_sampling(self._upload, (), (), self._max_running)
         self._upload.send()
         return recorder.record(partial(self._program, bucket))

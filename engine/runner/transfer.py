@@ -160,8 +160,8 @@ def _event(device: torch.device, *, has_time: bool = False) -> torch.cuda.Event 
 
 
 def host_memory(count: int, kind: torch.dtype, device: torch.device) -> torch.Tensor:
-    """That the device reaches by itself."""
-    return torch.empty(count, dtype=kind, pin_memory=device.type == "cuda")
+    """That the device reaches by itself; zeros, so that no step reads what nobody wrote."""
+    return torch.zeros(count, dtype=kind, pin_memory=device.type == "cuda")
 
 
 def _aligned(num_bytes: int) -> int:
