@@ -55,7 +55,10 @@ class Leader:
         return self._runner.max_in_flight
 
     def launch(self, plan: StepPlan) -> None:
-        """Raises RankLost."""
+        """Raises RankLost, also after a step that failed half-way or was broken off: then the ranks are not at the same
+        place any more, and would wait for each other for ever."""
+        if not self._is_waited_for:
+            raise RankLost("a step has ended half-way; the processes of tensor parallelism must be started again")
         self._is_waited_for = False
         try:
             self._group.tell(self._codec.encode(plan))

@@ -105,6 +105,8 @@ def test_a_process_that_dies_ends_the_engine_with_its_reason(llama: LLM) -> None
     started = time.monotonic()
     with pytest.raises(RankLost, match="rank 1 of tensor parallelism was killed by SIGKILL"):
         llama.generate(PROMPTS, GREEDY)
+    with pytest.raises(RankLost, match="must be started again"):
+        llama.generate(PROMPTS, GREEDY)
     assert time.monotonic() - started < 10
 
 
