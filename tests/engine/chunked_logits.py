@@ -26,15 +26,16 @@ def chunked_logits(
     chunk: int,
     operators: Operators,
     dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
 ) -> torch.Tensor:
     """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order."""
     config = ConfigReader(read_config(folder))
-    weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=CPU, operators=operators)
+    weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=device, operators=operators)
     model = architecture_of(config).build(config, weights, dtype, None)
     specs = layer_specs(model.attention_shapes, dtype, model.max_positions)
     specs += state_specs(model.state_shapes, len(token_ids))
     plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
-    pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
+    pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8, device=device)
     backend = choose_backend(operators, plan, pool, model.attention_shapes, dtype)
     state_pages = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
     tables = {}
@@ -43,9 +44,9 @@ def chunked_logits(
         tables[kind.name] = first + np.arange(-(-len(token_ids) // kind.page_tokens), 0, -1)[None]
     logits = []
     for start in range(0, len(token_ids), chunk):
-        part = token_ids[start : start + chunk]
+        part = torch.tensor(token_ids[start : start + chunk], device=device)
         layout = StepLayout(np.array([start]), np.array([len(part)]), tables)
-        positions = torch.from_numpy(layout.positions)
-        batch = ForwardBatch(torch.tensor(part), positions, backend.begin(layout), state_pages.begin(layout))
+        positions = torch.from_numpy(layout.positions).to(device)
+        batch = ForwardBatch(part, positions, backend.begin(layout), state_pages.begin(layout))
         logits.append(model.logits(model.forward(batch)))
     return torch.cat(logits)

@@ -58,15 +58,15 @@ def test_every_operator_gives_what_torch_s_gives(dtype: torch.dtype, device: tor
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt2", "mamba", "jamba"])
-def test_a_whole_model_gives_the_logits_of_transformers(tiny_model: Callable[[str], TinyModel], name: str) -> None:
-    """On the host: the pass over pages is that of the eager runner. Chunks of 5, of 5 and of 1."""
+def test_a_whole_model_gives_the_logits_of_transformers(
+    tiny_model: Callable[[str], TinyModel], name: str, device: torch.device
+) -> None:
+    """With the attention of torch. Chunks of 5, of 5 and of 1."""
     tiny = tiny_model(name)
     prompt = random_prompt(9, 11)
-    if torch.cuda.is_available():
-        pytest.skip("the same operators run on the device in the tests of the runner")
     with torch.inference_mode():
-        logits = chunked_logits(tiny.folder, prompt, page_tokens=4, chunk=5, operators=GpuOperators())
-    torch.testing.assert_close(logits, tiny.logits(prompt), atol=1e-4, rtol=0)
+        logits = chunked_logits(tiny.folder, prompt, page_tokens=4, chunk=5, operators=GpuOperators(), device=device)
+    torch.testing.assert_close(logits.cpu(), tiny.logits(prompt), atol=1e-4, rtol=0)
 
 
 def test_cuda_is_served_by_triton_unless_torch_is_asked_for() -> None:
