@@ -69,7 +69,7 @@ class Draft:
             params=request.params,
             seeds=tuple([sampler.seed for sampler in samplers]),
             output_index=sequence.num_output_tokens + sequence.num_pending,
-            history=tuple(sequence.token_ids) if samplers and request.params.needs_history else None,
+            history=tuple(sequence.token_ids) if samplers and request.needs_history else None,
         )
         (self._single if end - start == 1 else self._chunks).append(scheduled)
         self.budget -= end - start

@@ -144,12 +144,14 @@ class Request:
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     max_length: int = 0  #: most tokens of a sequence, prompt included; 0: as max_tokens says
+    needs_history: bool = field(init=False)  #: as params say; asked in every step
     submitted_s: float = 0.0  #: by the core's clock
     queue_s: float | None = None  #: how long it waited for its first step
 
     def __post_init__(self) -> None:
         longest = self.num_prompt_tokens + self.params.max_tokens
         self.max_length = min(longest, self.max_length or longest)
+        self.needs_history = self.params.needs_history
 
     @property
     def unfinished(self) -> list[Sequence]:
@@ -162,7 +164,7 @@ class Request:
     def goes_on_unseen(self, sequence: Sequence) -> bool:
         """Whether the sequence may take its next step before anybody has seen its pending tokens. They may turn out to
         end it; then that step was for nothing. Penalties must see them."""
-        return not self.params.needs_history and len(sequence.token_ids) + sequence.num_pending < self.max_length
+        return not self.needs_history and len(sequence.token_ids) + sequence.num_pending < self.max_length
 
     def finish_reason_after(self, sequence: Sequence) -> FinishReason | None:
         """Whether the newest output token ends the sequence, by every rule that needs no text.

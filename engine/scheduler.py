@@ -11,6 +11,7 @@ preemption, and whoever finds no room.
 
 from bisect import insort
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
 from engine.config import EngineConfig
@@ -33,8 +34,7 @@ class SchedulerCounters:
     prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
+class NewToken(NamedTuple):
     """A sequence has got a token in this step; it is already appended."""
 
     request: Request
@@ -171,7 +171,7 @@ class Scheduler:
             [
                 sequence.num_pending
                 for request in self._running
-                if request.params.needs_history
+                if request.needs_history
                 for sequence in request.unfinished
             ]
         )
@@ -179,25 +179,26 @@ class Scheduler:
 
     def _schedule_running(self, draft: Draft) -> None:
         """Give running sequences their tokens, oldest request first: all decodes, then all chunks of prompts."""
-        prompts: list[tuple[Request, Sequence]] = []
+        prompts: list[tuple[Request, Sequence, int]] = []
         for request in list(self._running):
             for sequence in _active(request):
-                num_left = _target(request, sequence) - sequence.num_computed
+                target = _target(request, sequence)
+                num_left = target - sequence.num_computed
                 if num_left > 1:
-                    prompts.append((request, sequence))
+                    prompts.append((request, sequence, target))
                 elif num_left and request.state is RequestState.RUNNING and draft.budget:
-                    self._plan_with_preemption(draft, request, sequence)
-        for request, sequence in prompts:
+                    self._plan_with_preemption(draft, request, sequence, target)
+        for request, sequence, target in prompts:
             if request.state is RequestState.RUNNING and draft.budget:
-                self._plan_with_preemption(draft, request, sequence)
+                self._plan_with_preemption(draft, request, sequence, target)
 
-    def _plan_with_preemption(self, draft: Draft, request: Request, sequence: Sequence) -> None:
+    def _plan_with_preemption(self, draft: Draft, request: Request, sequence: Sequence, target: int) -> None:
         """Plan a chunk, preempting younger requests for room. With none left the sequence stays out of this step: it
         keeps its pages until an older request needs them or a finished one leaves room.
 
         Nobody is preempted while a step is in flight: that may end requests, and what has been freed since it was
         launched cannot be had before it has ended."""
-        while not self._plan_chunk(draft, request, sequence):
+        while not self._plan_chunk(draft, request, sequence, target):
             if self._in_flight:
                 # In vain, if nothing has been freed since it last found no room with nothing in flight.
                 draft.is_short |= not self._waiting.is_refused(request)
@@ -210,9 +211,9 @@ class Scheduler:
             self._preempt(draft, victim)
         draft.scheduled.add(request)
 
-    def _plan_chunk(self, draft: Draft, request: Request, sequence: Sequence) -> bool:
-        """Plan as many of the sequence's uncomputed tokens as the budget allows; false where pages are missing."""
-        start, target = sequence.num_computed, _target(request, sequence)
+    def _plan_chunk(self, draft: Draft, request: Request, sequence: Sequence, target: int) -> bool:
+        """Plan as many of the sequence's tokens up to `target` as the budget allows; false where pages are missing."""
+        start = sequence.num_computed
         end = self._cache.chunk_end(start, min(target, start + draft.budget))
         extension = self._cache.extend(sequence.sequence_id, start, end)
         if extension is None:
@@ -240,12 +241,13 @@ class Scheduler:
                 self._waiting.start(request, passed)
                 insort(self._running, request, key=by_arrival)
                 request.state = RequestState.RUNNING
-                has_pages = self._plan_chunk(draft, request, request.unfinished[0])
+                leader = request.unfinished[0]
+                has_pages = self._plan_chunk(draft, request, leader, _target(request, leader))
                 assert has_pages, "it was admitted with room for more"
                 draft.scheduled.add(request)
                 for sequence in _active(request)[1:]:  # samples that come back from the mirror
                     if draft.budget:
-                        self._plan_chunk(draft, request, sequence)
+                        self._plan_chunk(draft, request, sequence, _target(request, sequence))
             else:
                 if not self._waiting.may_be_passed(request):
                     break
