@@ -95,5 +95,9 @@ def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers
         followers.watch(on_loss)
     loaded = load_runner(config, group)
     leader = Leader(loaded.runner, group, followers)
-    info = replace(loaded.info, device=f"{loaded.info.device} x {place.size}")
+    info = replace(
+        loaded.info,
+        device=f"{loaded.info.device} x {place.size}",
+        operators=f"{loaded.info.operators}, {place.size} ranks",  # seen in the log and in metrics
+    )
     return replace(loaded, runner=leader, info=info, is_alive=leader.is_alive)

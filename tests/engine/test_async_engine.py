@@ -325,3 +325,14 @@ async def test_an_idle_engine_takes_no_steps_and_wakes_for_the_next_request(engi
 async def test_the_tokenizer_and_the_limits_can_be_used_while_it_runs(engine):
     assert engine.tokenizer.decode(engine.tokenizer.encode("hello")) == "hello"
     assert engine.limits.max_model_len == 1024
+
+
+async def test_an_idle_engine_is_not_alive_once_a_process_of_its_model_has_gone():
+    core, _ = make_core(300)
+    others = threading.Event()
+    others.set()
+    engine = await AsyncEngine.start(lambda: LoadedEngine(core, LetterTokenizer(), None, is_alive=others.is_set))
+    assert engine.is_alive
+    others.clear()
+    assert not engine.is_alive
+    await engine.shutdown()

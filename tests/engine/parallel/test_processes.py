@@ -54,6 +54,7 @@ def test_greedy_tokens_are_those_of_one_process(tiny_model: TinyModels, llama: L
     assert result.num_cached_tokens > 0
     assert llama.stats().swap_preemptions_total > 0
     llama._core.check_integrity()
+    assert llama.info.operators.endswith(", 2 ranks")
 
 
 def test_so_are_drawn_tokens_of_parallel_samples(tiny_model: TinyModels, llama: LLM) -> None:
