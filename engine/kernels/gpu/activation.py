@@ -50,16 +50,17 @@ def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
 
 def _launch(x: torch.Tensor, *, is_gelu: bool, has_up: bool) -> torch.Tensor:
     num_rows, width = x.shape
-    assert x.stride(1) == 1
+    row_stride, stride = x.stride()
+    assert stride == 1
     assert width % (1 + has_up) == 0
     size = width // (1 + has_up)
     output = torch.empty((num_rows, size), dtype=x.dtype, device=x.device)
     if num_rows:
-        _activate_rows[(num_rows, triton.cdiv(size, _BLOCK))](
+        _activate_rows[(num_rows, -(-size // _BLOCK))](
             x,
             output,
-            x.stride(0),
-            output.stride(0),
+            row_stride,
+            size,
             SIZE=size,
             IS_GELU=is_gelu,
             HAS_UP=has_up,

@@ -61,7 +61,8 @@ def _launch(
     stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor | None, eps: float
 ) -> torch.Tensor:
     num_rows, size = stream.shape
-    assert stream.stride(1) == 1
+    stream_stride, stride = stream.stride()
+    assert stride == 1
     assert weight.shape == (size,)
     assert weight.is_contiguous()
     assert update is None or (update.shape == stream.shape and update.stride(1) == 1)
@@ -69,16 +70,16 @@ def _launch(
     output = torch.empty((num_rows, size), dtype=stream.dtype, device=stream.device)
     if not num_rows:
         return output
-    block = triton.next_power_of_2(size)
+    block = 1 << (size - 1).bit_length()
     _norm[(num_rows,)](
         stream,
         update,
         weight,
         bias,
         output,
-        stream.stride(0),
+        stream_stride,
         0 if update is None else update.stride(0),
-        output.stride(0),
+        size,
         eps,
         SIZE=size,
         HAS_UPDATE=update is not None,

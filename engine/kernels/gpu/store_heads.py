@@ -6,6 +6,8 @@ pair, and those that do not turn. A thread holds both channels of its pairs, so 
 T = tokens, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
 """
 
+from functools import cache
+
 import torch
 import triton
 import triton.language as tl
@@ -155,10 +157,10 @@ def store_heads(
 ) -> None:
     """As StepKernels.store_heads says. Channels of a head, and angles of a token, are adjacent; a token's heads too."""
     num_tokens, all_heads, head_dim = qkv.shape
-    num_kv_heads, page_tokens = pages.shape[2:4]
-    assert qkv.stride(2) == pages.stride(4) == 1
-    assert pages.shape[4] == head_dim
-    assert pages.shape[1] == 2
+    token_stride, head_stride, channel_stride = qkv.stride()
+    num_pages, num_parts, num_kv_heads, page_tokens, page_head_dim = pages.shape
+    *page_strides, page_channel_stride = pages.stride()
+    assert (num_parts, page_head_dim, channel_stride, page_channel_stride) == (2, head_dim, 1, 1)
     assert page_slots.shape == (num_tokens,)
     assert page_slots.dtype == torch.int64
     assert page_slots.is_contiguous()
@@ -181,14 +183,14 @@ def store_heads(
         scale_strides = scales.key.stride()
         assert scales.value.stride() == scale_strides
         assert scales.key.shape == (
-            pages.shape[0],
+            num_pages,
             num_kv_heads,
             page_tokens,
         )
     if not num_tokens:
         return
     blocks, num_warps = _blocks(head_dim, half)
-    _store_heads[(num_tokens, triton.cdiv(all_heads, blocks["BLOCK_HEADS"]))](
+    _store_heads[(num_tokens, -(-all_heads // blocks["BLOCK_HEADS"]))](
         qkv,
         cos,
         sin,
@@ -198,10 +200,10 @@ def store_heads(
         page_slots,
         None if scales is None else scales.key,
         None if scales is None else scales.value,
-        qkv.stride(0),
-        qkv.stride(1),
+        token_stride,
+        head_stride,
         0 if cos is None else cos.stride(0),
-        *pages.stride()[:4],
+        *page_strides,
         *scale_strides,
         norm_eps,
         NUM_HEADS=all_heads - 2 * num_kv_heads,
@@ -216,6 +218,7 @@ def store_heads(
     )
 
 
+@cache
 def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
     """Sizes of a program's parts, and its warps. No part has fewer elements than there are threads: a channel that two
     threads hold could be read by one when the other has overwritten it."""
