@@ -32,7 +32,8 @@ class WeightArena:
 
 
 def _huge_block(num_bytes: int) -> torch.Tensor:
-    memory = mmap.mmap(-1, num_bytes + _HUGE_PAGE_BYTES)
+    # Private: shared memory, which is Python's default, gets no huge pages unless the whole system says so.
+    memory = mmap.mmap(-1, num_bytes + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)

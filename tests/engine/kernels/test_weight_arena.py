@@ -1,6 +1,12 @@
+import re
+from pathlib import Path
+
+import pytest
 import torch
 
 from engine.kernels.cpu.weight_arena import WeightArena
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def test_tensors_do_not_overlap_and_start_on_cache_lines() -> None:
@@ -28,3 +34,16 @@ def test_memory_outlives_the_arena() -> None:
     tensor = WeightArena().empty(1000, torch.float32)
     tensor.fill_(1.5)
     assert tensor.sum() == 1500
+
+
+@pytest.mark.skipif(not HUGE_PAGES.is_file() or "[never]" in HUGE_PAGES.read_text(), reason="no huge pages here")
+def test_it_lies_in_huge_pages() -> None:
+    """A mapping that other processes could share would get none, and the products read a third slower."""
+    tensor = WeightArena().empty(32 << 20, torch.uint8).fill_(1)
+    kilobytes, is_inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if mapping := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            is_inside = int(mapping[1], 16) <= tensor.data_ptr() < int(mapping[2], 16)
+        elif is_inside and line.startswith("AnonHugePages:"):
+            kilobytes = int(line.split()[1])
+    assert kilobytes >= 16 << 10
