@@ -1,9 +1,9 @@
 """End-to-end speed on one GPU, in under eight minutes: decode, prefill and whole loads beside the device's bounds, our
-goals and transformers in the same run; then each kernel alone.
+goals for an H200 and transformers in the same run; then each kernel alone.
 
 python -m benchmarks.gpu [--json FILE] [--quick] [--device cuda | cpu] [--budget-s SECONDS]
 
-Without --quick: Llama-3.2-1B, Llama-3.1-8B and Qwen3-0.6B with random weights. On cpu everything is tiny: to see that
+Without --quick: Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B with random weights. On cpu everything is tiny: to see that
 it runs, not how fast.
 """
 
@@ -14,12 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.gpu.ours import release
 from benchmarks.gpu.plan import MINIATURE, QUICK, WHOLE
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.shapes import Limits
@@ -33,26 +35,43 @@ _KERNELS_S = 100.0  #: of the budget, for the kernels alone
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=None, help=f"default: {RESULT.name} of the results, on cuda")
-    parser.add_argument("--quick", action="store_true", help="two models and few points")
+    parser.add_argument("--quick", action="store_true", help="two models, few points, no kernels alone")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--budget-s", type=float, default=450.0, help="rows that would begin too late are left out")
-    parser.add_argument("--terabytes-per-s", type=float, default=4.3, help="the device's memory (H200)")
-    parser.add_argument("--teraflops", type=float, default=790.0, help="the device's products in bfloat16 (H200)")
+    parser.add_argument("--terabytes-per-s", type=float, help="of the device's memory; default: measured by a copy")
+    parser.add_argument("--teraflops", type=float, help="of products in bfloat16; default: measured")
     chosen = parser.parse_args(arguments)
     is_cuda = chosen.device == "cuda"
     if is_cuda and not torch.cuda.is_available():
         parser.error("there is no CUDA device; --device cpu --quick shows that everything runs")
     plan = (QUICK if chosen.quick else WHOLE) if is_cuda else MINIATURE
-    limits = Limits(chosen.terabytes_per_s * 1e12, chosen.teraflops * 1e12) if is_cuda else None
+    limits = _limits(chosen.terabytes_per_s, chosen.teraflops) if is_cuda else None
     settings = {"device": chosen.device, "quick": chosen.quick, "budget_s": chosen.budget_s}
-    settings |= {"terabytes_per_s": chosen.terabytes_per_s, "teraflops": chosen.teraflops}
+    settings["limits"] = None if limits is None else asdict(limits)
     document = bench_record.document("gpu", settings, [], device=_device(chosen.device))  # the commit it started with
     started = time.monotonic()
     rows = Rows(plan, chosen.device, limits, chosen.budget_s - _KERNELS_S, _print).measure()
     seconds_left = max(_KERNELS_S, chosen.budget_s - (time.monotonic() - started))
-    kernels = _kernels(seconds_left, is_quick=chosen.quick) if is_cuda else None
+    kernels = _kernels(seconds_left) if is_cuda and not chosen.quick else None
     path = chosen.json or (RESULT if is_cuda else None)
     bench_record.write(path, {**document, "rows": rows, "kernels": kernels})
+
+
+def _limits(terabytes_per_s: float | None, teraflops: float | None) -> Limits:
+    """What was not stated is measured: what this device copies and multiplies at most."""
+    if terabytes_per_s is None or teraflops is None:
+        from benchmarks.kernels.limits import measure_limits
+        from benchmarks.kernels.timing import Clock
+
+        device = torch.device("cuda")
+        measured = measure_limits(Clock(device), device)
+        release()
+        _print(
+            f"this device copies {measured.bytes_per_s / 1e12:.2f} TB/s, multiplies {measured.flops / 1e12:.0f} TFLOP/s"
+        )
+        terabytes_per_s = terabytes_per_s or measured.bytes_per_s / 1e12
+        teraflops = teraflops or measured.flops / 1e12
+    return Limits(terabytes_per_s * 1e12, teraflops * 1e12)
 
 
 def _device(name: str) -> dict[str, Any]:
@@ -69,13 +88,13 @@ def _device(name: str) -> dict[str, Any]:
     }
 
 
-def _kernels(timeout_s: float, *, is_quick: bool) -> Any:
+def _kernels(timeout_s: float) -> Any:
     """The document of the benchmark of single kernels, in a process of its own; what it said where it failed."""
     if find_spec(_KERNELS) is None:
         return {"failed": f"there is no {_KERNELS}"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernels.json"
-        command = [sys.executable, "-m", _KERNELS, "--json", str(path), *(["--quick"] if is_quick else [])]
+        command = [sys.executable, "-m", _KERNELS, "--json", str(path)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired:
