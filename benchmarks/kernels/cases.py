@@ -6,6 +6,7 @@ import torch
 
 from benchmarks.kernels.attention import PAGE_TOKENS, attention_cases
 from benchmarks.kernels.case import Call, Case, Goal, Make
+from benchmarks.kernels.recurrence import recurrence_cases
 from engine.kernels import gpu
 from engine.kernels.gpu import activation, norm
 from engine.kernels.step_kernels import SamplingWorkspace
@@ -19,6 +20,7 @@ def all_cases(*, is_quick: bool) -> Iterator[Case]:
     yield from _store_cases(is_quick=is_quick)
     yield from _page_cases(is_quick=is_quick)
     yield from _row_cases(is_quick=is_quick)
+    yield from recurrence_cases(is_quick=is_quick)
     yield from _sampling_cases(is_quick=is_quick)
 
 
