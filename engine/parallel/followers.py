@@ -62,16 +62,18 @@ class Followers:
                     raise RankLost(f"rank {rank} of tensor parallelism did not start within {_START_S:.0f} s")
                 time.sleep(0.02)
 
-    def watch(self, on_loss: Callable[[], None]) -> None:
-        """From now on, on_loss is called when one ends without having been told to, in a thread of its own."""
+    def watch(self, on_loss: Callable[[str], None]) -> None:
+        """From now on, on_loss is called with the reason when one ends without having been told to, in a thread of its
+        own. It must not refer to this object, which ends the processes when nobody refers to it any more."""
+        store, is_ending = self.store, self._is_ending
 
-        def wait(process: "subprocess.Popen[bytes]") -> None:
-            process.wait()
-            if not self._is_ending.is_set():
-                on_loss()
+        def wait(rank: int, process: "subprocess.Popen[bytes]") -> None:
+            code = process.wait()
+            if not is_ending.is_set():
+                on_loss(_reason(store, rank, code))
 
-        for process in self._processes:
-            threading.Thread(target=wait, args=(process,), name="follower-watch", daemon=True).start()
+        for watched in enumerate(self._processes, start=1):
+            threading.Thread(target=wait, args=watched, name="follower-watch", daemon=True).start()
 
     @property
     def process_ids(self) -> list[int]:
@@ -87,7 +89,7 @@ class Followers:
         while True:
             for rank, process in enumerate(self._processes, start=1):
                 if process.poll() is not None:
-                    return f"rank {rank} of tensor parallelism {self._reason(rank, process.returncode)}"
+                    return _reason(self.store, rank, process.returncode)
             if time.monotonic() >= deadline:
                 return None
             time.sleep(0.02)
@@ -95,14 +97,6 @@ class Followers:
     def close(self) -> None:
         """End them, by force if they do not within some seconds."""
         self._finalizer()
-
-    def _reason(self, rank: int, code: int) -> str:
-        with contextlib.suppress(RuntimeError):
-            if self.store.check([_error(rank)]):
-                return f"has failed: {self.store.get(_error(rank)).decode()}"
-        if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"has ended with code {code}"
 
 
 def say_ready(store: Store, rank: int) -> None:
@@ -141,6 +135,14 @@ def _start(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-P", "-m", *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+
+
+def _reason(store: Store, rank: int, code: int) -> str:
+    who = f"rank {rank} of tensor parallelism"
+    with contextlib.suppress(RuntimeError):
+        if store.check([_error(rank)]):
+            return f"{who} has failed: {store.get(_error(rank)).decode()}"
+    return f"{who} was killed by {signal.Signals(-code).name}" if code < 0 else f"{who} has ended with code {code}"
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], is_ending: threading.Event) -> None:

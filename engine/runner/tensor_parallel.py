@@ -88,8 +88,8 @@ def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers
     group = TorchGroup(store, place, device, is_local=_is_local(place))
     if followers is not None:
 
-        def on_loss() -> None:
-            _log.error("%s", followers.lost())
+        def on_loss(reason: str) -> None:
+            _log.error("%s", reason)
             group.abort()
 
         followers.watch(on_loss)
