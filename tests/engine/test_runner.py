@@ -13,20 +13,29 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import CheckpointError
 from engine.runner import LoadedModel, Runner, load_runner
 from tests.engine.checkpoints import CONTEXT, VOCAB_SIZE, TinyModel
+from tests.engine.runner.device_runners import load_device
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
 
 TinyModels = Callable[[str], TinyModel]
+Loader = Callable[..., LoadedModel]
 PAGE_TOKENS = 4
 RANDOM = SamplingParams(temperature=1.0, top_p=0.95)
 
 
-def load(folder: Path, **settings: object) -> LoadedModel:
+def load_eager(folder: Path, **settings: object) -> LoadedModel:
     defaults: dict[str, object] = {"page_tokens": PAGE_TOKENS, "kv_cache_bytes": 2 << 20, "max_running": 8}
     return load_runner(EngineConfig(str(folder), num_threads=1, **{**defaults, **settings}))  # type: ignore[arg-type]
 
 
+@pytest.fixture(params=[load_eager, load_device], ids=["eager", "device"])
+def load(request: pytest.FixtureRequest) -> Loader:
+    """Every runner there is; that of devices over kernels in plain torch."""
+    loader: Loader = request.param
+    return loader
+
+
 @pytest.fixture
-def loaded(tiny_model: TinyModels) -> LoadedModel:
+def loaded(load: Loader, tiny_model: TinyModels) -> LoadedModel:
     return load(tiny_model("llama").folder)
 
 
@@ -77,7 +86,7 @@ def test_several_samples_come_from_one_row_and_follow_their_seeds(loaded: Loaded
     assert list(samples) == single
 
 
-def test_a_pending_token_is_the_one_that_its_slot_drew_in_the_step_before(tiny_model: TinyModels) -> None:
+def test_a_pending_token_is_the_one_that_its_slot_drew_in_the_step_before(load: Loader, tiny_model: TinyModels) -> None:
     runner = load(tiny_model("llama").folder, overlap=True).runner
     prompts = random_prompt(1, 5), random_prompt(2, 3)
     updates = (pages(runner, 3, [1, 2, 3]), pages(runner, 0, [4, 5, 6]))
@@ -121,7 +130,7 @@ def test_a_copied_page_serves_like_the_original(loaded: LoadedModel, tiny_model:
     assert [first.token_id, second.token_id, third.token_id] == tiny_model("llama").greedy(prompt, 3)
 
 
-def test_pages_that_were_away_serve_as_before(tiny_model: TinyModels) -> None:
+def test_pages_that_were_away_serve_as_before(load: Loader, tiny_model: TinyModels) -> None:
     runner = load(tiny_model("llama").folder, swap_bytes=1 << 16).runner
     name = runner.pool_plan.types[0].name
     prompt, other = random_prompt(4, 6), random_prompt(9, 8)
@@ -141,7 +150,7 @@ def test_pages_that_were_away_serve_as_before(tiny_model: TinyModels) -> None:
     assert [first.token_id, second.token_id] == tiny_model("llama").greedy(prompt, 2)
 
 
-def test_a_step_tells_how_long_its_moves_and_the_rest_took(tiny_model: TinyModels) -> None:
+def test_a_step_tells_how_long_its_moves_and_the_rest_took(load: Loader, tiny_model: TinyModels) -> None:
     runner = load(tiny_model("llama").folder, swap_bytes=1 << 16).runner
     moves = (PageMove(runner.pool_plan.types[0].name, 1, 1),)
     output = runner.run(StepPlan(0, (), (), (), swap_outs=moves))
@@ -152,7 +161,7 @@ def test_a_step_tells_how_long_its_moves_and_the_rest_took(tiny_model: TinyModel
 
 
 def test_more_pages_than_the_staging_memory_holds_move_in_parts(
-    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+    load: Loader, tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = load(tiny_model("llama").folder, swap_bytes=1 << 18).runner
     kind = runner.pool_plan.types[0]
@@ -166,7 +175,7 @@ def test_more_pages_than_the_staging_memory_holds_move_in_parts(
     assert again.token_id == first.token_id
 
 
-def test_a_mirror_too_small_for_one_page_is_refused(tiny_model: TinyModels) -> None:
+def test_a_mirror_too_small_for_one_page_is_refused(load: Loader, tiny_model: TinyModels) -> None:
     with pytest.raises(ValueError, match="swap space"):
         load(tiny_model("llama").folder, swap_bytes=100)
 
@@ -190,7 +199,7 @@ def test_what_a_page_held_before_does_not_matter(loaded: LoadedModel, tiny_model
 
 
 def test_the_model_is_described(tiny_model: TinyModels) -> None:
-    loaded = load(tiny_model("qwen3").folder, max_model_len=100)
+    loaded = load_eager(tiny_model("qwen3").folder, max_model_len=100)
     reference = tiny_model("qwen3").reference
     assert loaded.info.architecture == "Qwen3ForCausalLM"
     assert loaded.info.num_parameters == sum(parameter.numel() for parameter in reference.parameters())
@@ -210,7 +219,7 @@ def test_a_pool_of_unstated_size_holds_every_slot_at_full_context(
     tiny_model: TinyModels, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="engine.runner.pool"):
-        loaded = load(tiny_model("llama").folder, kv_cache_bytes=None)
+        loaded = load_eager(tiny_model("llama").folder, kv_cache_bytes=None)
     token_bytes = 3 * 2 * 2 * 16 * 4
     usable = loaded.pool_plan.num_usable_large_pages * loaded.pool_plan.large_page_bytes
     assert usable == 8 * CONTEXT * token_bytes
@@ -223,7 +232,7 @@ def test_loading_leaves_the_null_page_empty(loaded: LoadedModel) -> None:
 
 def test_more_context_than_the_checkpoint_has_is_refused(tiny_model: TinyModels) -> None:
     with pytest.raises(CheckpointError, match="max_model_len 257 is more than the 256 positions"):
-        load(tiny_model("llama").folder, max_model_len=257)
+        load_eager(tiny_model("llama").folder, max_model_len=257)
 
 
 def test_bfloat16_gives_nearly_the_logprobs_of_float32(tiny_model: TinyModels) -> None:
@@ -232,7 +241,7 @@ def test_bfloat16_gives_nearly_the_logprobs_of_float32(tiny_model: TinyModels) -
     prompt = random_prompt(2, 40)
     logprobs = []
     for dtype in ("float32", "bfloat16"):
-        runner = load(folder, dtype=dtype).runner
+        runner = load_eager(folder, dtype=dtype).runner
         sequence = Running(0, prompt, params)
         Stepper(runner, chunk=64).step([sequence])
         logprobs.append(sequence.drawn[0].logprob)
@@ -243,7 +252,7 @@ def test_without_cuda_a_cuda_device_is_refused(tiny_model: TinyModels) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(CheckpointError, match="no CUDA device"):
-        load(tiny_model("llama").folder, device="cuda")
+        load_eager(tiny_model("llama").folder, device="cuda")
 
 
 def test_a_closed_runner_lets_go_of_its_memory(loaded: LoadedModel) -> None:

@@ -252,13 +252,6 @@ def test_a_step_of_more_contexts_than_one_bound_takes_the_longer_graph(
     assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
 
 
-def test_a_closed_runner_lets_go_of_its_memory(tiny_model: TinyModels) -> None:
-    runner = device_runner(tiny_model("llama").folder)
-    runner.close()
-    with pytest.raises(AttributeError):
-        runner.run(StepPlan(0, (), (), (share(0, [1]),)))
-
-
 def test_loading_leaves_the_null_page_empty(tiny_model: TinyModels) -> None:
     runner = device_runner(tiny_model("jamba").folder)
     assert not any(torch.any(pages[0]) for pages in runner._pages.values())
