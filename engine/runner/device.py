@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice, takewhile
+from itertools import islice
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from engine.attention.device_backend import DeviceBackend, DeviceLayout
 from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
 from engine.batch import PageCopy, SampledToken, ScheduledSequence, StepOutput, StepPlan
-from engine.config import ModelLimits, SamplingParams
+from engine.config import ModelLimits
 from engine.kernels.operators import Operators
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
@@ -38,6 +38,7 @@ from engine.runner.page_tables import PageTables
 from engine.runner.pool import zeroed_pool
 from engine.runner.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
 from engine.runner.transfer import Download, StepClock, Upload
+from engine.runner.trials import trials
 from engine.sampling.sampler import sample
 
 _log = logging.getLogger(__name__)
@@ -304,15 +305,10 @@ class DeviceRunner:
     def warm_up(self, num_tokens: int) -> None:
         """Run steps of many shapes on the null page, of up to that many tokens: all kernels are compiled, and no later
         step takes more memory. The null page is zeroed afterwards."""
-        longest = min(num_tokens, self.limits.max_model_len)
-        lengths = [*takewhile(lambda length: length < longest, (2**i for i in count(1))), longest]
-        for number, length in enumerate(lengths, start=1):
-            self.run(_trial([length]))
-            _log.debug("ran %d of %d prompts to warm up: %d tokens", number, len(lengths), length)
-        num_sequences = max(1, min(self._max_running, num_tokens // 2))
-        self.run(_trial([min(longest, num_tokens // num_sequences)] * num_sequences))
-        for rows in (1, 2, num_sequences):
-            self.run(_trial([1] * rows))
+        plans = list(trials(num_tokens, self._max_running, self.limits.max_model_len))
+        for number, plan in enumerate(plans, start=1):
+            self.run(plan)
+            _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)
         for pages in self._pages.values():
             pages[0].zero_()
 
@@ -324,12 +320,3 @@ class DeviceRunner:
         del self._tables, self._buffers, self._upload
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _trial(lengths: Sequence[int]) -> StepPlan:
-    """Prompts of these lengths in pages that nobody owns, each of which draws by all means that the kernel knows."""
-    params = SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01)
-    sequences = (
-        ScheduledSequence(slot, slot, (0,) * length, 0, 1, params, (0,), 0) for slot, length in enumerate(lengths)
-    )
-    return StepPlan(0, (), (), tuple(sequences))
