@@ -3,7 +3,9 @@
 The runner keeps one row of page ids per (slot, layer type) in preallocated tensors; a plan carries only what changed.
 A slot belongs to one running sequence from its first step until it finishes or is preempted; slot numbers lie in [0,
 max_running). A sequence's first step in a slot brings its whole page table (an update from entry 0); whatever the row
-held before is void. Page id 0 of every type is the null page: never written, never handed out.
+held before is void. A launched step may still compute for a sequence that has ended when its slot is given to another
+one: tables and newest tokens change hands in the order of the launches. Page id 0 of every type is the null page: never
+written, never handed out.
 """
 
 from dataclasses import dataclass
