@@ -1,7 +1,7 @@
 """Convolution and recurrence of Mamba layers on states in pages.
 
 The recurrence has one program for some channels of a sequence: it walks over the tokens with the state in registers and
-loads the next token while it computes one. Sequences and channels are all its parallelism, so that a token's result
+loads the next four while it computes four. Sequences and channels are all its parallelism, so that a token's result
 does not depend on how its prompt was cut.
 
 T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution.
@@ -148,6 +148,41 @@ def _keep_last(
 
 
 @triton.jit
+def _softplus(x):
+    """log(1 + exp(x)), the logarithm corrected for what 1 + y has lost of a small y."""
+    y = tl.exp(tl.minimum(x, 20.0))
+    rounded = 1.0 + y
+    exact = tl.where(rounded == 1.0, y, tl.log(rounded) * (y / tl.where(rounded == 1.0, 1.0, rounded - 1.0)))
+    return tl.where(x > 20.0, x, exact)
+
+
+@triton.jit
+def _load_token(pointers, strides, masks, token, last):
+    """x, dt, b, c, gate; zeros behind the last token."""
+    is_channel, is_number = masks[0] & (token < last), masks[1] & (token < last)
+    x = tl.load(pointers[0] + token * strides[0], mask=is_channel, other=0.0)
+    dt = tl.load(pointers[1] + token * strides[1], mask=is_channel, other=0.0)
+    b = tl.load(pointers[2] + token * strides[2], mask=is_number, other=0.0)
+    c = tl.load(pointers[3] + token * strides[3], mask=is_number, other=0.0)
+    gate = tl.load(pointers[4] + token * strides[4], mask=is_channel, other=0.0)
+    return x, dt, b, c, gate
+
+
+@triton.jit
+def _advance(state, values, a, d, output_ptr, output_stride, is_channel, token, last):
+    """One token's output, and the state behind it; behind the last token nothing changes."""
+    x, dt, b, c, gate = values
+    x = x.to(tl.float32)
+    step = tl.where(token < last, _softplus(dt.to(tl.float32)), 0.0)
+    state = tl.exp(step[:, None] * a) * state + (step * x)[:, None] * b.to(tl.float32)[None, :]
+    y = tl.sum(state * c.to(tl.float32)[None, :], axis=1) + d * x
+    y *= _silu(gate.to(tl.float32))
+    output_ptr += token * output_stride
+    tl.store(output_ptr, y.to(output_ptr.dtype.element_ty), mask=is_channel & (token < last))
+    return state
+
+
+@triton.jit
 def _scan(
     x_ptr,
     dt_ptr,
@@ -170,6 +205,7 @@ def _scan(
     output_stride,
     NUM_CHANNELS: tl.constexpr,
     NUM_STATES: tl.constexpr,
+    IS_PROMPT: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_STATES: tl.constexpr,
 ):
@@ -190,37 +226,29 @@ def _scan(
     d = tl.load(d_ptr + channels, mask=is_channel, other=0.0)
     token = tl.load(query_starts_ptr + row).to(tl.int64)
     last = tl.load(query_starts_ptr + row + 1).to(tl.int64)
-    x = tl.load(x_ptr + token * x_stride + channels, mask=is_channel, other=0.0)
-    dt = tl.load(dt_ptr + token * dt_stride + channels, mask=is_channel, other=0.0)
-    b = tl.load(b_ptr + token * b_stride + numbers, mask=is_number, other=0.0)
-    c = tl.load(c_ptr + token * c_stride + numbers, mask=is_number, other=0.0)
-    gate = tl.load(gate_ptr + token * gate_stride + channels, mask=is_channel, other=0.0)
-    while token < last:
-        following = token + 1
-        is_more = following < last
-        next_x = tl.load(x_ptr + following * x_stride + channels, mask=is_channel & is_more, other=0.0)
-        next_dt = tl.load(dt_ptr + following * dt_stride + channels, mask=is_channel & is_more, other=0.0)
-        next_b = tl.load(b_ptr + following * b_stride + numbers, mask=is_number & is_more, other=0.0)
-        next_c = tl.load(c_ptr + following * c_stride + numbers, mask=is_number & is_more, other=0.0)
-        next_gate = tl.load(gate_ptr + following * gate_stride + channels, mask=is_channel & is_more, other=0.0)
-        x = x.to(tl.float32)
-        step = _softplus(dt.to(tl.float32))
-        state = tl.exp(step[:, None] * a) * state + (step * x)[:, None] * b.to(tl.float32)[None, :]
-        y = tl.sum(state * c.to(tl.float32)[None, :], axis=1) + d * x
-        y *= _silu(gate.to(tl.float32))
-        output = output_ptr + token * output_stride + channels
-        tl.store(output, y.to(output_ptr.dtype.element_ty), mask=is_channel)
-        token, x, dt, b, c, gate = following, next_x, next_dt, next_b, next_c, next_gate
+    pointers = (x_ptr + channels, dt_ptr + channels, b_ptr + numbers, c_ptr + numbers, gate_ptr + channels)
+    strides = (x_stride, dt_stride, b_stride, c_stride, gate_stride)
+    masks = (is_channel, is_number)
+    output_ptr += channels
+    first = _load_token(pointers, strides, masks, token, last)
+    if IS_PROMPT:
+        second = _load_token(pointers, strides, masks, token + 1, last)
+        third = _load_token(pointers, strides, masks, token + 2, last)
+        fourth = _load_token(pointers, strides, masks, token + 3, last)
+        while token < last:
+            next_first = _load_token(pointers, strides, masks, token + 4, last)
+            next_second = _load_token(pointers, strides, masks, token + 5, last)
+            next_third = _load_token(pointers, strides, masks, token + 6, last)
+            next_fourth = _load_token(pointers, strides, masks, token + 7, last)
+            state = _advance(state, first, a, d, output_ptr, output_stride, is_channel, token, last)
+            state = _advance(state, second, a, d, output_ptr, output_stride, is_channel, token + 1, last)
+            state = _advance(state, third, a, d, output_ptr, output_stride, is_channel, token + 2, last)
+            state = _advance(state, fourth, a, d, output_ptr, output_stride, is_channel, token + 3, last)
+            first, second, third, fourth = next_first, next_second, next_third, next_fourth
+            token += 4
+    else:
+        state = _advance(state, first, a, d, output_ptr, output_stride, is_channel, token, last)
     tl.store(state_ptr, state, mask=is_place)
-
-
-@triton.jit
-def _softplus(x):
-    """log(1 + exp(x)), the logarithm corrected for what 1 + y has lost of a small y."""
-    y = tl.exp(tl.minimum(x, 20.0))
-    rounded = 1.0 + y
-    exact = tl.where(rounded == 1.0, y, tl.log(rounded) * (y / tl.where(rounded == 1.0, 1.0, rounded - 1.0)))
-    return tl.where(x > 20.0, x, exact)
 
 
 def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
@@ -285,6 +313,7 @@ def selective_scan(
         *(part.stride(0) for part in (x, dt, b, c, gate, states.pages, output)),
         NUM_CHANNELS=num_channels,
         NUM_STATES=num_states,
+        IS_PROMPT=states.max_queries > 1,
         BLOCK=_SCAN_CHANNELS,
         BLOCK_STATES=triton.next_power_of_2(num_states),
         num_warps=1,
@@ -312,6 +341,7 @@ def shipped() -> list[Compilation]:
     scan_pointers = dict.fromkeys(("x_ptr", "dt_ptr", "b_ptr", "c_ptr", "gate_ptr"), "*bf16")
     scan_pointers |= dict.fromkeys(("a_ptr", "d_ptr", "states_ptr"), "*fp32")
     strides = {f"{name}_stride": "i32" for name in ("x", "dt", "b", "c", "gate")}
+    scan_sizes = {"NUM_CHANNELS": 8192, "NUM_STATES": 16, "BLOCK": _SCAN_CHANNELS, "BLOCK_STATES": 16}
     conv_strides = {"x_stride": "i32", "page_stride": "i64", "output_stride": "i32"}
     scan_strides = strides | {"page_stride": "i64", "output_stride": "i32"}
     return [
@@ -354,14 +384,23 @@ def shipped() -> list[Compilation]:
                 Expectation(max_registers=96),
             ),
             (
-                "selective_scan",
+                "selective_scan of one token",
                 _scan,
                 scan_pointers | rows | output,
                 scan_strides,
-                {"NUM_CHANNELS": 8192, "NUM_STATES": 16, "BLOCK": _SCAN_CHANNELS, "BLOCK_STATES": 16},
+                scan_sizes | {"IS_PROMPT": False},
                 1,
                 # The state's loads are wide; a token's 32 channels are one number for each thread.
-                Expectation(max_registers=168, has_wide_loads=False),
+                Expectation(max_registers=128, has_wide_loads=False),
+            ),
+            (
+                "selective_scan of prompts",
+                _scan,
+                scan_pointers | rows | output,
+                scan_strides,
+                scan_sizes | {"IS_PROMPT": True},
+                1,
+                Expectation(max_registers=192, has_wide_loads=False),
             ),
         )
     ]
