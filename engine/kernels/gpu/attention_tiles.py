@@ -73,10 +73,13 @@ def formula_tiles(
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, num_stages)
-    # Without warp group products the operands go through registers, of which a window or a soft cap leaves fewer.
-    if block_d > 64 and not is_plain:
+    # Without warp group products the operands go through registers, of which windows, soft caps and conversions leave
+    # fewer.
+    is_tight = not is_plain or page_dtype.itemsize == 1
+    if block_d > 64 and is_tight:
         block_m = max(min(block_m, 64), triton.next_power_of_2(group_size))
-    return AttentionTiles(block_m, 64 if block_d <= 64 else 32, _PART_TOKENS, 8, 3 if block_d <= 128 else 2)
+    block_t = 64 if block_d <= 64 else 32 if block_d <= 128 or not is_tight else 16
+    return AttentionTiles(block_m, block_t, _PART_TOKENS, 8, 3 if block_d <= 128 else 2)
 
 
 def num_parts(tiles: AttentionTiles, max_tokens: int, window: int | None, max_parts: int) -> int:
