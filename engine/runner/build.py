@@ -47,7 +47,7 @@ class Machinery:
 
     kernels: StepKernels
     name: str  #: of the kernels, for logs and metrics
-    recorder: Recorder
+    make_recorder: Callable[[], Recorder]  #: graphs of one recorder share memory that ends with the last of them
     gauge: MemoryGauge
 
 
@@ -61,8 +61,8 @@ def build_runner(parts: Parts) -> Runner | DeviceRunner:
         if reason is None:
             from engine.kernels import gpu  # without Triton not importable
 
-            gauge, recorder = CudaGauge(parts.device), CudaRecorder(parts.device)
-            return build_device_runner(parts, Machinery(gpu, "triton", recorder, gauge))
+            make_recorder = partial(CudaRecorder, parts.device)
+            return build_device_runner(parts, Machinery(gpu, "triton", make_recorder, CudaGauge(parts.device)))
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
 
@@ -101,19 +101,22 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         max_in_flight=1 if config.overlap is False else 2,
         max_graph_rows=config.max_graph_batch,
     )
-    recorder = None if config.enforce_eager or not model.is_capturable else machinery.recorder
+    has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None
     if config.kv_cache_bytes is None:
         smallest = smallest_pool(design_of(config, model, limits, parts.dtype))
         profile = profile_memory(
-            machinery.gauge, partial(make, plan=smallest), num_tokens=config.max_batched_tokens, recorder=recorder
+            machinery.gauge,
+            partial(make, plan=smallest),
+            num_tokens=config.max_batched_tokens,
+            recorder=machinery.make_recorder() if has_graphs else None,
         )
         room_bytes = profile.room_bytes(config.device_memory_share)
     plan = plan_pool(config, model, limits, parts.dtype, parts.device, parts.group, room_bytes)
     runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes))
     runner.warm_up(config.max_batched_tokens)
-    if recorder is not None:
-        runner.capture(recorder)
+    if has_graphs:
+        runner.capture(machinery.make_recorder())
     elif not config.enforce_eager:
         _log.info("no CUDA graphs: this model decides on the host what its steps compute")
     return runner

@@ -98,6 +98,7 @@ class DeviceRunner:
         self._kernels_name = kernels_name
         self._operators = operators
         self._device = device
+        self._enter_device()
         self._max_running = max_running
         pool = zeroed_pool(plan.pool_bytes, device)
         self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
@@ -169,11 +170,12 @@ class DeviceRunner:
     def launch(self, plan: StepPlan) -> None:
         """Queue what the plan says, in its order. Page tables keep their entries for the following steps."""
         assert len(self._in_flight) < self.max_in_flight
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)  # a thread's own setting, and this may not be the one that loaded
+        self._enter_device()  # this thread may not be the one that loaded
         move_s = 0.0
         if plan.swap_outs or plan.swap_ins:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
+            if self._device.type == "cuda":
+                torch.cuda.synchronize()  # what is in flight is no part of the moves' time
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
@@ -187,10 +189,15 @@ class DeviceRunner:
         for name, sources, destinations in copies:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
         draws = compute() if compute is not None else _Draws((), self._buffers.next_tokens[:0])
-        download.start(draws.token_ids)
         clock.stop()
+        download.start(draws.token_ids)  # last: who has waited for it may read the clock
         self._num_launched += 1
         self._in_flight.append(_InFlight(plan, draws.sources, download, clock, move_s))
+
+    def _enter_device(self) -> None:
+        """Events and streams that name no device are those of the thread's current one."""
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
 
     def collect(self) -> StepOutput:
         step = self._in_flight.popleft()

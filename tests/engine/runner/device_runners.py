@@ -47,7 +47,8 @@ class FixedGauge:
 
 
 def torch_machinery(recorder: Recorder | None = None, gauge: FixedGauge | None = None) -> Machinery:
-    return Machinery(reference, "torch", recorder or TapeRecorder(), gauge or FixedGauge())
+    recorder = recorder or TapeRecorder()
+    return Machinery(reference, "torch", lambda: recorder, gauge or FixedGauge())
 
 
 def settings_for(folder: Path, **settings: object) -> EngineConfig:

@@ -69,7 +69,7 @@ def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
         assert isinstance(runner, DeviceRunner)
         return runner
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
-    machinery = Machinery(kernels, "triton", TapeRecorder(), FixedGauge())  # type: ignore[arg-type]
+    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge())  # type: ignore[arg-type]
     return device_runner(folder, machinery, InterpretedOperators(), **settings)
 
 
