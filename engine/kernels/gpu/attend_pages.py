@@ -148,8 +148,16 @@ def _read_tiles(
 
 
 @triton.jit(
-    # Numbers that change from step to step must not be compiled in.
-    do_not_specialize=["table_stride", "num_owners", "window", "max_parts", "first_part"],
+    # Numbers that change from step to step or from batch to batch must not be compiled in.
+    do_not_specialize=[
+        "table_stride",
+        "lse_stride",
+        "lse_head_stride",
+        "num_owners",
+        "window",
+        "max_parts",
+        "first_part",
+    ],
     do_not_specialize_on_alignment=["table_ptr", "slots_ptr", "lengths_ptr", "starts_ptr", "prefixes_ptr"],
 )
 def attend_pages(

@@ -13,7 +13,7 @@ _LN_2 = tl.constexpr(0.6931471805599453)
 _TILE_ELEMENTS = 8192  #: states are read together up to so many elements: 64 registers of each thread
 
 
-@triton.jit(do_not_specialize=["num_states"])
+@triton.jit(do_not_specialize=["lse_stride", "lse_head_stride", "merged_lse_stride", "num_states"])
 def _merge_states(
     outputs_ptr,
     lse_ptr,

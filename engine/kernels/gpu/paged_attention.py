@@ -1,8 +1,9 @@
 """Paged attention on CUDA devices: launchers of attend_pages for decodes and for mixed steps.
 
-Neither allocates (decodes) nor waits for the device; grids depend on shapes and on bounds that the host knows. A
-decode's result does not depend on the other rows of the step to the last bit: a row is cut into parts by its own length
-(attention_tiles.num_parts), and parts are joined in one order.
+Neither allocates nor waits for the device; grids depend on shapes and on bounds that the host knows. With workspaces of
+one number of splits a decode's result does not depend on the other rows of the step, to the last bit: a row is cut into
+parts by its own length (attention_tiles.num_parts), and parts are joined in one order. Where the number of splits changes
+with the batch, contexts of up to part_tokens tokens for each split are still cut alike.
 
 T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
 """
@@ -215,6 +216,8 @@ def check_step(
         raise ValueError("query and output must have one shape, and their channels and those of pages be adjacent")
     if pages.dtype not in _PAGE_DTYPES or query.dtype not in _PAGE_DTYPES[:3]:
         raise ValueError(f"queries of {query.dtype} cannot read pages of {pages.dtype}")
+    if pages.dtype == torch.float8_e4m3fn and _architecture(pages.device) < 89:
+        raise ValueError("the device has no float8_e4m3fn (compute capability 8.9 has): pages of int8 are as small")
     if pages.stride(0) % _ALIGNMENT or pages.data_ptr() % _ALIGNMENT:
         raise ValueError(f"page stride {pages.stride(0)} must be a multiple of 16 elements, the first page of 16 bytes")
     if page_table.dtype != torch.int32 or page_table.stride(1) != 1:
