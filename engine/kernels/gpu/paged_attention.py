@@ -2,8 +2,8 @@
 
 Neither allocates nor waits for the device; grids depend on shapes and on bounds that the host knows. With workspaces of
 one number of splits a decode's result does not depend on the other rows of the step, to the last bit: a row is cut into
-parts by its own length (attention_tiles.num_parts), and parts are joined in one order. Where the number of splits changes
-with the batch, contexts of up to part_tokens tokens for each split are still cut alike.
+parts by its own length (attention_tiles.num_parts), and parts are joined in one order. Where the number of splits
+changes with the batch, contexts of up to part_tokens tokens for each split are still cut alike.
 
 T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
 """
