@@ -230,6 +230,32 @@ def test_the_whole_engine_gives_the_tokens_of_transformers(tiny_model: TinyModel
     llm.close()
 
 
+def test_requests_of_all_kinds_get_the_same_tokens_with_and_without_overlap(tiny_model: TinyModels) -> None:
+    """Samples by fork, penalties, log probabilities, biases, late ends, in a pool too small for all of them."""
+    folder = tiny_model("gemma2").folder
+    base = SamplingParams(temperature=0.9, max_tokens=12, ignore_eos=True)
+    kinds = [
+        replace(base, temperature=0.0),
+        replace(base, n=3, top_p=0.9),
+        replace(base, logprobs=2),
+        replace(base, presence_penalty=1.5, repetition_penalty=1.3),
+        replace(base, min_tokens=6, stop_token_ids=tuple(range(100))),
+        replace(base, logit_bias={7: 20.0}, top_k=5),
+    ]
+    params = [replace(kinds[index % len(kinds)], seed=index) for index in range(12)]
+    prompts = [random_prompt(index, 1 + 5 * (index % 5)) for index in range(12)]
+    outputs = []
+    for overlap in (None, True, False):  # None: the eager runner
+        settings = {"kv_cache_bytes": 90 * 768, "max_batched_tokens": 24, "overlap": overlap}
+        config = settings_for(folder, **settings)
+        llm = llm_on(load_runner(config) if overlap is None else load_device(folder, **settings), config)
+        results = llm.generate(prompts, params)
+        outputs.append([[sample.token_ids for sample in result.outputs] for result in results])
+        assert llm.stats().preemptions_total > 0
+        llm.close()
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
 def test_a_page_copied_for_a_fork_serves_like_the_original(tiny_model: TinyModels) -> None:
     folder = tiny_model("gemma2").folder
     config = settings_for(folder)
