@@ -193,7 +193,7 @@ def _worker(
     return ChildSpec(
         name=f"worker {model.name}",
         command=_python("model_worker", *flags),
-        environment={**_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
+        environment={**_waiting(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
@@ -216,6 +216,15 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
 def _python(package: str, *flags: str) -> tuple[str, ...]:
     """-P: a folder named like one of our packages, where the user happens to be, must not be imported."""
     return (sys.executable, "-P", "-m", package, *flags)
+
+
+def _waiting(settings: ArenaSettings) -> Mapping[str, str]:
+    """How long idle threads of a worker stay awake: some 30 us where workers have more threads than there are cores.
+
+    OpenMP's own choice keeps them awake for milliseconds, on cores that another worker's threads need.
+    """
+    is_crowded = len(settings.models) * settings.threads_per_worker > (os.cpu_count() or 1)
+    return {"GOMP_SPINCOUNT": "2000"} if is_crowded else {}
 
 
 def _plain_environment() -> Mapping[str, str]:

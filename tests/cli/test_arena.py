@@ -132,3 +132,20 @@ async def test_a_worker_is_given_longer_to_stop_than_it_takes_to_drain(tmp_path:
     assert len(workers) == 2
     assert all(spec.stop_timeout_s > DRAIN_S for spec in workers)
     assert len({re.search(r"--port (\d+)", " ".join(spec.command))[1] for spec in workers}) == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("threads", "own", "wanted"), [(2, None, None), (3, None, "2000"), (3, "7", "7")])
+async def test_idle_threads_of_crowded_workers_do_not_keep_cores_busy(
+    threads: int, own: str | None, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if own is not None:
+        monkeypatch.setenv("GOMP_SPINCOUNT", own)
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    chosen = settings(tmp_path, redis_url="redis://host", threads_per_worker=threads)
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(chosen, folder, folder.secrets(), None, client)
+    workers = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
+    assert [spec.environment.get("GOMP_SPINCOUNT") for spec in workers] == [wanted] * 2
