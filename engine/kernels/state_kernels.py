@@ -1,7 +1,7 @@
 """Kernels of recurrent layers that read and write states where they lie: in pages.
 
 engine/kernels/gpu/mamba.py (Triton) and engine/kernels/reference/mamba.py (plain torch) have both functions; either
-module is a StateKernels. Rows of padding have page -1: nothing is read or written, and their output is undefined.
+module is a StateKernels. Rows of padding have page -1: nothing of them is read, and their output is zero.
 
 T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution,
 N = pages.

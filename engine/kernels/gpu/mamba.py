@@ -44,12 +44,14 @@ def _convolve_one(
     """A step of one token for every sequence: output and new state at once."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
-    if page < 0:
-        return
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_channel = channels < NUM_CHANNELS
-    is_old = is_channel & (tl.load(starts_ptr + row) > 0)
     token = tl.load(query_starts_ptr + row).to(tl.int64)
+    output = output_ptr + token * output_stride + channels
+    if page < 0:
+        tl.store(output, tl.zeros((BLOCK,), output_ptr.dtype.element_ty), mask=is_channel)
+        return
+    is_old = is_channel & (tl.load(starts_ptr + row) > 0)
     state_ptr = states_ptr + page * page_stride + channels
     x = tl.load(x_ptr + token * x_stride + channels, mask=is_channel, other=0.0)
     tap = tl.load(taps_ptr + (NUM_TAPS - 1) * NUM_CHANNELS + channels, mask=is_channel, other=0.0)
@@ -63,7 +65,6 @@ def _convolve_one(
         if k > 0:  # every thread has channels of its own, and has read this place before
             tl.store(state_ptr + (k - 1) * NUM_CHANNELS, old, mask=is_channel)
     tl.store(state_ptr + (NUM_TAPS - 2) * NUM_CHANNELS, x.to(states_ptr.dtype.element_ty), mask=is_channel)
-    output = output_ptr + token * output_stride + channels
     tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_channel)
 
 
@@ -90,14 +91,18 @@ def _convolve(
     page = tl.load(page_ids_ptr + row)
     first = tl.load(query_starts_ptr + row)
     num_times = tl.load(query_starts_ptr + row + 1) - first
-    if (page < 0) | (tl.program_id(1) * BLOCK_TIMES >= num_times):
+    if tl.program_id(1) * BLOCK_TIMES >= num_times:
         return
     times = (tl.program_id(1) * BLOCK_TIMES + tl.arange(0, BLOCK_TIMES))[:, None]
     channels = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK))[None, :]
     is_channel = channels < NUM_CHANNELS
     is_here = is_channel & (times < num_times)
-    is_old = is_here & (tl.load(starts_ptr + row) > 0)
     tokens = first.to(tl.int64) + times
+    output = output_ptr + tokens * output_stride + channels
+    if page < 0:
+        tl.store(output, tl.zeros((BLOCK_TIMES, BLOCK), output_ptr.dtype.element_ty), mask=is_here)
+        return
+    is_old = is_here & (tl.load(starts_ptr + row) > 0)
     total = tl.zeros((BLOCK_TIMES, BLOCK), tl.float32)
     if bias_ptr is not None:
         total += tl.load(bias_ptr + channels, mask=is_channel, other=0.0).to(tl.float32)
@@ -109,7 +114,6 @@ def _convolve(
         if age > 0:
             old_ptr = states_ptr + page * page_stride + (NUM_TAPS - 1 + times - age) * NUM_CHANNELS + channels
             total += tap * tl.load(old_ptr, mask=is_old & (times < age), other=0.0).to(tl.float32)
-    output = output_ptr + tokens * output_stride + channels
     tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_here)
 
 
@@ -211,11 +215,18 @@ def _scan(
 ):
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
-    if page < 0:
-        return
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    numbers = tl.arange(0, BLOCK_STATES)
     is_channel = channels < NUM_CHANNELS
+    token = tl.load(query_starts_ptr + row).to(tl.int64)
+    last = tl.load(query_starts_ptr + row + 1).to(tl.int64)
+    output_ptr += channels
+    if page < 0:
+        while token < last:
+            nothing = tl.zeros((BLOCK,), output_ptr.dtype.element_ty)
+            tl.store(output_ptr + token * output_stride, nothing, mask=is_channel)
+            token += 1
+        return
+    numbers = tl.arange(0, BLOCK_STATES)
     is_number = numbers < NUM_STATES
     places = channels[:, None] * NUM_STATES + numbers[None, :]
     is_place = is_channel[:, None] & is_number[None, :]
@@ -224,12 +235,9 @@ def _scan(
     state = tl.load(state_ptr, mask=is_old, other=0.0)
     a = tl.load(a_ptr + places, mask=is_place, other=0.0)
     d = tl.load(d_ptr + channels, mask=is_channel, other=0.0)
-    token = tl.load(query_starts_ptr + row).to(tl.int64)
-    last = tl.load(query_starts_ptr + row + 1).to(tl.int64)
     pointers = (x_ptr + channels, dt_ptr + channels, b_ptr + numbers, c_ptr + numbers, gate_ptr + channels)
     strides = (x_stride, dt_stride, b_stride, c_stride, gate_stride)
     masks = (is_channel, is_number)
-    output_ptr += channels
     first = _load_token(pointers, strides, masks, token, last)
     if IS_PROMPT:
         second = _load_token(pointers, strides, masks, token + 1, last)

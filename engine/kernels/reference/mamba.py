@@ -11,7 +11,7 @@ from engine.kernels.state_kernels import StatesInPlace
 
 def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
     """As StateKernels.causal_conv says."""
-    output = torch.empty_like(x, memory_format=torch.contiguous_format)
+    output = torch.zeros_like(x, memory_format=torch.contiguous_format)
     for first, last, page, before in _sequences(states):
         inputs = torch.cat((before.to(x.dtype), x[first:last]))  # [K - 1 + L, I]
         page.copy_(inputs[last - first :])
@@ -32,7 +32,7 @@ def selective_scan(
     states: StatesInPlace,
 ) -> torch.Tensor:
     """As StateKernels.selective_scan says."""
-    output = torch.empty_like(x, memory_format=torch.contiguous_format)
+    output = torch.zeros_like(x, memory_format=torch.contiguous_format)
     for first, last, page, state in _sequences(states):
         for t in range(first, last):
             step = F.softplus(dt[t].float())[:, None]
