@@ -36,6 +36,10 @@ class Buckets:
         self._row_counts: Sequence[int] = row_counts(max_running, max_rows)
         self._bounds: Sequence[int] = context_bounds(max_model_len)
 
+    @property
+    def max_rows(self) -> int:
+        return self._row_counts[-1]
+
     def all(self) -> tuple[Bucket, ...]:
         """Largest first: what the first graph takes of their common memory is enough for all."""
         return tuple(Bucket(rows, bound) for rows in reversed(self._row_counts) for bound in reversed(self._bounds))

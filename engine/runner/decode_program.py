@@ -37,9 +37,11 @@ class DecodeProgram:
         self._sampling = sampling
         self._begin_states = begin_states
 
-    def __call__(self, bucket: Bucket) -> None:
-        """The whole step; its tokens stand in next_tokens, and in last_tokens for the step after it."""
+    def __call__(self, bucket: Bucket, kept_logits: torch.Tensor) -> None:
+        """The whole step; its tokens stand in next_tokens, and in last_tokens for the step after it. kept_logits
+        [B or more, V]: a copy of the logits, one for all graphs: their own would take memory for each of them."""
         logits = self._model.logits(self.forward(bucket))
+        kept_logits[: bucket.num_rows].copy_(logits)
         rows = self._buffers.first(bucket.num_rows)
         self.sample(logits, rows)
         # Slot -1 is the last place: indices below zero count from the end.

@@ -31,7 +31,7 @@ from engine.models.causal_lm import CausalLM
 from engine.runner.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.buffers import COLUMNS, DecodeBuffers
 from engine.runner.decode_program import DecodeProgram
-from engine.runner.draws import Draw, are_for_a_graph, draws_of, send_sampling
+from engine.runner.draws import Draw, draws_of, send_sampling
 from engine.runner.graphs import DecodeGraphs, Recorder, Replay
 from engine.runner.host_mirror import HostMirror
 from engine.runner.page_tables import PageTables
@@ -97,6 +97,7 @@ class DeviceRunner:
         self._kernels = kernels
         self._kernels_name = kernels_name
         self._operators = operators
+        self._dtype = dtype
         self._device = device
         self._enter_device()
         self._max_running = max_running
@@ -127,6 +128,7 @@ class DeviceRunner:
         )
         self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows)
         self._graphs: DecodeGraphs | None = None
+        self._graph_logits: torch.Tensor | None = None  # of the last replay, for what the host draws
         #: One for each step in flight, in turn.
         self._downloads = [(Download(max_running, device), StepClock(device)) for _ in range(max_in_flight)]
         self._num_launched = 0
@@ -153,7 +155,10 @@ class DeviceRunner:
         self._upload.column("starts")[:] = 0
         send_sampling(self._upload, (), (), self._max_running)
         self._upload.send()
-        return recorder.record(partial(self._program, bucket))
+        if self._graph_logits is None:
+            size = (self.buckets.max_rows, self._model.vocab_size)
+            self._graph_logits = torch.empty(size, dtype=self._dtype, device=self._device)
+        return recorder.record(partial(self._program, bucket, self._graph_logits))
 
     def capture(self, recorder: Recorder) -> None:
         """Make a graph for every bucket."""
@@ -226,7 +231,7 @@ class DeviceRunner:
             mixed = MixedInputs.send(self._upload, sequences, shares)
             return self._with_draws(draws, lambda: self._forward_mixed(mixed, shares))
         found = None
-        if self._graphs is not None and are_for_a_graph(draws):
+        if self._graphs is not None and all(draw.is_newest_token for draw in draws):
             found = self._graphs.find(len(sequences), shares.max_context)
         if found is None:
             bucket = Bucket(len(sequences), self.buckets.context_bound(shares.max_context))
@@ -234,13 +239,21 @@ class DeviceRunner:
             return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
         bucket, replay = found
         inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
-        rows = [draw.row for draw in draws]
-        send_sampling(self._upload, draws, rows, bucket.num_rows)
+        simple = [draw for draw in draws if draw.is_simple]
+        send_sampling(self._upload, simple, [draw.row for draw in simple], bucket.num_rows)
+        other = [draw for draw in draws if not draw.is_simple]
+        places = DrawInputs.places(self._upload, other, self._max_running)
 
         def compute() -> _Draws:
             inputs.write_known(self._last_tokens)
             replay()
-            return _Draws(rows, self._buffers.next_tokens[: len(sequences)])
+            sources: list[int | SampledToken] = [draw.row for draw in draws]
+            if other:
+                assert self._graph_logits is not None
+                tokens = self._draw_on_host(other, self._graph_logits.index_select(0, places.rows), places.slots)
+                drawn = {draw.row: token for draw, token in zip(other, tokens, strict=True)}
+                sources = [drawn.get(draw.row, draw.row) for draw in draws]
+            return _Draws(sources, self._buffers.next_tokens[: len(sequences)])
 
         return compute
 
@@ -285,7 +298,8 @@ class DeviceRunner:
         """forward gives the last hidden states of the sequences, [B, hidden]."""
         simple = [index for index, draw in enumerate(draws) if draw.is_simple]
         other = [index for index, draw in enumerate(draws) if not draw.is_simple]
-        inputs = DrawInputs.send(self._upload, [draws[index] for index in (*simple, *other)], self._max_running)
+        send_sampling(self._upload, [draws[index] for index in simple], range(len(simple)), len(simple))
+        inputs = DrawInputs.places(self._upload, [draws[index] for index in (*simple, *other)], self._max_running)
 
         def compute() -> _Draws:
             hidden = forward()
@@ -298,14 +312,20 @@ class DeviceRunner:
                 self._program.sample(logits[: len(simple)], rows)
                 self._last_tokens.index_copy_(0, inputs.slots[: len(simple)], rows.next_tokens)
             if other:
-                asked = [draws[index].sampling for index in other]
-                tokens = sample(logits[len(simple) :], asked, self.limits.eos_token_ids, self._operators.argmax)
-                drawn = torch.tensor([token.token_id for token in tokens], device=self._device)
-                self._last_tokens.index_copy_(0, inputs.slots[len(simple) :], drawn)
+                asked = [draws[index] for index in other]
+                tokens = self._draw_on_host(asked, logits[len(simple) :], inputs.slots[len(simple) :])
                 sources.update(zip(other, tokens, strict=True))
             return _Draws([sources[index] for index in range(len(draws))], rows.next_tokens)
 
         return compute
+
+    def _draw_on_host(self, draws: list[Draw], logits: torch.Tensor, slots: torch.Tensor) -> list[SampledToken]:
+        """logits [draws, V]; slots [draws] int64. Waits for the device."""
+        rows = [draw.sampling for draw in draws]
+        tokens = sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax)
+        token_ids = torch.tensor([token.token_id for token in tokens], device=self._device)
+        self._last_tokens.index_copy_(0, slots, token_ids)
+        return tokens
 
     # Before the first step, and after the last one
 
@@ -323,7 +343,16 @@ class DeviceRunner:
         """Give the memory back. The runner cannot be used afterwards."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
-        del self._graphs, self._program, self._model, self._backend, self._states, self._mirror, self._pages
+        del (
+            self._graphs,
+            self._graph_logits,
+            self._program,
+            self._model,
+            self._backend,
+            self._states,
+            self._mirror,
+            self._pages,
+        )
         del self._tables, self._buffers, self._upload
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

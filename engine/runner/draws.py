@@ -47,11 +47,6 @@ def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
     return [Draw(row, sequence, seed) for row, sequence in enumerate(sequences) for seed in sequence.seeds]
 
 
-def are_for_a_graph(draws: Sequence[Draw]) -> bool:
-    """Whether all of a decode step's draws can be done by the graph that computes their logits."""
-    return all(draw.is_simple and draw.is_newest_token for draw in draws)
-
-
 def send_sampling(upload: Upload, draws: Sequence[Draw], rows: Sequence[int], num_rows: int) -> None:
     """Fill the columns of the sampling kernel: draw i in rows[i] of num_rows. Rows that nobody asks for are greedy,
     which costs least."""

@@ -15,7 +15,7 @@ import torch
 
 from engine.attention.backend import IntArray, StepLayout
 from engine.batch import PENDING_TOKEN, ScheduledSequence
-from engine.runner.draws import Draw, send_sampling
+from engine.runner.draws import Draw
 from engine.runner.transfer import Upload
 
 
@@ -116,17 +116,13 @@ class MixedInputs:
 
 @dataclass(frozen=True, slots=True)
 class DrawInputs:
-    """Draws of a step without a graph: first those of the sampling kernel, then those that the host does."""
+    """Where draws read and where their tokens go."""
 
     rows: torch.Tensor  #: [draws] int64: which of the step's B sequences each reads
-    num_simple: int
     slots: torch.Tensor  #: [draws] int64: place in last_tokens that it goes to
 
     @classmethod
-    def send(cls, upload: Upload, draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
-        """draws: the simple ones first. Fills the columns of the sampling kernel."""
-        num_simple = sum(draw.is_simple for draw in draws)
-        send_sampling(upload, draws[:num_simple], range(num_simple), num_simple)
+    def places(cls, upload: Upload, draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
         rows = np.array([draw.row for draw in draws], np.int64)
         slots = np.array([draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws], np.int64)
-        return cls(upload.put(rows), num_simple, upload.put(slots))
+        return cls(upload.put(rows), upload.put(slots))

@@ -112,7 +112,10 @@ def test_requests_that_need_the_host_share_steps_with_those_that_do_not(tiny_mod
             stepper.step(running)
         return running
 
-    for ours, wanted in zip(continued(device_runner(folder)), continued(eager_runner(folder)), strict=True):
+    recorder = TapeRecorder()
+    ours_all = continued(device_runner(folder, torch_machinery(recorder)))
+    assert sum(recorder.num_replays) == 6, "of nine steps all but the three with chunks of prompts"
+    for ours, wanted in zip(ours_all, continued(eager_runner(folder)), strict=True):
         assert ours.output == wanted.output
         assert [t.logprob for t in ours.drawn] == pytest.approx([t.logprob for t in wanted.drawn], abs=1e-4)
         assert [len(t.top_logprobs) for t in ours.drawn] == [len(t.top_logprobs) for t in wanted.drawn]
