@@ -99,7 +99,7 @@ def test_what_cannot_be_divided_is_refused_before_a_process_is_started(tiny_mode
 
 def test_a_process_that_dies_ends_the_engine_with_its_reason(llama: LLM) -> None:
     """The last one here: it takes the shared processes with it."""
-    (process_id,) = (child for child in _children() if _runs(child))
+    (process_id,) = _followers()
     assert llama._loaded.is_alive()
     os.kill(process_id, signal.SIGKILL)
     _wait_until(lambda: not llama._loaded.is_alive())
@@ -115,9 +115,12 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-def _children() -> list[int]:
+def _followers() -> list[int]:
+    """Of this process, which may have other children: those of fixtures for the whole run."""
     threads = Path("/proc/self/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0") for child in children if _runs(child)}
+    return [child for child, command in commands.items() if b"engine.runner" in command]
 
 
 def _runs(process_id: int) -> bool:
