@@ -61,17 +61,18 @@ def draw(
     index: int,
 ) -> list[int]:
     def column(values: list[float], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype)
+        return torch.tensor(values, dtype=dtype, device=device)
 
-    token_ids = torch.full((len(params),), -7)
+    device = logits.device
+    token_ids = torch.full((len(params),), -7, device=device)
     sample(
         logits,
         column([p.temperature for p in params]),
         column([p.top_k for p in params], torch.int32),
         column([p.top_p for p in params]),
         column([p.min_p for p in params]),
-        torch.tensor([seed - 2**64 if seed >= 2**63 else seed for seed in seeds]),
-        torch.full((len(params),), index),
+        torch.tensor([seed - 2**64 if seed >= 2**63 else seed for seed in seeds], device=device),
+        torch.full((len(params),), index, device=device),
         token_ids,
         SamplingWorkspace.allocate(len(params), logits.shape[1], logits.device),
     )
@@ -80,4 +81,4 @@ def draw(
 
 def expected(logits: torch.Tensor, params: Sequence[SamplingParams], seeds: Sequence[int], index: int) -> list[int]:
     rows = [SamplingRow(p, seed, index) for p, seed in zip(params, seeds, strict=True)]
-    return [token.token_id for token in sample_on_cpu(logits, rows, frozenset(), TorchOperators().argmax)]
+    return [token.token_id for token in sample_on_cpu(logits.cpu(), rows, frozenset(), TorchOperators().argmax)]

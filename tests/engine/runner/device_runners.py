@@ -53,6 +53,7 @@ def torch_machinery(recorder: Recorder | None = None, gauge: FixedGauge | None =
 
 def settings_for(folder: Path, **settings: object) -> EngineConfig:
     defaults: dict[str, object] = {
+        "device": "cpu",
         "page_tokens": 4,
         "kv_cache_bytes": 2 << 20,
         "max_running": 8,
@@ -94,7 +95,7 @@ def load_device(
     build: Builder = partial(build_device_runner, machinery=machinery or torch_machinery())
     if operators is not None:
         build = with_operators(build, operators)
-    return load_runner(settings_for(folder, **{"device": "cpu", **settings}), build=build)
+    return load_runner(settings_for(folder, **settings), build=build)
 
 
 def device_runner(

@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-HAS_CUDA = torch.cuda.is_available()
+HAS_CUDA = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET", "0") == "0"
 if not HAS_CUDA:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def pytest_report_header() -> str:
+    return f"Triton's kernels run {f'on {torch.cuda.get_device_name()}' if HAS_CUDA else 'in its interpreter'}"
 
 
 class _WithoutTriton(pytest.Module):

@@ -10,16 +10,16 @@ from tests.engine.kernels.sampling_cases import special_rows
 
 
 @pytest.mark.parametrize(("vocab_size", "k"), [(30, 30), (300, 5), (9000, 20), (5000, 0)])
-def test_the_likeliest_tokens_and_the_drawn_one(vocab_size: int, k: int) -> None:
+def test_the_likeliest_tokens_and_the_drawn_one(vocab_size: int, k: int, device: torch.device) -> None:
     flat = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(3)) * torch.tensor([[0.1], [5.0]])
-    logits = torch.cat((flat, special_rows(vocab_size)))
-    token_ids = torch.arange(len(logits)) * 3
+    logits = torch.cat((flat, special_rows(vocab_size))).to(device)
+    token_ids = torch.arange(len(logits), device=device) * 3
     token_ids[3] = vocab_size // 2  # the only possible one of its row
     rows = len(logits)
     results = []
     for kernel in (top_logprobs, by_torch):
-        chosen, top = torch.full((rows,), 9.0), torch.full((rows, k), 9.0)
-        top_ids = torch.full((rows, k), -9)
+        chosen, top = torch.full((rows,), 9.0, device=device), torch.full((rows, k), 9.0, device=device)
+        top_ids = torch.full((rows, k), -9, device=device)
         kernel(logits, token_ids, chosen, top_ids, top, SamplingWorkspace.allocate(rows, vocab_size, logits.device))
         results.append((chosen, top_ids, top))
     ours, reference = results

@@ -7,15 +7,15 @@ from engine.kernels.reference.penalties import penalise as by_torch
 from engine.kernels.step_kernels import Penalties
 
 
-def test_only_the_named_tokens_of_the_named_rows_change() -> None:
+def test_only_the_named_tokens_of_the_named_rows_change(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 1000, generator=generator) * 4
+    logits = (torch.randn(5, 1000, generator=generator) * 4).to(device)
     token_ids = torch.stack([torch.randperm(1000, generator=generator)[:300] for _ in range(4)]).to(torch.int32)
     token_ids[1, 7:] = -1
     token_ids[3] = -1
     biases = torch.randn(4, 300, generator=generator)
     biases[0, 3] = float("-inf")
-    penalties = Penalties(
+    columns = (
         token_ids,
         torch.randint(0, 3, (4, 300), generator=generator, dtype=torch.int32),
         torch.rand(4, 300, generator=generator) > 0.3,
@@ -24,7 +24,8 @@ def test_only_the_named_tokens_of_the_named_rows_change() -> None:
         torch.tensor([0.5, 0.0, -2.0, 1.0]),
         torch.tensor([0.25, -1.0, 0.0, 1.0]),
     )
-    rows = torch.tensor([4, 0, -1, 2])
+    penalties = Penalties(*(column.to(device) for column in columns))
+    rows = torch.tensor([4, 0, -1, 2], device=device)
     ours, reference = logits.clone(), logits.clone()
     penalise(ours, rows, penalties)
     by_torch(reference, rows, penalties)

@@ -13,37 +13,37 @@ SEEDS = [0, 2**31, 2**32 + 5, 2**63 + 11, 2**64 - 1]
 
 
 @pytest.mark.parametrize("vocab_size", [8, 100, 9000])
-def test_every_truncation_at_several_temperatures(vocab_size: int) -> None:
-    logits = random_rows(vocab_size)
+def test_every_truncation_at_several_temperatures(vocab_size: int, device: torch.device) -> None:
+    logits = random_rows(vocab_size).to(device)
     seeds = [SEEDS[i % len(SEEDS)] for i in range(len(PARAMS))]
     assert draw(sample, logits, PARAMS, seeds, 7) == expected(logits, PARAMS, seeds, 7)
 
 
-def test_ties_and_impossible_tokens_are_treated_as_on_cpu() -> None:
+def test_ties_and_impossible_tokens_are_treated_as_on_cpu(device: torch.device) -> None:
     for row in special_rows(300):
-        logits = row.expand(len(PARAMS), -1).contiguous()
+        logits = row.expand(len(PARAMS), -1).contiguous().to(device)
         seeds = range(len(PARAMS))
         assert draw(sample, logits, PARAMS, seeds, 1) == expected(logits, PARAMS, seeds, 1)
 
 
-def test_many_numbers_fall_where_they_fall_on_cpu() -> None:
+def test_many_numbers_fall_where_they_fall_on_cpu(device: torch.device) -> None:
     params = [replace(PLAIN, top_p=0.97, top_k=90), replace(PLAIN, temperature=3.0)] * 10
     row = torch.randn(700, generator=torch.Generator().manual_seed(5)) * 1.5
-    logits = row.expand(len(params), -1).contiguous()
+    logits = row.expand(len(params), -1).contiguous().to(device)
     seeds = [2**60 + 977 * i for i in range(len(params))]
     assert draw(sample, logits, params, seeds, 3) == expected(logits, params, seeds, 3)
 
 
-def test_half_precision_and_rows_with_a_stride() -> None:
-    logits = random_rows(1000).to(torch.float16)
-    wide = torch.full((len(PARAMS), 1040), 9.0, dtype=torch.float16)
+def test_half_precision_and_rows_with_a_stride(device: torch.device) -> None:
+    logits = random_rows(1000).to(torch.float16).to(device)
+    wide = torch.full((len(PARAMS), 1040), 9.0, dtype=torch.float16, device=device)
     wide[:, :1000] = logits
     seeds = range(len(PARAMS))
     assert draw(sample, wide[:, :1000], PARAMS, seeds, 2) == expected(logits, PARAMS, seeds, 2)
 
 
-def test_greedy_takes_the_first_of_the_largest() -> None:
-    logits = torch.zeros(3, 5000)
+def test_greedy_takes_the_first_of_the_largest(device: torch.device) -> None:
+    logits = torch.zeros(3, 5000, device=device)
     logits[0, [4999, 70, 71]] = 5.0
     logits[1] = float("-inf")
     logits[1, 4500] = -1e30
