@@ -3,10 +3,14 @@
 python -m benchmarks.kernels [--kernel TEXT] [--json FILE]    measures
 python -m benchmarks.kernels tune                             measures tile sizes and writes engine/kernels/tuned
 python -m benchmarks.kernels report                           machine code of all configurations: needs no device
+
+Results are written after every row, and nothing begins after --budget-s seconds.
 """
 
 import argparse
 import sys
+import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", choices=("measure", "tune", "report"), default="measure")
     parser.add_argument("--kernel", default="", help="only those whose name holds this text")
-    parser.add_argument("--json", type=Path, default=RESULT)
+    parser.add_argument("--json", type=Path, default=RESULT, help="where measurements go")
+    parser.add_argument("--budget-s", type=float, default=480.0)
     chosen = parser.parse_args(arguments)
     if chosen.task == "report":
         from benchmarks.kernels.report import write_report
@@ -31,12 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(write_report())
     if not torch.cuda.is_available():
         sys.exit("There is no CUDA device here: kernels can be neither measured nor tuned.")
+    deadline = time.monotonic() + chosen.budget_s
     with torch.inference_mode():
-        _tune() if chosen.task == "tune" else _measure(chosen.kernel, chosen.json)
+        _tune(deadline) if chosen.task == "tune" else _measure(chosen.kernel, chosen.json, deadline)
 
 
-def _measure(kernel: str, path: Path) -> None:
-    from benchmarks.kernels.case import Case, Limits
+def _measure(kernel: str, path: Path, deadline: float) -> None:
+    from benchmarks.kernels.case import Case
     from benchmarks.kernels.cases import all_cases
     from benchmarks.kernels.limits import measure_limits
     from benchmarks.kernels.timing import Clock
@@ -47,13 +53,11 @@ def _measure(kernel: str, path: Path) -> None:
     limits = measure_limits(clock, device)
     print(limits, file=sys.stderr, flush=True)
 
-    def row(case: Case, limits: Limits) -> dict[str, Any]:
+    def row(case: Case) -> dict[str, Any]:
         microseconds = clock.microseconds(case.make(device))
         peer = None if case.peer is None else round(clock.microseconds(case.peer(device)), 2)
         bound_us = case.bound_us(limits)
         return {
-            "kernel": case.kernel,
-            "shape": case.shape,
             "bytes": case.num_bytes,
             "flops": case.flops,
             "us": round(microseconds, 2),
@@ -64,22 +68,33 @@ def _measure(kernel: str, path: Path) -> None:
             "torch_us": peer,
         }
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case in all_cases(is_quick=False):
-        if kernel in case.kernel:
-            rows.append(row(case, limits))
-            print(_line(rows[-1]), flush=True)
-    bench_record.write(path, {**document, "limits": asdict(limits), "rows": rows})
+        if kernel not in case.kernel:
+            continue
+        rows.append({"kernel": case.kernel, "shape": case.shape})
+        if time.monotonic() > deadline:
+            rows[-1]["skipped"] = "the time was over"
+        else:
+            try:
+                rows[-1] |= row(case)
+            except Exception as error:  # the others may still run
+                traceback.print_exc()
+                rows[-1]["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(_line(rows[-1]), flush=True)
+        bench_record.write(path, {**document, "limits": asdict(limits), "rows": rows})
 
 
 def _line(row: dict[str, Any]) -> str:
+    if "us" not in row:
+        return f"{row['kernel'] + ', ' + row['shape']:70} {row.get('failed') or row['skipped']}"
     peer = "" if row["torch_us"] is None else f", torch {row['torch_us']:.1f} us"
     goal = "met" if row["is_goal_met"] else "missed"
     share = 100 * row["share_of_bound"]
     return f"{row['kernel'] + ', ' + row['shape']:70} {row['us']:9.1f} us, {share:5.1f} % of the bound, {goal}{peer}"
 
 
-def _tune() -> None:
+def _tune(deadline: float) -> None:
     from benchmarks.kernels.timing import Clock
     from benchmarks.kernels.tune import sweep
     from engine.kernels.gpu.tuning import TABLES
@@ -88,9 +103,12 @@ def _tune() -> None:
     major, minor = torch.cuda.get_device_capability(device)
     architecture = 10 * major + minor
     document = bench_record.document("tuned", {}, [], device=torch.cuda.get_device_name())
-    entries = list(sweep(Clock(device), architecture, device))
     kept = {name: document[name] for name in ("when", "commit", "device")}
-    bench_record.write(TABLES / f"sm_{architecture}.json", {**kept, "entries": entries})
+    entries: list[dict[str, Any]] = []
+    for entry in sweep(Clock(device), architecture, device, deadline):
+        entries.append(entry)
+        bench_record.write(TABLES / f"sm_{architecture}.json", {**kept, "entries": entries})
+    print(f"{len(entries)} classes have tiles that are faster than the formula's", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Tile sizes of paged attention by measurement: every set that compiles and fits, in the shapes that are served most.
 
 Writes engine/kernels/tuned/sm_NN.json. A set that is not faster than the formula's by two per cent in all shapes of its
-class together is not written: the noise of the clock is of that size.
+class together is not written: the noise of the clock is of that size. Neither is one that computes something else.
 """
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -27,23 +28,44 @@ CLASSES: Sequence[Sequence[Shape]] = (
     (Shape(1, 8192, 8192, head_dim=64), Shape(1, 10240, 2048, head_dim=64)),
 )
 _LEAST_GAIN = 0.02
+#: A set that takes so many times as long as the formula's in one shape is not measured in the others.
+_HOPELESS = 2.0
+_TOLERANCE = 1.5e-2  #: of bfloat16, as in the tests
 
 
-def sweep(clock: Clock, architecture: int, device: torch.device) -> Iterator[dict[str, Any]]:
-    """An entry for each class where something is faster than the formula, and what was measured."""
+def sweep(clock: Clock, architecture: int, device: torch.device, deadline: float) -> Iterator[dict[str, Any]]:
+    """An entry for each class where something is faster than the formula, and what was measured. After the deadline
+    (time.monotonic) nothing more is tried."""
     for shapes in CLASSES:
+        if time.monotonic() > deadline:
+            print(f"{shapes[0]}: not tuned, the time was over", flush=True)
+            continue
         first = shapes[0]
         mode = "decode" if first.queries == 1 else "mixed"
         group_size = first.num_heads // first.num_kv_heads
         kind = (mode, torch.bfloat16, torch.bfloat16, first.head_dim, group_size, first.queries)
         steps = [(shape, PagedStep.of(shape, device)) for shape in shapes]
         formula = formula_tiles(*kind, architecture)  # type: ignore[arg-type]
-        times = {formula: _times(clock, formula, steps)}
+        times = {formula: _times(clock, formula, steps, {})}
+        expected = [step.output.clone() for _, step in steps]
         for tiles in _candidates(formula, is_decode=mode == "decode"):
+            if tiles in times:
+                continue
+            if time.monotonic() > deadline:
+                print(f"{first}: the best of {len(times)} sets, the time was over", flush=True)
+                break
+            for _, step in steps:
+                step.output.fill_(float("nan"))
             try:
-                times.setdefault(tiles, _times(clock, tiles, steps))
+                found = _times(clock, tiles, steps, times[formula])
+                for (shape, step), output in zip(steps, expected, strict=True):
+                    if str(shape) in found:
+                        torch.testing.assert_close(step.output, output, atol=_TOLERANCE, rtol=_TOLERANCE)
             except Exception as error:  # too much shared memory, too many registers: Triton has no class for these
-                print(f"{tiles}: {type(error).__name__}", flush=True)
+                print(f"{tiles}: {type(error).__name__}: {error}".splitlines()[0], flush=True)
+            else:
+                if len(found) == len(steps):
+                    times[tiles] = found
         best = min(times, key=lambda tiles: _cost(times[tiles], times[formula]))
         print(f"{first}: {best}, {_cost(times[best], times[formula]):.3f} of the formula's time", flush=True)
         if _cost(times[best], times[formula]) < 1 - _LEAST_GAIN:
@@ -57,14 +79,26 @@ def _cost(times: Mapping[str, float], formula: Mapping[str, float]) -> float:
 
 
 def _candidates(formula: AttentionTiles, *, is_decode: bool) -> Iterator[AttentionTiles]:
-    sizes = (formula.block_m,) if is_decode else (64, 128)
-    parts = (128, 256, 512) if is_decode else (formula.part_tokens,)
-    for values in itertools.product(sizes, (32, 64, 128), parts, (4, 8), (2, 3, 4, 5)):
-        yield AttentionTiles(*values)
+    if is_decode:
+        values = itertools.product((formula.block_m,), (32, 64, 128), (128, 256, 512), (4, 8), (2, 3, 4, 5))
+    else:  # 128 rows in four warps spill; every set takes seconds to compile
+        values = itertools.product((64, 128), (32, 64, 128), (formula.part_tokens,), (4, 8), (2, 3, 4))
+    for block_m, block_t, part_tokens, num_warps, num_stages in values:
+        if (block_m, num_warps) != (128, 4):
+            yield AttentionTiles(block_m, block_t, part_tokens, num_warps, num_stages)
 
 
-def _times(clock: Clock, tiles: AttentionTiles, steps: Sequence[tuple[Shape, PagedStep]]) -> dict[str, float]:
-    return {str(shape): round(clock.microseconds(call_with(tiles, shape, step)), 2) for shape, step in steps}
+def _times(
+    clock: Clock, tiles: AttentionTiles, steps: Sequence[tuple[Shape, PagedStep]], formula: Mapping[str, float]
+) -> dict[str, float]:
+    """Ends with the first shape that takes far longer than with the formula's tiles."""
+    times: dict[str, float] = {}
+    for shape, step in steps:
+        name = str(shape)
+        times[name] = round(clock.microseconds(call_with(tiles, shape, step)), 2)
+        if times[name] > _HOPELESS * formula.get(name, times[name]):
+            break
+    return times
 
 
 def call_with(tiles: AttentionTiles, shape: Shape, s: PagedStep) -> Call:
