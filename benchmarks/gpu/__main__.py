@@ -4,7 +4,7 @@ goals for an H200 and transformers in the same run; then each kernel alone.
 python -m benchmarks.gpu [--json FILE] [--quick] [--device cuda | cpu] [--budget-s SECONDS]
 
 Without --quick: Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B with random weights. On cpu everything is tiny: to see that
-it runs, not how fast.
+it runs, not how fast. The result is written after every row: a run that is cut off leaves what it has measured.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ from cli import bench_record
 
 RESULT = Path(__file__).parent.parent / "results" / "gpu.json"
 _KERNELS = "benchmarks.kernels"
-_KERNELS_S = 100.0  #: of the budget, for the kernels alone
+_KERNELS_S = 80.0  #: of the budget, for the kernels alone
+_START_S = 10.0  #: of a process that measures them
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--terabytes-per-s", type=float, help="of the device's memory; default: measured by a copy")
     parser.add_argument("--teraflops", type=float, help="of products in bfloat16; default: measured")
     chosen = parser.parse_args(arguments)
+    started = time.monotonic()
     is_cuda = chosen.device == "cuda"
     if is_cuda and not torch.cuda.is_available():
         parser.error("there is no CUDA device; --device cpu --quick shows that everything runs")
@@ -49,11 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = {"device": chosen.device, "quick": chosen.quick, "budget_s": chosen.budget_s}
     settings["limits"] = None if limits is None else asdict(limits)
     document = bench_record.document("gpu", settings, [], device=_device(chosen.device))  # the commit it started with
-    started = time.monotonic()
-    rows = Rows(plan, chosen.device, limits, chosen.budget_s - _KERNELS_S, _print).measure()
-    seconds_left = max(_KERNELS_S, chosen.budget_s - (time.monotonic() - started))
-    kernels = _kernels(seconds_left) if is_cuda and not chosen.quick else None
     path = chosen.json or (RESULT if is_cuda else None)
+    has_kernels = is_cuda and not chosen.quick
+
+    def seconds_left() -> float:
+        return float(chosen.budget_s - (time.monotonic() - started))
+
+    def save(rows: list[dict[str, Any]]) -> None:
+        if path is not None:
+            bench_record.write(path, {**document, "rows": rows, "kernels": None})
+
+    rows_s = seconds_left() - (_KERNELS_S if has_kernels else 0.0)
+    rows = Rows(plan, chosen.device, limits, rows_s, _print, save).measure()
+    kernels = _kernels(seconds_left()) if has_kernels else None
     bench_record.write(path, {**document, "rows": rows, "kernels": kernels})
 
 
@@ -89,19 +98,18 @@ def _device(name: str) -> dict[str, Any]:
 
 
 def _kernels(timeout_s: float) -> Any:
-    """The document of the benchmark of single kernels, in a process of its own; what it said where it failed."""
-    if find_spec(_KERNELS) is None:
-        return {"failed": f"there is no {_KERNELS}"}
+    """The document of the benchmark of single kernels, in a process of its own, as far as it came."""
+    if timeout_s < 2 * _START_S:
+        return {"failed": "the time was over"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernels.json"
-        command = [sys.executable, "-m", _KERNELS, "--json", str(path)]
+        command = [sys.executable, "-m", _KERNELS, "--json", str(path), "--budget-s", str(timeout_s - _START_S)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+            done = subprocess.run(command, stdout=sys.stderr, check=False, timeout=timeout_s)
+            failed = {"failed": f"exit status {done.returncode}"} if done.returncode else {}
         except subprocess.TimeoutExpired:
-            return {"failed": f"not done after {timeout_s:.0f} s"}
-        if done.returncode or not path.is_file():
-            return {"failed": done.stderr[-2000:]}
-        return json.loads(path.read_text(encoding="utf-8"))
+            failed = {"failed": f"not done after {timeout_s:.0f} s"}
+        return (json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}) | failed
 
 
 def _print(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from benchmarks.gpu.ours import rates, release
 from cli.bench_workloads import Work
 
-_TIMEOUT_S = 180.0
+_STOP_S = 20.0
 
 
 class Transformers:
@@ -45,8 +45,9 @@ class Transformers:
             self._generate(batch, max(item.out for item in batch))
         return rates(work, time.perf_counter() - started)
 
-    def continuous(self, work: Sequence[Work]) -> dict[str, Any]:
-        """Raises TimeoutError where not all answers have come after three minutes."""
+    def continuous(self, work: Sequence[Work], timeout_s: float) -> dict[str, Any]:
+        """Raises TimeoutError where not all answers have come in time, RuntimeError where one has failed."""
+        deadline = time.monotonic() + timeout_s
         longest = max(item.out for item in work)
         config = self._library.GenerationConfig(
             max_new_tokens=longest, do_sample=False, eos_token_id=-1, pad_token_id=0
@@ -54,20 +55,24 @@ class Transformers:
         manager = self._model.init_continuous_batching(generation_config=config)
         manager.start()
         try:
-            self._answers(manager, [Work(work[0].ids, 2)], "warm")
+            self._answers(manager, [Work(work[0].ids, 2)], "warm", deadline)
             started = time.perf_counter()
-            self._answers(manager, work, "timed")
+            self._answers(manager, work, "timed", deadline)
             return rates(work, time.perf_counter() - started)
         finally:
-            manager.stop(block=True)
+            manager.stop(block=True, timeout=_STOP_S, hard_stop=True)  # else it answers all that is left first
 
-    def _answers(self, manager: Any, work: Sequence[Work], name: str) -> None:
+    def _answers(self, manager: Any, work: Sequence[Work], name: str, deadline: float) -> None:
         for index, item in enumerate(work):
             manager.add_request(list(item.ids), request_id=f"{name}-{index}", max_new_tokens=item.out, eos_token_id=-1)
-        deadline, num_finished = time.monotonic() + _TIMEOUT_S, 0
+        num_finished = 0
         while num_finished < len(work):
-            result = manager.get_result(timeout=5)
+            result = manager.get_result(timeout=1)
+            if result is not None and result.error is not None:
+                raise RuntimeError(f"a request failed: {result.error}")
             num_finished += result is not None and result.is_finished()
+            if result is None and not manager.is_running():
+                raise RuntimeError(f"its thread ended when {num_finished} of {len(work)} requests had finished")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{num_finished} of {len(work)} requests had finished")
 

@@ -8,7 +8,7 @@ from cli.bench_workloads import Work, named, within_vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    models: tuple[str, ...]  #: the first one also gets the loads, and the peers
+    models: tuple[str, ...]  #: the first one also gets the loads, which the peers get too
     batches: tuple[int, ...]
     context: int
     decode_steps: int
@@ -43,7 +43,7 @@ WHOLE = Plan(
     num_sharegpt=512,
     num_one_at_a_time=2,
     num_batched=128,
-    peer_batches=(64, 128),
+    peer_batches=(128,),
     has_continuous=True,
     max_model_len=8448,
     max_batched_tokens=8192,

@@ -4,46 +4,67 @@ A row that fails says so and the others go on; one that would begin after the ti
 """
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.gpu.ours import Agon
+from benchmarks.gpu.ours import Agon, release
 from benchmarks.gpu.peer import Transformers
 from benchmarks.gpu.plan import Plan, sharegpt_work, uniform_work
 from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal, Limits
 
 Row = dict[str, Any]
 Progress = Callable[[str], None]
+Save = Callable[[list[Row]], None]
+_LONGEST_PEER_S = 120.0
 
 
 class Rows:
-    def __init__(self, plan: Plan, device: str, limits: Limits | None, budget_s: float, progress: Progress) -> None:
-        """limits: None where bounds and goals mean nothing."""
+    def __init__(
+        self,
+        plan: Plan,
+        device: str,
+        limits: Limits | None,
+        budget_s: float,
+        progress: Progress,
+        save: Save = lambda rows: None,
+    ) -> None:
+        """limits: None where bounds and goals mean nothing. save: gets all rows there are after each of them."""
         self._plan = plan
         self._device = device
         self._limits = limits
         self._deadline = time.monotonic() + budget_s
         self._progress = progress
+        self._save = save
         self.rows: list[Row] = []
 
     def measure(self) -> list[Row]:
         """What matters most comes first: the time may not be enough for the rest."""
-        self._model(self._plan.load_model)
-        self._peers()
-        for model in self._plan.models[1:]:
-            self._model(model)
+        for model in self._plan.models:
+            self._within_time({"system": "agon", "model": model}, lambda model=model: self._model(model))
+        self._within_time({"system": "transformers", "model": self._plan.load_model}, self._peers)
         return self.rows
 
     @property
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
 
+    def _within_time(self, head: Row, run: Callable[[], None]) -> None:
+        """Loading takes as long as many rows: what cannot have any of these is not loaded."""
+        if self.seconds_left <= 0:
+            self._add({"work": "load", **head}, dict)
+            return
+        release()  # what a model that failed has left
+        with _failures(self.rows, {"work": "load", **head}):
+            run()
+        self._save(self.rows)
+
     def _model(self, model: str) -> None:
         plan, config = self._plan, CONFIGS[model]
-        with _failures(self.rows, {"system": "agon", "model": model}), self._agon(model) as agon:
+        with self._agon(model) as agon:
             self._add({"work": "load", "system": "agon", "model": model}, lambda: {"seconds": agon.load_s})
             for batch in plan.batches:
                 self._add(
@@ -90,23 +111,20 @@ class Rows:
         plan = self._plan
         work = uniform_work(*plan.uniform, CONFIGS[plan.load_model]["vocab_size"])
         head = {"work": "uniform", "model": plan.load_model}
-        with (
-            _failures(self.rows, {"system": "transformers", **head}),
-            Transformers(CONFIGS[plan.load_model], self._device) as peer,
-        ):
-            self._add(
-                {**head, "system": "transformers, one at a time"},
-                lambda: peer.one_at_a_time(work[: plan.num_one_at_a_time]),
-            )
+        with Transformers(CONFIGS[plan.load_model], self._device) as peer:
             for size in plan.peer_batches:
                 self._add(
                     {**head, "system": f"transformers, batches of {size}"},
                     lambda size=size: peer.batched(work[: plan.num_batched], size),
                 )
+            self._add(
+                {**head, "system": "transformers, one at a time"},
+                lambda: peer.one_at_a_time(work[: plan.num_one_at_a_time]),
+            )
             if plan.has_continuous:
                 self._add(
                     {**head, "system": "transformers, continuous batching"},
-                    lambda: peer.continuous(work[: plan.num_batched]),
+                    lambda: peer.continuous(work[: plan.num_batched], min(self.seconds_left, _LONGEST_PEER_S)),
                 )
 
     def _add(self, head: Row, run: Callable[[], Row], goal: Goal | None = None) -> None:
@@ -120,6 +138,7 @@ class Rows:
             if goal is not None and self._limits is not None:
                 row |= {"goal": goal.goal, "first_milestone": goal.milestone}
         self._progress(describe(row))
+        self._save(self.rows)
 
     @contextmanager
     def _agon(self, model: str) -> Iterator[Agon]:
@@ -132,10 +151,11 @@ class Rows:
 
 @contextmanager
 def _failures(rows: list[Row], row: Row) -> Iterator[None]:
-    """What goes wrong inside becomes a row, and the rest goes on."""
+    """What goes wrong inside becomes a row, its traceback is printed, and the rest goes on."""
     try:
         yield
     except Exception as error:
+        traceback.print_exc()
         row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
         rows.append(row)
 

@@ -33,7 +33,9 @@ def test_uniform_work_is_the_same_every_time_and_has_the_lengths_that_were_asked
 
 def test_every_row_of_the_miniature_is_measured() -> None:
     lines: list[str] = []
-    rows = Rows(MINIATURE, "cpu", Limits(), 1e9, lines.append).measure()
+    saved: list[int] = []
+    rows = Rows(MINIATURE, "cpu", Limits(), 1e9, lines.append, lambda rows: saved.append(len(rows))).measure()
+    assert set(saved) == set(range(1, len(rows) + 1))  # who is cut off has all that was measured
     assert [line for line in lines if "failed" in line] == []
     assert {row["work"] for row in rows} == {"load", "decode", "prefill", "uniform", "sharegpt"}
     assert {row["system"] for row in rows} == {
@@ -48,9 +50,10 @@ def test_every_row_of_the_miniature_is_measured() -> None:
     assert "% of bound" in describe(batch_of_three)
 
 
-def test_rows_that_would_begin_too_late_and_peers_that_fail_say_so() -> None:
-    rows = Rows(replace(MINIATURE, peer_batches=()), "cpu", None, 0.0, lambda _: None).measure()
+def test_models_that_would_be_loaded_too_late_and_those_that_fail_say_so() -> None:
+    rows = Rows(MINIATURE, "cpu", None, 0.0, lambda _: None).measure()
+    assert [row["system"] for row in rows] == ["agon", "transformers"]
     assert all(row["skipped"] for row in rows)
-    broken = replace(MINIATURE, max_model_len=2 << 20)
-    rows = Rows(broken, "cpu", None, 0.0, lambda _: None).measure()
+    broken = replace(MINIATURE, max_model_len=2 << 20, peer_batches=())
+    rows = Rows(broken, "cpu", None, 1e9, lambda _: None).measure()
     assert "max_model_len" in next(row["failed"] for row in rows if row["system"] == "agon")
