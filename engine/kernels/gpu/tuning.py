@@ -26,7 +26,7 @@ class Key:
     dtype: str
     page_dtype: str
     head_dim: int
-    rows: int  #: queries times the heads that share keys and values, rounded up to a power of two; at most 128
+    rows: int  #: queries times the heads that share keys and values, up to a power of two; 16, the least tile, to 128
 
     @classmethod
     def of_attention(
@@ -34,7 +34,7 @@ class Key:
     ) -> "Key":
         rows = 1 << (max_queries * group_size - 1).bit_length()
         name, page_name = (str(kind).removeprefix("torch.") for kind in (dtype, page_dtype))
-        return cls("paged_attention", mode, name, page_name, head_dim, min(rows, 128))
+        return cls("paged_attention", mode, name, page_name, head_dim, min(max(rows, 16), 128))
 
 
 def tuned_values(key: Key, architecture: int, tables: Path = TABLES) -> Mapping[str, int] | None:
