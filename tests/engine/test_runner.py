@@ -23,8 +23,9 @@ RANDOM = SamplingParams(temperature=1.0, top_p=0.95)
 
 
 def load_eager(folder: Path, **settings: object) -> LoadedModel:
-    defaults: dict[str, object] = {"page_tokens": PAGE_TOKENS, "kv_cache_bytes": 2 << 20, "max_running": 8}
-    return load_runner(EngineConfig(str(folder), device="cpu", num_threads=1, **{**defaults, **settings}))  # type: ignore[arg-type]
+    defaults: dict[str, object] = {"device": "cpu", "page_tokens": PAGE_TOKENS, "kv_cache_bytes": 2 << 20}
+    defaults |= {"max_running": 8, "num_threads": 1}
+    return load_runner(EngineConfig(str(folder), **{**defaults, **settings}))  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=[load_eager, load_device], ids=["eager", "device"])
