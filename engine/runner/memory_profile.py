@@ -1,7 +1,8 @@
 """How much of a device's memory is left for pages: what steps and graphs need is measured, not guessed.
 
 Before the page pool is made, the largest step is run once over a pool of two large pages, and two of the graphs are
-captured over it; then all of that is given back. Knows sizes only; the numbers come from a gauge.
+captured over it; then all of that is given back. What libraries keep from their first use on, outside torch (code of
+kernels, buffers of NCCL), is not given back and counts as well. Knows sizes only; the numbers come from a gauge.
 """
 
 import logging
@@ -69,7 +70,8 @@ class CudaGauge:
 class MemoryProfile:
     total_bytes: int
     free_bytes: int  #: with the weights loaded, before any step
-    step_bytes: int  #: most that a step takes beside weights and pages, and the buffers of all steps
+    #: Most that a step takes beside weights and pages, the buffers of all steps, and what libraries keep.
+    step_bytes: int
     graph_bytes: int  #: of all graphs together
 
     def room_bytes(self, share: float) -> int:
@@ -105,15 +107,17 @@ def profile_memory(
     runner = make_runner()
     runner.warm_up(num_tokens)
     step_bytes = gauge.peak_bytes() - used - runner.pool_plan.pool_bytes
-    graph_bytes = _graph_bytes(gauge, runner, recorder) if recorder is not None else 0
+    free_now = gauge.free_bytes()
+    library_bytes = free - free_now - (gauge.used_bytes() - used)
+    graph_bytes = _graph_bytes(gauge, free_now, runner, recorder) if recorder is not None else 0
     runner.close()
-    return MemoryProfile(gauge.total_bytes, free, max(0, step_bytes), graph_bytes)
+    return MemoryProfile(gauge.total_bytes, free, max(0, step_bytes) + max(0, library_bytes), graph_bytes)
 
 
-def _graph_bytes(gauge: MemoryGauge, runner: DeviceRunner, recorder: Recorder) -> int:
-    """The first graph takes memory that all others use again, and every one a little of its own."""
+def _graph_bytes(gauge: MemoryGauge, free: int, runner: DeviceRunner, recorder: Recorder) -> int:
+    """The first graph takes memory that all others use again, and every one a little of its own. free: before them."""
     buckets = runner.buckets.all()
-    frees = [gauge.free_bytes()]
+    frees = [free]
     replays = []  # alive until both are measured
     for bucket in buckets[:2]:
         replays.append(runner.record(bucket, recorder))

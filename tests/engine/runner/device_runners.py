@@ -30,20 +30,24 @@ class FixedGauge:
 
     total_bytes: int = 1 << 30
     free: list[int] = field(default_factory=lambda: [1 << 29])  #: one answer after the other; the last one stays
-    used: int = 0
+    used: list[int] = field(default_factory=lambda: [0])  #: likewise
     peak: int = 0
 
     def free_bytes(self) -> int:
-        return self.free.pop(0) if len(self.free) > 1 else self.free[0]
+        return _next(self.free)
 
     def used_bytes(self) -> int:
-        return self.used
+        return _next(self.used)
 
     def reset_peak(self) -> None:
         pass
 
     def peak_bytes(self) -> int:
         return self.peak
+
+
+def _next(answers: list[int]) -> int:
+    return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
 def torch_machinery(recorder: Recorder | None = None, gauge: FixedGauge | None = None) -> Machinery:
