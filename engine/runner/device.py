@@ -180,7 +180,7 @@ class DeviceRunner:
         if plan.swap_outs or plan.swap_ins:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
             if self._device.type == "cuda":
-                torch.cuda.synchronize()  # what is in flight is no part of the moves' time
+                torch.cuda.synchronize(self._device)  # what is in flight is no part of the moves' time
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
@@ -342,7 +342,7 @@ class DeviceRunner:
     def close(self) -> None:
         """Give the memory back. The runner cannot be used afterwards."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)  # this thread's current device may be another one
         del (
             self._graphs,
             self._graph_logits,

@@ -51,8 +51,8 @@ class HostMirror:
         return time.perf_counter() - started
 
     def _wait(self) -> None:
-        if any(pages.is_cuda for pages in self._pages.values()):
-            torch.cuda.synchronize()
+        for device in {pages.device for pages in self._pages.values() if pages.is_cuda}:
+            torch.cuda.synchronize(device)  # which need not be the thread's current one
 
     def _read(self, pages: torch.Tensor, moves: Sequence[PageMove]) -> torch.Tensor:
         """The device's pages, on the host."""
