@@ -303,7 +303,10 @@ class AsyncEngine:
             logger.exception("the engine thread has died")
             self._die(error)
         finally:
-            core.close()
+            try:
+                core.close()
+            except Exception:  # of a device that has failed, say; who waits for the end must not wait for ever
+                logger.exception("the engine could not be closed in order")
             self._refuse_the_rest()
             self._ended.set_result(None)
 

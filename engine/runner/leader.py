@@ -85,10 +85,12 @@ class Leader:
         if self._is_waited_for:
             with contextlib.suppress(RankLost):
                 self._group.tell(END)
-        self._runner.close()
-        self._group.abort()
-        if self._followers is not None:
-            self._followers.close()
+        try:
+            self._runner.close()
+        finally:  # also where a GPU has failed: the other processes must end
+            self._group.abort()
+            if self._followers is not None:
+                self._followers.close()
 
 
 def explained(error: RankLost, followers: Followers | None) -> RankLost:

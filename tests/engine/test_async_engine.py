@@ -215,6 +215,20 @@ async def test_an_error_in_the_thread_ends_every_stream_and_is_visible(caplog):
     assert runner.is_closed
 
 
+async def test_a_runner_that_cannot_be_closed_keeps_nobody_waiting(caplog):
+    core, runner = make_core()
+
+    def broken():
+        raise RuntimeError("an illegal memory access was encountered")
+
+    runner.close = broken
+    engine = await start(core)
+    await asyncio.wait_for(engine.shutdown(), timeout=30)
+    assert not engine.is_alive
+    assert "could not be closed" in caplog.text
+    assert "illegal memory access" in caplog.text
+
+
 async def test_the_pool_can_be_looked_at_while_a_request_runs(one_step):
     stream = one_step.engine.generate(PROMPT, GREEDY)
     await anext(stream)  # the second step waits for the test
