@@ -1,7 +1,7 @@
 """End-to-end speed on one GPU, in under eight minutes: decode, prefill and whole loads beside the device's bounds, our
 goals for an H200 and transformers in the same run; then each kernel alone.
 
-python -m benchmarks.gpu [--json FILE] [--quick] [--device cuda | cpu] [--budget-s SECONDS]
+python -m benchmarks.gpu [--json FILE] [--quick] [--device cuda | cpu] [--budget-s SECONDS] [--verbose]
 
 Without --quick: Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B with random weights. On cpu everything is tiny: to see that
 it runs, not how fast. The result is written after every row: a run that is cut off leaves what it has measured.
@@ -9,6 +9,7 @@ it runs, not how fast. The result is written after every row: a run that is cut 
 
 import argparse
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget-s", type=float, default=450.0, help="rows that would begin too late are left out")
     parser.add_argument("--terabytes-per-s", type=float, help="of the device's memory; default: measured by a copy")
     parser.add_argument("--teraflops", type=float, help="of products in bfloat16; default: measured")
+    parser.add_argument("--verbose", action="store_true", help="the engine's log too: memory, and each graph")
     chosen = parser.parse_args(arguments)
+    if chosen.verbose:
+        logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d ms %(name)s: %(message)s")
     started = time.monotonic()
     is_cuda = chosen.device == "cuda"
     if is_cuda and not torch.cuda.is_available():

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from benchmarks.kernels import tune
 from benchmarks.kernels.attention import PagedStep, Shape
 from benchmarks.kernels.case import Goal
 from benchmarks.kernels.cases import all_cases
@@ -45,6 +48,46 @@ def test_other_tiles_are_measured_on_the_same_attention() -> None:
         step.output.zero_()
         call_with(AttentionTiles(16, 16, 16, 4, 3), shape, step)()
         torch.testing.assert_close(step.output, expected, atol=2e-3, rtol=2e-3)
+
+
+class Script:
+    """A clock that calls what it is given, and says what the test wants to hear."""
+
+    def __init__(self, *microseconds: float) -> None:
+        self._microseconds = iter(microseconds)
+
+    def microseconds(self, call: Callable[[], object]) -> float:
+        call()
+        return next(self._microseconds)
+
+
+def of_16_rows(formula: AttentionTiles, *, is_decode: bool) -> Iterator[AttentionTiles]:
+    yield from (AttentionTiles(16, 16, part_tokens, 4, 3) for part_tokens in (16, 32, 48))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
+def test_tuning_keeps_what_is_faster_and_right_and_gives_up_what_is_far_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes = (Shape(2, 40, 1, 4, 2, 16), Shape(1, 24, 1, 4, 2, 16))
+    monkeypatch.setattr(tune, "CLASSES", (shapes,))
+    monkeypatch.setattr(tune, "_candidates", of_16_rows)
+
+    def swept(*microseconds: float, seconds: float = 1e9) -> list[int]:
+        entries = tune.sweep(Script(*microseconds), 90, CPU, time.monotonic() + seconds)  # type: ignore[arg-type]
+        return [entry["values"]["part_tokens"] for entry in entries]
+
+    # The formula's, and three sets, of which the first is given up after one shape.
+    assert swept(8, 8, 17, 7, 7, 8, 8) == [32]
+    assert swept(8, 8, 7.9, 8, 8, 8, 8, 8) == []
+    assert swept(seconds=-1.0) == []
+
+    def wrong(tiles: AttentionTiles, shape: Shape, step: PagedStep) -> Callable[[], object]:
+        call = call_with(tiles, shape, step)
+        return call if tiles.part_tokens != 32 else lambda: (call(), step.output.mul_(1.5))
+
+    monkeypatch.setattr(tune, "call_with", wrong)
+    assert swept(8, 8, 7, 7, 5, 5, 6, 6) == [48]
 
 
 def test_bytes_and_operations_of_attention_are_counted_by_hand() -> None:
