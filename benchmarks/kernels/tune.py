@@ -7,7 +7,7 @@ class together is not written: the noise of the clock is of that size. Neither i
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ def sweep(clock: Clock, architecture: int, device: torch.device, deadline: float
         formula = formula_tiles(*kind, architecture)  # type: ignore[arg-type]
         times = {formula: _times(clock, formula, steps, {})}
         expected = [step.output.clone() for _, step in steps]
-        for tiles in _candidates(formula, is_decode=mode == "decode"):
+        for tiles in _candidates(formula, times, is_decode=mode == "decode"):
             if tiles in times:
                 continue
             if time.monotonic() > deadline:
@@ -66,7 +66,7 @@ def sweep(clock: Clock, architecture: int, device: torch.device, deadline: float
             else:
                 if len(found) == len(steps):
                     times[tiles] = found
-        best = min(times, key=lambda tiles: _cost(times[tiles], times[formula]))
+        best = _best(formula, times)
         print(f"{first}: {best}, {_cost(times[best], times[formula]):.3f} of the formula's time", flush=True)
         if _cost(times[best], times[formula]) < 1 - _LEAST_GAIN:
             measured = {"microseconds": times[best], "formula_microseconds": times[formula]}
@@ -78,14 +78,22 @@ def _cost(times: Mapping[str, float], formula: Mapping[str, float]) -> float:
     return sum(times[shape] / formula[shape] for shape in formula) / len(formula)
 
 
-def _candidates(formula: AttentionTiles, *, is_decode: bool) -> Iterator[AttentionTiles]:
+def _best(formula: AttentionTiles, times: Mapping[AttentionTiles, Mapping[str, float]]) -> AttentionTiles:
+    return min(times, key=lambda tiles: _cost(times[tiles], times[formula]))
+
+
+def _candidates(
+    formula: AttentionTiles, times: Mapping[AttentionTiles, Mapping[str, float]], *, is_decode: bool
+) -> Iterator[AttentionTiles]:
+    """times: what has been measured; other parts are tried with the best of it alone, since each set takes seconds to
+    compile."""
+    sizes, stages = ((formula.block_m,), (2, 3, 4, 5)) if is_decode else ((64, 128), (2, 3, 4))
+    for block_m, block_t, num_warps, num_stages in itertools.product(sizes, (32, 64, 128), (4, 8), stages):
+        if (block_m, num_warps) != (128, 4):  # which spills
+            yield AttentionTiles(block_m, block_t, formula.part_tokens, num_warps, num_stages)
     if is_decode:
-        values = itertools.product((formula.block_m,), (32, 64, 128), (128, 256, 512), (4, 8), (2, 3, 4, 5))
-    else:  # 128 rows in four warps spill; every set takes seconds to compile
-        values = itertools.product((64, 128), (32, 64, 128), (formula.part_tokens,), (4, 8), (2, 3, 4))
-    for block_m, block_t, part_tokens, num_warps, num_stages in values:
-        if (block_m, num_warps) != (128, 4):
-            yield AttentionTiles(block_m, block_t, part_tokens, num_warps, num_stages)
+        best = _best(formula, times)
+        yield from (replace(best, part_tokens=tokens) for tokens in (128, 512))
 
 
 def _times(

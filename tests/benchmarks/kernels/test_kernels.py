@@ -61,7 +61,7 @@ class Script:
         return next(self._microseconds)
 
 
-def of_16_rows(formula: AttentionTiles, *, is_decode: bool) -> Iterator[AttentionTiles]:
+def of_16_rows(formula: AttentionTiles, times: object, *, is_decode: bool) -> Iterator[AttentionTiles]:
     yield from (AttentionTiles(16, 16, part_tokens, 4, 3) for part_tokens in (16, 32, 48))
 
 
