@@ -5,6 +5,7 @@ import platform
 import shutil
 import socket
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -135,14 +136,19 @@ def _check_triton() -> Iterator[Finding]:
     except ImportError:
         return
     if torch.cuda.is_available():
-        yield kernels_finding(_version_of("triton"))
+        has_compiler = any(shutil.which(name) for name in (os.environ.get("CC"), "gcc", "clang") if name)
+        has_headers = (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file()
+        yield kernels_finding(_version_of("triton"), can_build=has_compiler and has_headers)
 
 
-def kernels_finding(triton_version: str | None) -> Finding:
-    """What a CUDA device is served with."""
+def kernels_finding(triton_version: str | None, *, can_build: bool) -> Finding:
+    """What a CUDA device is served with. can_build: extensions of this Python, in C."""
     if triton_version is None:
         text = "no Triton: steps on CUDA fall back to torch operators, several times slower"
         return Finding("kernels", Verdict.HINT, f"{text}; pip install 'agon[gpu]'")
+    if not can_build:
+        text = f"Triton {triton_version}, but no C compiler or no Python.h: it cannot build what launches its kernels"
+        return Finding("kernels", Verdict.PROBLEM, f"{text} (Debian: apt install gcc python3-dev)")
     return Finding("kernels", Verdict.OK, f"Triton {triton_version}")
 
 

@@ -32,7 +32,13 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cuda_device_without_triton_is_served_slowly_and_it_says_what_to_install() -> None:
-    assert kernels_finding("3.7.1").verdict is Verdict.OK
-    missing = kernels_finding(None)
+    assert kernels_finding("3.7.1", can_build=True).verdict is Verdict.OK
+    missing = kernels_finding(None, can_build=True)
     assert missing.verdict is Verdict.HINT
     assert "pip install 'agon[gpu]'" in missing.text
+
+
+def test_triton_that_cannot_build_its_launchers_is_a_problem() -> None:
+    finding = kernels_finding("3.7.1", can_build=False)
+    assert finding.verdict is Verdict.PROBLEM
+    assert "apt install gcc python3-dev" in finding.text
