@@ -52,12 +52,12 @@ def _page_cases(*, is_quick: bool) -> Iterator[Case]:
     moved = 2 * count * words * 8
 
     def make_copy(device: torch.device) -> Call:
-        pages = torch.zeros(2 * count, words, dtype=torch.int64, device=device)
+        pages = torch.randint(2**62, (2 * count, words), device=device)
         order = torch.randperm(2 * count, device=device)
         return lambda: gpu.copy_pages(pages, order[:count], order[count:])
 
     def make_gather(device: torch.device) -> Call:
-        pages = torch.zeros(2 * count, words, dtype=torch.int64, device=device)
+        pages = torch.randint(2**62, (2 * count, words), device=device)
         staging = torch.empty(count, words, dtype=torch.int64, device=device)
         order = torch.randperm(2 * count, device=device)[:count]
         return lambda: gpu.gather_pages(pages, order, staging)
