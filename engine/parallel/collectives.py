@@ -39,14 +39,17 @@ class TorchGroup:
             nccl: Any = dist.ProcessGroupNCCL  # builds of torch without CUDA have none
             self._compute = nccl(PrefixStore("nccl", store), place.rank, place.size, nccl.Options())
         self._first = torch.empty(_FIRST_BYTES, dtype=torch.uint8)
+        self._is_connected = device.type != "cuda"  # gloo is from here on; NCCL connects when it is first used
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         assert x.is_contiguous()
+        self._await_all()
         _wait(self._compute.allreduce([x], dist.AllreduceOptions()))
         return x
 
     def join(self, x: torch.Tensor) -> torch.Tensor:
         joined = torch.empty((self.place.size, *x.shape), dtype=x.dtype, device=x.device)
+        self._await_all()
         _wait(self._compute._allgather_base(joined.flatten(0, 1), x.contiguous()))
         return joined
 
@@ -85,6 +88,13 @@ class TorchGroup:
         afterwards."""
         if self._device.type == "cuda":
             self._compute.abort()
+
+    def _await_all(self) -> None:
+        """Before GPUs first meet, and NCCL connects: it looks for the others only as long as the store waits,
+        and what loading takes may differ by more."""
+        if not self._is_connected:
+            self.minimum(0)
+            self._is_connected = True
 
     def _broadcast(self, x: torch.Tensor) -> None:
         options = dist.BroadcastOptions()
