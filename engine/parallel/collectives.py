@@ -84,10 +84,16 @@ class TorchGroup:
 
     def abort(self) -> None:
         """Let the thread that waits in a meeting of GPUs go on with an error: NCCL does not notice that a process has
-        gone. Also at the end, when there is nothing to wait for. May be called from any thread; the group is of no use
-        afterwards."""
-        if self._device.type == "cuda":
-            self._compute.abort()
+        gone. May be called from any thread; the group is of no use afterwards."""
+        compute = self._compute
+        if self._device.type == "cuda" and compute is not None:
+            compute.abort()
+
+    def close(self) -> None:
+        """End the group's own threads. Left to the end of the interpreter, one of them might give a tensor back when
+        there is nobody left to give it to, and abort the process."""
+        self.abort()
+        self._compute = self._control = None
 
     def _await_all(self) -> None:
         """Before GPUs first meet, and NCCL connects: it looks for the others only as long as the store waits,

@@ -41,7 +41,7 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
         runner.launch(plan)
         num_in_flight += 1
     runner.close()
-    group.abort()
+    group.close()
 
 
 def main() -> int:

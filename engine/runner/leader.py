@@ -88,7 +88,7 @@ class Leader:
         try:
             self._runner.close()
         finally:  # also where a GPU has failed: the other processes must end
-            self._group.abort()
+            self._group.close()
             if self._followers is not None:
                 self._followers.close()
 
