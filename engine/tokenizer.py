@@ -91,10 +91,6 @@ class Tokenizer:
         backend.decoder = tokenizers.decoders.ByteLevel()
         return cls(backend)
 
-    @property
-    def has_chat_template(self) -> bool:
-        return self._template is not None
-
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a text; names of special tokens inside it become these tokens (a raw prompt may want that)."""
         ids: list[int] = self._backend.encode(_valid(text), add_special_tokens=add_special_tokens).ids

@@ -16,6 +16,7 @@ from engine.kernels.gpu.spans import (
     bound_of,
     choose_spans,
     chosen_tokens,
+    row_configuration,
     scan_spans,
 )
 from engine.kernels.step_kernels import SamplingWorkspace
@@ -110,10 +111,7 @@ def top_logprobs(
         workspace.maxima.stride(0),
         vocab_size,
         k,
-        SPAN=SPAN,
-        ALL_SPANS=triton.next_power_of_2(num_spans),
-        TILE=min(SPANS_OF_TILE, triton.next_power_of_2(num_spans)),
-        num_warps=NUM_WARPS,
+        **row_configuration(num_spans),
     )
 
 

@@ -17,6 +17,7 @@ from engine.kernels.gpu.spans import (
     bound_of,
     choose_spans,
     chosen_scores,
+    row_configuration,
     scan_spans,
 )
 from engine.kernels.step_kernels import SamplingWorkspace
@@ -267,10 +268,7 @@ def sample(
         logits.stride(0),
         workspace.maxima.stride(0),
         vocab_size,
-        SPAN=SPAN,
-        ALL_SPANS=triton.next_power_of_2(num_spans),
-        TILE=min(SPANS_OF_TILE, triton.next_power_of_2(num_spans)),
-        num_warps=NUM_WARPS,
+        **row_configuration(num_spans),
     )
 
 

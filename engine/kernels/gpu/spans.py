@@ -117,6 +117,12 @@ def scan_spans(logits: torch.Tensor, temperatures: torch.Tensor | None, workspac
     return num_spans
 
 
+def row_configuration(num_spans: int) -> dict[str, int]:
+    """Of a kernel with one program for each row, which reads the maxima and masses of all spans."""
+    all_spans = triton.next_power_of_2(num_spans)
+    return {"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": min(SPANS_OF_TILE, all_spans), "num_warps": NUM_WARPS}
+
+
 def shipped() -> list[Compilation]:
     return [
         Compilation(
