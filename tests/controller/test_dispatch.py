@@ -131,11 +131,11 @@ async def test_a_crashed_controllers_slots_run_out(shared_store: StoreProcess) -
 
 
 async def test_slots_that_are_held_are_renewed(shared_store: StoreProcess) -> None:
-    async with _parts(shared_store, slot_lease_s=0.3) as parts:
+    async with _parts(shared_store, slot_lease_s=0.6) as parts:
         await parts.add("x", 1, 1)
         await parts.dispatcher.reserve([Wish("x")])
 
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(1.3)
 
         with pytest.raises(ApiError):
             await parts.dispatcher.reserve([Wish("x")])

@@ -46,23 +46,22 @@ async def test_a_failure_before_the_first_token_is_invisible(arena: Arena) -> No
     bad, _good = await _replicas(arena)
     bad.break_at = 0
 
-    answers = [await _complete(arena) for _ in range(6)]
+    while not bad.requests:  # each draws one of the two
+        answer = await _complete(arena)
 
-    assert [answer.status_code for answer in answers] == [200] * 6
-    assert {answer.json()["choices"][0]["message"]["content"] for answer in answers} == {words(5)}
-    assert len(bad.requests) > 0
+        assert answer.status_code == 200
+        assert answer.json()["choices"][0]["message"]["content"] == words(5)
 
 
 async def test_a_stream_that_breaks_goes_on_at_the_other_replica_without_a_gap(arena: Arena) -> None:
     one, two = await _replicas(arena, num_tokens=30)
     for break_at in (1, 7, 29):
-        one.break_at = break_at
-        for _ in range(3):
+        one.break_at, num_before = break_at, len(one.requests)
+        while len(one.requests) == num_before:  # each draws one of the two
             text, errors, done = await _stream(arena)
             assert (text, errors, done) == (words(30), [], True)
-    resumed = [request for request in two.requests if request.resume_token_ids]
-    assert resumed
-    assert {len(request.resume_token_ids) for request in resumed} <= {1, 7, 29}
+    resumed = [request.resume_token_ids for request in two.requests if request.resume_token_ids]
+    assert [len(token_ids) for token_ids in resumed] == [1, 7, 29]
 
 
 async def test_without_another_replica_a_broken_stream_ends_with_one_error_and_no_done(arena: Arena) -> None:
@@ -134,7 +133,7 @@ async def test_a_worker_that_stands_still_is_left_after_the_token_timeout(open_a
     async with open_arena(token_timeout_s=0.4) as arena:
         one, two = await _replicas(arena, num_tokens=6)
         one.hang_at = 2
-        for _ in range(3):
+        while not one.requests:  # each draws one of the two
             assert await _stream(arena) == (words(6), [], True)
         assert any(request.resume_token_ids for request in two.requests)
 
@@ -199,9 +198,9 @@ async def test_a_dead_worker_is_found_out_by_the_refused_connection(arena: Arena
     async with httpx.AsyncClient(base_url=arena.url, headers={"Authorization": f"Bearer {good.token}"}) as client:
         await dead._register(client)
 
-    answers = [(await _complete(arena)).status_code for _ in range(6)]
+    answers = [(await _complete(arena)).status_code for _ in range(16)]  # each draws one of the two until it is known
 
-    assert answers == [200] * 6
+    assert answers == [200] * 16
 
 
 async def test_a_client_that_leaves_a_stream_aborts_it_at_the_worker(arena: Arena) -> None:
