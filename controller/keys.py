@@ -61,9 +61,10 @@ class Keys:
         return f"{self.prefix}:votes"
 
     @property
-    def imported_battles(self) -> str:
-        """Set: ids of battles whose votes were imported. No TTL: a second import of a file must change nothing."""
-        return f"{self.prefix}:imported"
+    def logged_battles(self) -> str:
+        """Set: ids of the battles in the vote log, voted here or imported. No TTL: neither a second import of a file
+        nor the import of this arena's own export may count a vote twice."""
+        return f"{self.prefix}:logged"
 
     def rate(self, kind: str, identity: str) -> str:
         """String: theoretical arrival time in microseconds. TTL = until the bucket is full again."""

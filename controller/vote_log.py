@@ -37,11 +37,11 @@ class VoteLog:
             after = votes[-1].vote_id
 
     async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:
-        """Append votes of another log, leaving out battles that were imported before. Returns how many were new."""
+        """Append votes of another log, except battles that stand in this one already. Returns how many were new."""
         parts: list[str | int] = []
         for vote in votes:
             parts += [vote.battle_id, stored(vote), round(vote.time * 1000)]
-        imported: int = await self._store.run("import_votes", [self._keys.votes, self._keys.imported_battles], *parts)
+        imported: int = await self._store.run("import_votes", [self._keys.votes, self._keys.logged_battles], *parts)
         return imported
 
 

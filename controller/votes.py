@@ -58,13 +58,14 @@ class Votes:
             record = _record(battle, vote, voter)
             answer = await self._store.run(
                 "cast_vote",
-                [self._keys.battle(battle_id), self._keys.votes],
+                [self._keys.battle(battle_id), self._keys.votes, self._keys.logged_battles],
                 voter,
                 vote.outcome,
                 battle.run,
                 stored(record),
                 "1" if record.is_rated else "0",
                 self._voted_ttl_ms,
+                battle_id,
             )
             self._metrics.votes.labels(_RESULTS.get(answer[0], "rejected")).inc()
             if answer[0] in ("ok", "same"):

@@ -1,4 +1,4 @@
--- Appends votes of another arena's log. KEYS: votes, imported battles
+-- Appends votes of another arena's log. KEYS: votes, battles in the log
 -- ARGV: for each vote battle id, record json, time ms. Returns how many were new.
 local imported = 0
 for i = 1, #ARGV, 3 do

@@ -245,6 +245,17 @@ async def test_importing_a_log_twice_adds_its_votes_once(arena: Arena, open_aren
         assert board["num_votes"] == 3
 
 
+async def test_importing_an_arenas_own_log_changes_nothing(arena: Arena) -> None:
+    for _ in range(2):
+        await arena.vote(await _answered(arena))
+    log = (await arena.client.get("/arena/votes", headers=arena.admin)).content
+
+    response = await arena.client.post("/arena/votes/import", content=log, headers=arena.admin)
+
+    assert response.json() == {"imported": 0, "skipped": 2}
+    assert len(await arena.vote_log()) == 2
+
+
 async def test_a_line_that_is_no_vote_is_named_and_nothing_is_imported(arena: Arena) -> None:
     await arena.vote(await _answered(arena))
     log = (await arena.client.get("/arena/votes", headers=arena.admin)).content
