@@ -73,7 +73,10 @@ class ScheduledSequence:
     params: SamplingParams
     seeds: tuple[int, ...]  #: one per sample, 64-bit unsigned
     output_index: int  #: how many output tokens the sequence has: the counter of its random numbers
-    history: tuple[int, ...] | None = None  #: all its tokens so far, where it draws and its params need them
+    #: All its tokens so far, where its params need them and it draws in its slot for the first time; the runner keeps
+    #: them and adds what the slot draws. Again behind a step that drew several samples: which of them is its own only
+    #: the host knows.
+    history: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,12 @@ class Draft:
         token_ids = tuple(sequence.token_ids[start:end])
         if len(token_ids) < end - start:
             token_ids += (PENDING_TOKEN,)
+        history = None
+        if samplers and request.needs_history:
+            if not sequence.is_history_sent:
+                assert not sequence.num_pending, "whoever draws for the first time waits for nothing"
+                history = tuple(sequence.token_ids)
+            sequence.is_history_sent = len(samplers) == 1
         scheduled = ScheduledSequence(
             sequence_id=sequence.sequence_id,
             slot=sequence.slot,
@@ -69,7 +75,7 @@ class Draft:
             params=request.params,
             seeds=tuple([sampler.seed for sampler in samplers]),
             output_index=sequence.num_output_tokens + sequence.num_pending,
-            history=tuple(sequence.token_ids) if samplers and request.needs_history else None,
+            history=history,
         )
         (self._single if end - start == 1 else self._chunks).append(scheduled)
         self.budget -= end - start

@@ -108,6 +108,7 @@ class Sequence:
     num_pending: int = 0  #: tokens that steps in flight draw for it: nobody here knows them yet
     slot: int | None = None  #: the runner's row, held while running
     is_table_sent: bool = False  #: the runner has this slot's page table
+    is_history_sent: bool = False  #: the runner knows all tokens of this slot, or draws them
     finish_reason: FinishReason | None = None
 
     @property
@@ -159,8 +160,8 @@ class Request:
 
     def goes_on_unseen(self, sequence: Sequence) -> bool:
         """Whether the sequence may take its next step before anybody has seen its pending tokens. They may turn out to
-        end it; then that step was for nothing. Penalties must see them."""
-        return not self.needs_history and len(sequence.token_ids) + sequence.num_pending < self.max_length
+        end it; then that step was for nothing."""
+        return len(sequence.token_ids) + sequence.num_pending < self.max_length
 
     def finish_reason_after(self, sequence: Sequence) -> FinishReason | None:
         """Whether the newest output token ends the sequence, by every rule that needs no text.

@@ -117,7 +117,7 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """Plan the next step; None where there is nothing to do before what is in flight has been collected, or nothing
         at all. Without in_flight, `commit` must follow before anything else."""
-        if not self.has_work or (self._in_flight and (self._is_short or self._most_wait())):
+        if not self.has_work or (self._in_flight and self._is_short):
             return None
         self._cache.begin_step(self._step + 1)
         self.started = []
@@ -163,19 +163,6 @@ class Scheduler:
         return new_tokens
 
     # Planning
-
-    def _most_wait(self) -> bool:
-        """Whether most of what runs must know its pending tokens first. Going on without these would serve them in
-        every other step only, and never again in one batch with whom they have lost step with."""
-        num_waiting = sum(
-            [
-                sequence.num_pending
-                for request in self._running
-                if request.needs_history
-                for sequence in request.unfinished
-            ]
-        )
-        return 2 * num_waiting > self.num_running
 
     def _schedule_running(self, draft: Draft) -> None:
         """Give running sequences their tokens, oldest request first: all decodes, then all chunks of prompts."""
@@ -296,7 +283,7 @@ class Scheduler:
     def _take_slots(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
             sequence.slot = self._free_slots.pop()
-            sequence.is_table_sent = False
+            sequence.is_table_sent = sequence.is_history_sent = False
 
     def _first_step(self, request: Request, num_hit: int) -> None:
         num_reserved = self._unreserved.pop(request.request_id, None)
@@ -362,7 +349,7 @@ class Scheduler:
         if sequence.slot is not None:
             self._free_slots.append(sequence.slot)
             sequence.slot = None
-            sequence.is_table_sent = False
+            sequence.is_table_sent = sequence.is_history_sent = False
 
 
 def _active(request: Request) -> list[Sequence]:

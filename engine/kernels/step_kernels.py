@@ -83,20 +83,6 @@ class SamplingWorkspace:
         return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device))
 
 
-@dataclass(frozen=True, slots=True)
-class Penalties:
-    """How logits of single tokens are changed before anything is drawn. N = tokens that the row with most of them
-    has: those that it has seen (prompt and output), and those with a bias. Shapes [R, N] and [R]."""
-
-    token_ids: torch.Tensor  #: [R, N] int32; distinct in a row, -1: padding
-    output_counts: torch.Tensor  #: [R, N] int32: how often the token occurs in the row's output
-    is_seen: torch.Tensor  #: [R, N] bool: it occurs in prompt or output
-    biases: torch.Tensor  #: [R, N] float32; 0: none, -inf: forbidden
-    repetition: torch.Tensor  #: [R] float32, 1: off; positive logits are divided by it, others multiplied
-    presence: torch.Tensor  #: [R] float32, 0: off; taken from tokens that occur in the output
-    frequency: torch.Tensor  #: [R] float32, 0: off; taken once for every occurrence in the output
-
-
 class StepKernels(Protocol):
     # Positions and places
 
@@ -202,9 +188,27 @@ class StepKernels(Protocol):
 
     # Sampling
 
-    def penalise(self, logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
-        """Biases, then repetition, then frequency and presence, in place. logits [R', V] float32; rows [R] int64: which
-        of them each row of the penalties is for, distinct, -1: padding."""
+    def add_biases(self, logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
+        """To logits of single tokens, in place. logits [R, V] float32; token_ids [R, N] int32, distinct in a row, -1:
+        padding; biases [R, N] float32, -inf: forbidden."""
+        ...
+
+    def penalise(
+        self,
+        logits: torch.Tensor,
+        slots: torch.Tensor,
+        counts: torch.Tensor,
+        repetition: torch.Tensor,
+        presence: torch.Tensor,
+        frequency: torch.Tensor,
+    ) -> None:
+        """What tokens pay for having occurred: repetition, then frequency, then presence, in place.
+
+        logits [R, V] float32; slots [R] int64: which row of counts each is for, -1: none; counts [S, V] int32: twice
+        how often a token occurs in the slot's output, and one more where it occurs in its prompt; repetition [R]
+        float32, 1: off: positive logits of tokens that occur are divided by it, others multiplied; frequency [R]
+        float32, 0: off: taken once for every occurrence in the output; presence [R] float32, 0: off: taken once.
+        """
         ...
 
     def sample(

@@ -1,9 +1,8 @@
 """Runs steps on a device that works by itself: a launch queues the step and returns, collect waits for its tokens.
 
 Steps of one token per sequence replay a CUDA graph, the rest runs kernel by kernel over the same page tables. What the
-host must say travels in one copy, the tokens come back in another, and nothing else waits for the device, except for
-page moves and for requests that engine/runner/draws.py cannot leave to it. StepPlan in, StepOutput out; knows no
-requests. Used by exactly one thread.
+host must say travels in one copy, the tokens come back in another, and nothing waits for the device but page moves.
+StepPlan in, StepOutput out; knows no requests. Used by exactly one thread.
 
 T = tokens of a step, B = its sequences, S = slots.
 """
@@ -22,12 +21,13 @@ from engine.attention.backend import ForwardBatch, StateStep, StepLayout
 from engine.attention.device_backend import DeviceBackend, DeviceLayout
 from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
-from engine.batch import PageCopy, SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.batch import PageCopy, ScheduledSequence, StepOutput, StepPlan
 from engine.config import ModelLimits
 from engine.kernels.operators import Operators
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
+from engine.runner.behind import Behind, Drawn, download_bytes
 from engine.runner.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.buffers import COLUMNS, DecodeBuffers
 from engine.runner.decode_program import DecodeProgram
@@ -39,7 +39,6 @@ from engine.runner.pool import zeroed_pool
 from engine.runner.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
 from engine.runner.transfer import Download, StepClock, Upload
 from engine.runner.trials import trials
-from engine.sampling.sampler import sample
 
 _log = logging.getLogger(__name__)
 
@@ -51,19 +50,11 @@ _BYTES_PER_TOKEN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class _Draws:
-    """What a step draws, in the order of its output: a place in token_ids, or a token that is known already."""
-
-    sources: Sequence[int | SampledToken]
-    token_ids: torch.Tensor  #: [n] int64, on the device
-
-
-@dataclass(frozen=True, slots=True)
 class _InFlight:
     """A step that was launched and not yet collected."""
 
     plan: StepPlan
-    sources: Sequence[int | SampledToken]
+    drawn: Drawn
     download: Download
     clock: StepClock
     move_s: float
@@ -119,6 +110,7 @@ class DeviceRunner:
         #: Newest token of every slot; the last place takes what nobody will read.
         self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
         sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
+        self._behind = Behind(kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens)
         #: With kernels for recurrent states the device finds them by itself, else the host does.
         self._has_state_kernels = bool(model.state_shapes) and operators.state_kernels is not None
         self._all_rows = torch.arange(max_running + 1, dtype=torch.int32, device=device)
@@ -128,9 +120,10 @@ class DeviceRunner:
         )
         self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows)
         self._graphs: DecodeGraphs | None = None
-        self._graph_logits: torch.Tensor | None = None  # of the last replay, for what the host draws
+        self._graph_logits: torch.Tensor | None = None  # of the last replay, for what is done behind it
         #: One for each step in flight, in turn.
-        self._downloads = [(Download(max_running, device), StepClock(device)) for _ in range(max_in_flight)]
+        num_bytes = download_bytes(max_running)
+        self._downloads = [(Download(num_bytes, device), StepClock(device)) for _ in range(max_in_flight)]
         self._num_launched = 0
         self._in_flight: deque[_InFlight] = deque()
 
@@ -193,11 +186,11 @@ class DeviceRunner:
             self._tables.write(entries, pages)
         for name, sources, destinations in copies:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
-        draws = compute() if compute is not None else _Draws((), self._buffers.next_tokens[:0])
+        drawn = compute() if compute is not None else Drawn((), None, (self._buffers.next_tokens[:0],))
         clock.stop()
-        download.start(draws.token_ids)  # last: who has waited for it may read the clock
+        download.start(*drawn.tensors)  # last: who has waited for it may read the clock
         self._num_launched += 1
-        self._in_flight.append(_InFlight(plan, draws.sources, download, clock, move_s))
+        self._in_flight.append(_InFlight(plan, drawn, download, clock, move_s))
 
     def _enter_device(self) -> None:
         """Events and streams that name no device are those of the thread's current one."""
@@ -206,8 +199,7 @@ class DeviceRunner:
 
     def collect(self) -> StepOutput:
         step = self._in_flight.popleft()
-        token_ids = step.download.wait()
-        drawn = (SampledToken(token_ids[s]) if isinstance(s, int) else s for s in step.sources)
+        drawn = iter(step.drawn.read(*step.download.wait()))
         samples = tuple(tuple(islice(drawn, sequence.num_samples)) for sequence in step.plan.sequences)
         return StepOutput(step.plan.step, samples, step.clock.elapsed_s, step.move_s)
 
@@ -224,7 +216,7 @@ class DeviceRunner:
             for name, group in by_type.items()
         ]
 
-    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], _Draws]:
+    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], Drawn]:
         """Write what the step needs into the upload. The result queues the computation, once that has been sent."""
         shares, draws = Shares.of(sequences), draws_of(sequences)
         if not shares.is_decode:
@@ -239,21 +231,15 @@ class DeviceRunner:
             return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
         bucket, replay = found
         inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
-        simple = [draw for draw in draws if draw.is_simple]
-        send_sampling(self._upload, simple, [draw.row for draw in simple], bucket.num_rows)
-        other = [draw for draw in draws if not draw.is_simple]
-        places = DrawInputs.places(self._upload, other, self._max_running)
+        places = [draw.row for draw in draws]
+        send_sampling(self._upload, draws, places, bucket.num_rows)
+        behind = self._behind.send(self._upload, draws, places)
 
-        def compute() -> _Draws:
+        def compute() -> Drawn:
+            assert self._graph_logits is not None
             inputs.write_known(self._last_tokens)
             replay()
-            sources: list[int | SampledToken] = [draw.row for draw in draws]
-            if other:
-                assert self._graph_logits is not None
-                tokens = self._draw_on_host(other, self._graph_logits.index_select(0, places.rows), places.slots)
-                drawn = {draw.row: token for draw, token in zip(other, tokens, strict=True)}
-                sources = [drawn.get(draw.row, draw.row) for draw in draws]
-            return _Draws(sources, self._buffers.next_tokens[: len(sequences)])
+            return behind(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
 
         return compute
 
@@ -294,38 +280,24 @@ class DeviceRunner:
         tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
         return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))
 
-    def _with_draws(self, draws: list[Draw], forward: Callable[[], torch.Tensor]) -> Callable[[], _Draws]:
+    def _with_draws(self, draws: list[Draw], forward: Callable[[], torch.Tensor]) -> Callable[[], Drawn]:
         """forward gives the last hidden states of the sequences, [B, hidden]."""
-        simple = [index for index, draw in enumerate(draws) if draw.is_simple]
-        other = [index for index, draw in enumerate(draws) if not draw.is_simple]
-        send_sampling(self._upload, [draws[index] for index in simple], range(len(simple)), len(simple))
-        inputs = DrawInputs.places(self._upload, [draws[index] for index in (*simple, *other)], self._max_running)
+        places = range(len(draws))
+        send_sampling(self._upload, draws, places, len(draws))
+        inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
+        behind = self._behind.send(self._upload, draws, places)
 
-        def compute() -> _Draws:
+        def compute() -> Drawn:
             hidden = forward()
-            rows = self._buffers.first(len(simple))
+            rows = self._buffers.first(len(draws))
             if not draws:
-                return _Draws((), rows.next_tokens)
+                return behind(hidden, rows.next_tokens)
             logits = self._model.logits(hidden.index_select(0, inputs.rows))
-            sources: dict[int, int | SampledToken] = {index: place for place, index in enumerate(simple)}
-            if simple:
-                self._program.sample(logits[: len(simple)], rows)
-                self._last_tokens.index_copy_(0, inputs.slots[: len(simple)], rows.next_tokens)
-            if other:
-                asked = [draws[index] for index in other]
-                tokens = self._draw_on_host(asked, logits[len(simple) :], inputs.slots[len(simple) :])
-                sources.update(zip(other, tokens, strict=True))
-            return _Draws([sources[index] for index in range(len(draws))], rows.next_tokens)
+            self._program.sample(logits, rows)
+            self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
+            return behind(logits, rows.next_tokens)
 
         return compute
-
-    def _draw_on_host(self, draws: list[Draw], logits: torch.Tensor, slots: torch.Tensor) -> list[SampledToken]:
-        """logits [draws, V]; slots [draws] int64. Waits for the device."""
-        rows = [draw.sampling for draw in draws]
-        tokens = sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax)
-        token_ids = torch.tensor([token.token_id for token in tokens], device=self._device)
-        self._last_tokens.index_copy_(0, slots, token_ids)
-        return tokens
 
     # Before the first step, and after the last one
 
@@ -352,6 +324,7 @@ class DeviceRunner:
             self._states,
             self._mirror,
             self._pages,
+            self._behind,
         )
         del self._tables, self._buffers, self._upload
         if self._device.type == "cuda":

@@ -1,18 +1,18 @@
-"""Which tokens a step draws, from which rows of its logits, and by what: the sampling kernel, or engine/sampling.
+"""Which tokens a step draws, from which rows of its logits, and by what parameters.
 
-The kernel does all that needs the logits alone: greedy choice, temperature, top-k, top-p, min-p. What must look at
-numbers on the host (log probabilities, penalties, tokens that may not come yet) is sampled there, and the step waits
-for it. A token is drawn by the one or the other because of its own request, never because of its neighbours.
+All are drawn on the device. Most need their logits alone (greedy choice, temperature, top-k, top-p, min-p): these are
+part of the step itself. Those whose request changes logits first are drawn again behind it (own_logits.py), and log
+probabilities are taken where they are asked for (logprobs.py). How a token is drawn depends on its own request only,
+never on its neighbours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from engine.batch import ScheduledSequence
-from engine.runner.transfer import Upload
-from engine.sampling.sampler import SamplingRow
+from engine.runner.transfer import Array, Upload
 
 _MAX_INT32 = 2**31 - 1
 
@@ -25,21 +25,15 @@ class Draw(NamedTuple):
     seed: int
 
     @property
-    def is_simple(self) -> bool:
-        """Whether the sampling kernel can do it."""
+    def has_own_logits(self) -> bool:
+        """Whether they are changed before the token is drawn."""
         params = self.sequence.params
-        has_own_logits = params.needs_history or params.logit_bias or self.sequence.output_index < params.min_tokens
-        return params.logprobs is None and not has_own_logits
+        return bool(params.needs_history or params.logit_bias or self.sequence.output_index < params.min_tokens)
 
     @property
     def is_newest_token(self) -> bool:
         """Of its slot. One of several samples is not: which slots they are for the step does not know."""
         return self.sequence.num_samples == 1
-
-    @property
-    def sampling(self) -> SamplingRow:
-        sequence = self.sequence
-        return SamplingRow(sequence.params, self.seed, sequence.output_index, sequence.history)
 
 
 def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
@@ -50,7 +44,11 @@ def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
 def send_sampling(upload: Upload, draws: Sequence[Draw], rows: Sequence[int], num_rows: int) -> None:
     """Fill the columns of the sampling kernel: draw i in rows[i] of num_rows. Rows that nobody asks for are greedy,
     which costs least."""
-    columns = {name: upload.column(name)[:num_rows] for name in ("seeds", "counters", *_NEUTRAL)}
+    fill_sampling({name: upload.column(name)[:num_rows] for name in SAMPLING_COLUMNS}, draws, rows)
+
+
+def fill_sampling(columns: Mapping[str, Array], draws: Sequence[Draw], rows: Sequence[int]) -> None:
+    """As send_sampling, for columns of that many rows."""
     for name, neutral in _NEUTRAL.items():
         columns[name][:] = neutral
     if not draws:
@@ -70,3 +68,5 @@ def send_sampling(upload: Upload, draws: Sequence[Draw], rows: Sequence[int], nu
 
 #: Greedy, nothing cut off.
 _NEUTRAL = {"temperatures": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+#: In the order in which the sampling kernel takes them.
+SAMPLING_COLUMNS = ("temperatures", "top_k", "top_p", "min_p", "seeds", "counters")

@@ -58,6 +58,7 @@ class Runner:
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
         self._newest_tokens = np.full(max_running, PENDING_TOKEN, dtype=np.int64)  # that each slot drew
+        self._histories: dict[int, list[int]] = {}  # by slot, where params need them
         self.pool_plan = plan
         self._model = model
         self._device = device
@@ -171,14 +172,27 @@ class Runner:
         if not drawing:
             return ((),) * len(sequences)
         logits = self._model.logits(hidden)
-        rows = [SamplingRow(s.params, seed, s.output_index, s.history) for s in drawing for seed in s.seeds]
+        histories = [self._history(sequence) for sequence in drawing]
+        rows = [
+            SamplingRow(s.params, seed, s.output_index, history)
+            for s, history in zip(drawing, histories, strict=True)
+            for seed in s.seeds
+        ]
         if len(rows) > len(drawing):
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)
         tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax))
         samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
-        if self.max_in_flight > 1:
-            for sequence, drawn in zip(sequences, samples, strict=True):
-                if len(drawn) == 1:
-                    self._newest_tokens[sequence.slot] = drawn[0].token_id
+        for sequence, drawn in zip(sequences, samples, strict=True):
+            if len(drawn) == 1:
+                self._newest_tokens[sequence.slot] = drawn[0].token_id
+                if sequence.params.needs_history:
+                    self._histories[sequence.slot].append(drawn[0].token_id)
         return samples
+
+    def _history(self, sequence: ScheduledSequence) -> list[int] | None:
+        if not sequence.params.needs_history:
+            return None
+        if sequence.history is not None:
+            self._histories[sequence.slot] = list(sequence.history)
+        return self._histories[sequence.slot]

@@ -118,11 +118,11 @@ class MixedInputs:
 class DrawInputs:
     """Where draws read and where their tokens go."""
 
-    rows: torch.Tensor  #: [draws] int64: which of the step's B sequences each reads
+    rows: torch.Tensor  #: [draws] int64: of what is drawn from
     slots: torch.Tensor  #: [draws] int64: place in last_tokens that it goes to
 
     @classmethod
-    def places(cls, upload: Upload, draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
-        rows = np.array([draw.row for draw in draws], np.int64)
-        slots = np.array([draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws], np.int64)
-        return cls(upload.put(rows), upload.put(slots))
+    def send(cls, upload: Upload, rows: Sequence[int], draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
+        """rows: what each draw reads."""
+        slots = [draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws]
+        return cls(upload.put(np.array(rows, np.int64)), upload.put(np.array(slots, np.int64)))

@@ -134,23 +134,27 @@ class Upload:
 
 
 class Download:
-    """The tokens of one step on their way to the host."""
+    """What one step has computed, on its way to the host."""
 
-    def __init__(self, num_tokens: int, device: torch.device) -> None:
-        self._memory = host_memory(num_tokens, torch.int64, device)
+    def __init__(self, num_bytes: int, device: torch.device) -> None:
+        self._memory = host_memory(num_bytes, torch.uint8, device)
+        self._arrays: list[Array] = []
         self._fence = Fence(device)
-        self._count = 0
 
-    def start(self, token_ids: torch.Tensor) -> None:
-        self._count = len(token_ids)
-        self._memory[: self._count].copy_(token_ids, non_blocking=True)
+    def start(self, *tensors: torch.Tensor) -> None:
+        """One copy for each, contiguous; all together no more than there is room for."""
+        self._arrays, first = [], 0
+        for tensor in tensors:
+            memory = self._memory[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+            memory.copy_(tensor, non_blocking=True)
+            self._arrays.append(memory.numpy())
+            first = _aligned(first + tensor.nbytes)
         self._fence.mark()
 
-    def wait(self) -> list[int]:
-        """The tokens, once they are here."""
+    def wait(self) -> list[Array]:
+        """All of it, once it is here; valid until the next start."""
         self._fence.wait()
-        token_ids: list[int] = self._memory[: self._count].tolist()
-        return token_ids
+        return self._arrays
 
 
 def _event(device: torch.device, *, has_time: bool = False) -> torch.cuda.Event | None:

@@ -1,16 +1,32 @@
-"""Which logits of which rows are changed before anything is drawn, and how: in the form that the kernels take.
+"""Which logits of which rows are changed before anything is drawn, and how: found on the host, for the tokens that rows
+have seen. Where the device counts tokens by itself engine/runner/own_logits.py does this.
 
 Repetition looks at prompt and output, presence and frequency at the output (as OpenAI and vLLM define them). End of
 sequence and stop tokens are forbidden before min_tokens. Rows without any of this cost nothing.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from engine.kernels.step_kernels import Penalties
+from engine.config import SamplingParams
 from engine.sampling.rows import SamplingRow
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """How logits of single tokens are changed before anything is drawn. N = tokens that the row with most of them
+    has: those that it has seen (prompt and output), and those with a bias. Shapes [R, N] and [R]."""
+
+    token_ids: torch.Tensor  #: [R, N] int32; distinct in a row, -1: padding
+    output_counts: torch.Tensor  #: [R, N] int32: how often the token occurs in the row's output
+    is_seen: torch.Tensor  #: [R, N] bool: it occurs in prompt or output
+    biases: torch.Tensor  #: [R, N] float32; 0: none, -inf: forbidden
+    repetition: torch.Tensor  #: [R] float32, 1: off; positive logits are divided by it, others multiplied
+    presence: torch.Tensor  #: [R] float32, 0: off; taken from tokens that occur in the output
+    frequency: torch.Tensor  #: [R] float32, 0: off; taken once for every occurrence in the output
 
 
 def penalties_of(
@@ -20,7 +36,7 @@ def penalties_of(
     indices: list[int] = []
     entries: list[_Entries] = []
     for index, row in enumerate(rows):
-        biases = _biases(row, eos_token_ids, vocab_size)
+        biases = biases_of(row.params, row.output_index, eos_token_ids, vocab_size)
         if biases or row.params.needs_history:
             indices.append(index)
             entries.append(_entries(row, biases))
@@ -51,16 +67,33 @@ def penalties_of(
     )
 
 
+def penalise(logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
+    """In place, for logits [R', V] float32; rows [R] int64: which of them each row of the penalties is for, distinct.
+    Biases, then repetition, then frequency and presence."""
+    is_real = penalties.token_ids >= 0
+    which, place = is_real.nonzero(as_tuple=True)
+    row, token = rows[which], penalties.token_ids[which, place].to(torch.int64)
+    values = logits[row, token] + penalties.biases[which, place]
+    repetition = penalties.repetition[which].where(penalties.is_seen[which, place], 1.0)
+    values = torch.where(values > 0, values / repetition, values * repetition)
+    counts = penalties.output_counts[which, place]
+    values = values - penalties.frequency[which] * counts
+    logits[row, token] = values - penalties.presence[which] * (counts > 0)
+
+
 #: Token ids, their occurrences in the output, whether they occur in prompt or output, biases.
 _Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def _biases(row: SamplingRow, eos_token_ids: frozenset[int], vocab_size: int) -> Mapping[int, float]:
-    if row.output_index >= row.params.min_tokens:
-        return row.params.logit_bias
-    too_early = eos_token_ids.union(row.params.stop_token_ids)
+def biases_of(
+    params: SamplingParams, output_index: int, eos_token_ids: frozenset[int], vocab_size: int
+) -> Mapping[int, float]:
+    """By token id, for the token after output_index others; -inf: it may not come yet."""
+    if output_index >= params.min_tokens:
+        return params.logit_bias
+    too_early = eos_token_ids.union(params.stop_token_ids)
     return {
-        **row.params.logit_bias,
+        **params.logit_bias,
         **{token_id: float("-inf") for token_id in too_early if token_id < vocab_size},
     }
 

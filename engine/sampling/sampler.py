@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from engine.batch import SampledToken
-from engine.kernels.reference.penalties import penalise
 from engine.sampling.filters import truncate
-from engine.sampling.penalties import penalties_of
+from engine.sampling.penalties import penalise, penalties_of
 from engine.sampling.philox import uniform
 from engine.sampling.rows import SamplingRow
 

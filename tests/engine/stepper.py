@@ -70,6 +70,7 @@ class Stepper:
                         params=sequence.params,
                         seeds=(sequence.seed,) if is_complete else (),
                         output_index=len(sequence.drawn),
+                        history=tuple(sequence.tokens) if is_complete and self._is_first_draw(sequence) else None,
                     ),
                 )
             )
@@ -80,6 +81,10 @@ class Stepper:
         for (sequence, share), tokens in zip(scheduled, output.samples, strict=True):
             sequence.num_computed += len(share.token_ids)
             sequence.drawn += tokens
+
+    @staticmethod
+    def _is_first_draw(sequence: Running) -> bool:
+        return sequence.params.needs_history and not sequence.drawn
 
     def _grow(self, slot: int, num_computed: int, num_tokens: int) -> list[PageTableUpdate]:
         updates = []

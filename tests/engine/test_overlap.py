@@ -105,30 +105,25 @@ def test_logprobs_come_with_their_tokens():
     assert [entry.token_id for delta in deltas for entry in delta.logprobs] == continuation(PROMPT, GREEDY)[:3]
 
 
-def test_only_who_must_know_its_tokens_sits_out():
+def test_penalties_wait_for_nothing_and_their_tokens_are_sent_once():
     core, runner = overlapping()
-    for name in ("a", "b", "c"):
-        core.add(name, PROMPT, GREEDY)
+    core.add("plain", PROMPT, GREEDY)
     core.add("penalised", LONG[:7], replace(GREEDY, frequency_penalty=1.0))
     outputs = run_all(core)
-    assert [len(plan.sequences) for plan in runner.plans[:5]] == [4, 3, 4, 3, 4]
-    mine = [s for plan in runner.plans for s in plan.sequences if s.sequence_id == 3]
-    whole = LONG[:7] + continuation(LONG[:7], GREEDY)
-    assert [s.history for s in mine] == [tuple(whole[:length]) for length in range(7, 19)]
-    assert [s.token_ids for s in mine[1:]] == [(token_id,) for token_id in whole[7:18]]
-    assert outputs["a"][0].token_ids == continuation(PROMPT, GREEDY)
+    assert [len(plan.sequences) for plan in runner.plans] == [2] * 12
+    mine = [s for plan in runner.plans for s in plan.sequences if s.sequence_id == 1]
+    assert [s.history for s in mine] == [tuple(LONG[:7])] + [None] * 11
+    assert [s.token_ids for s in mine[1:]] == [(PENDING_TOKEN,)] * 11
+    assert outputs["penalised"][0].token_ids == continuation(LONG[:7], GREEDY)
 
 
-def test_where_most_must_know_their_tokens_everybody_waits_so_that_they_stay_in_one_batch():
+def test_each_sample_with_penalties_sends_its_tokens_when_it_first_draws_alone():
     core, runner = overlapping()
-    params = replace(GREEDY, frequency_penalty=1.0)
-    core.add("first", PROMPT, params)
-    core.step()
-    core.add("second", PROMPT[:5], params)
-    core.add("other", LONG[:7], GREEDY)
-    outputs = run_all(core)
-    assert [len(plan.sequences) for plan in runner.plans[:4]] == [1, 3, 3, 3]
-    assert outputs["other"][0].token_ids == continuation(LONG[:7], GREEDY)
+    core.add("forked", PROMPT, replace(FORKED, presence_penalty=1.0))
+    run_all(core)
+    first = [continuation(PROMPT, FORKED, seed=2, index=index)[0] for index in range(3)]
+    given = [s.history for plan in runner.plans for s in plan.sequences if s.history is not None]
+    assert given == [tuple(PROMPT)] + [(*PROMPT, token_id) for token_id in first]
 
 
 # Pages

@@ -23,6 +23,7 @@ TinyModels = Callable[[str], TinyModel]
 MODELS = ("llama", "gemma3", "mamba", "jamba")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=24, ignore_eos=True)
+PENALISED = replace(SAMPLED, frequency_penalty=0.7)
 STOPPING = replace(SAMPLED, stop_token_ids=tuple(range(0, 311, 9)))
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 30, 30, 61, 9, 17, 40, 23, 12))]
 PARAMS = [
@@ -34,13 +35,13 @@ PARAMS = [
     replace(SAMPLED, logprobs=2, max_tokens=9),
     replace(SAMPLED, stop=("a", "e", "th")),
     replace(GREEDY, max_tokens=1),
-    replace(STOPPING, seed=3),
+    replace(STOPPING, seed=3, repetition_penalty=1.3, presence_penalty=0.6),
     replace(STOPPING, temperature=0.0),
 ]
 #: Short prompts with long answers: they all start, and there is no room for all of them to go on.
 CROWD = [
     (random_prompt(index, 3 + 2 * index), replace(params, max_tokens=60, seed=index))
-    for index, params in enumerate([GREEDY, STOPPING, SAMPLED, replace(SAMPLED, stop=("e",)), GREEDY, STOPPING] * 2)
+    for index, params in enumerate([GREEDY, STOPPING, PENALISED, replace(SAMPLED, stop=("e",)), GREEDY, STOPPING] * 2)
 ]
 CROWD[5] = CROWD[5][0], replace(SAMPLED, n=2, max_tokens=20)
 DEFAULTS = {"page_tokens": 4, "checkpoint_tokens": 8, "kv_cache_bytes": 2 << 20, "max_running": 8, "num_threads": 1}

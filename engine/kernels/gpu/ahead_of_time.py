@@ -69,7 +69,11 @@ def compile_for(compilation: Compilation, architecture: int) -> Report:
         constexprs=dict(compilation.constants),
         attrs={(i,): [["tt.divisibility", 16]] for i, n in enumerate(names) if n in compilation.divisible_by_16},
     )
-    options = {"num_warps": compilation.num_warps, "num_stages": compilation.num_stages}
+    options = {
+        "num_warps": compilation.num_warps,
+        "num_stages": compilation.num_stages,
+        "enable_fp_fusion": compilation.has_fused_products,
+    }
     compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled.asm["cubin"])

@@ -31,5 +31,6 @@ class Compilation:
     divisible_by_16: frozenset[str]  #: pointers and integers that the launcher guarantees to be so
     num_warps: int
     num_stages: int
+    has_fused_products: bool = True  #: False: a product and a sum stay two roundings, as they are on the host
     expectation: Expectation = field(default_factory=Expectation)
     architectures: tuple[int, ...] = ARCHITECTURES  #: without 80 where float8_e4m3fn is read: it has no such type

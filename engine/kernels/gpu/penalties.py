@@ -1,92 +1,135 @@
-"""Logits of single tokens changed before anything is drawn: one thread for each token that a row names. N = tokens."""
+"""Biases of single tokens, and penalties for those that have occurred. N = tokens with a bias.
+
+Penalties look at the count of every token of the vocabulary, and at the logits of those that occur: a list of the
+latter would have to be made on the host, which has not seen the newest one. 4 bytes a token are 0.5 MB a row at 128k.
+"""
 
 import torch
 import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
-from engine.kernels.step_kernels import Penalties
 
-_BLOCK = 256
+_BLOCK_BIASES = 256
+_BLOCK_TOKENS = 2048  #: four loads of 128 bits for each thread
 
 
-@triton.jit(do_not_specialize=["num_tokens", "token_stride"])
+@triton.jit(do_not_specialize=["num_biases"])
+def _add_biases(logits_ptr, token_ids_ptr, biases_ptr, logits_stride, num_biases, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    places = row * num_biases + columns
+    tokens = tl.load(token_ids_ptr + places, mask=columns < num_biases, other=-1)
+    is_token = tokens >= 0
+    logits = logits_ptr + row * logits_stride + tokens
+    values = tl.load(logits, mask=is_token, other=0.0) + tl.load(biases_ptr + places, mask=is_token, other=0.0)
+    tl.store(logits, values, mask=is_token)
+
+
+@triton.jit
 def _penalise(
     logits_ptr,
-    rows_ptr,
-    token_ids_ptr,
-    output_counts_ptr,
-    is_seen_ptr,
-    biases_ptr,
+    slots_ptr,
+    counts_ptr,
     repetition_ptr,
     presence_ptr,
     frequency_ptr,
     logits_stride,
-    token_stride,
-    num_tokens,
+    counts_stride,
+    vocab_size,
     BLOCK: tl.constexpr,
 ):
-    which = tl.program_id(0).to(tl.int64)
-    row = tl.load(rows_ptr + which)
-    if row >= 0:
-        columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        places = which * token_stride + columns
-        is_inside = columns < num_tokens
-        tokens = tl.load(token_ids_ptr + places, mask=is_inside, other=-1)
-        is_token = tokens >= 0
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots_ptr + row)
+    if slot >= 0:
+        tokens = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        seen = tl.load(counts_ptr + slot * counts_stride + tokens, mask=tokens < vocab_size, other=0)
+        is_seen = seen > 0
         logits = logits_ptr + row * logits_stride + tokens
-        values = tl.load(logits, mask=is_token, other=0.0) + tl.load(biases_ptr + places, mask=is_token, other=0.0)
-        is_seen = tl.load(is_seen_ptr + places, mask=is_token, other=0) != 0
-        repetition = tl.load(repetition_ptr + which)
-        repeated = tl.where(values > 0.0, tl.div_rn(values, repetition), values * repetition)
-        values = tl.where(is_seen, repeated, values)
-        counts = tl.load(output_counts_ptr + places, mask=is_token, other=0)
-        values -= tl.load(frequency_ptr + which) * counts
-        values -= tl.where(counts > 0, tl.load(presence_ptr + which), 0.0)
-        tl.store(logits, values, mask=is_token)
+        values = tl.load(logits, mask=is_seen, other=0.0)
+        repetition = tl.load(repetition_ptr + row)
+        values = tl.where(values > 0.0, tl.div_rn(values, repetition), values * repetition)
+        in_output = seen >> 1
+        values -= tl.load(frequency_ptr + row) * in_output
+        values -= tl.where(in_output > 0, tl.load(presence_ptr + row), 0.0)
+        tl.store(logits, values, mask=is_seen)
 
 
-def penalise(logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
-    num_rows, num_tokens = penalties.token_ids.shape
-    assert logits.dtype == torch.float32
+def add_biases(logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
+    """As StepKernels.add_biases says."""
+    num_rows, num_biases = token_ids.shape
+    assert logits.dtype == biases.dtype == torch.float32
+    assert token_ids.dtype == torch.int32
     assert logits.stride(1) == 1
-    assert rows.dtype == torch.int64
-    tables = (penalties.token_ids, penalties.output_counts, penalties.is_seen, penalties.biases)
-    columns = (penalties.repetition, penalties.presence, penalties.frequency)
-    assert all(table.shape == (num_rows, num_tokens) and table.is_contiguous() for table in tables)
-    assert all(column.shape == (num_rows,) and column.is_contiguous() for column in (rows, *columns))
-    if not num_rows or not num_tokens:
+    assert len(logits) == num_rows
+    assert biases.shape == token_ids.shape
+    assert token_ids.is_contiguous()
+    assert biases.is_contiguous()
+    if num_rows and num_biases:
+        grid = (num_rows, triton.cdiv(num_biases, _BLOCK_BIASES))
+        _add_biases[grid](logits, token_ids, biases, logits.stride(0), num_biases, BLOCK=_BLOCK_BIASES, num_warps=4)
+
+
+def penalise(
+    logits: torch.Tensor,
+    slots: torch.Tensor,
+    counts: torch.Tensor,
+    repetition: torch.Tensor,
+    presence: torch.Tensor,
+    frequency: torch.Tensor,
+) -> None:
+    """As StepKernels.penalise says."""
+    num_rows, vocab_size = logits.shape
+    columns = (repetition, presence, frequency)
+    assert logits.dtype == torch.float32
+    assert counts.dtype == torch.int32
+    assert slots.dtype == torch.int64
+    assert logits.stride(1) == counts.stride(1) == 1
+    assert counts.shape[1] >= vocab_size
+    assert all(column.shape == (num_rows,) and column.is_contiguous() for column in (slots, *columns))
+    assert all(column.dtype == torch.float32 for column in columns)
+    if not num_rows:
         return
-    _penalise[(num_rows, triton.cdiv(num_tokens, _BLOCK))](
+    _penalise[(num_rows, triton.cdiv(vocab_size, _BLOCK_TOKENS))](
         logits,
-        rows,
-        penalties.token_ids,
-        penalties.output_counts,
-        penalties.is_seen.view(torch.uint8),
-        penalties.biases,
+        slots,
+        counts,
         *columns,
         logits.stride(0),
-        num_tokens,
-        num_tokens,
-        BLOCK=_BLOCK,
+        counts.stride(0),
+        vocab_size,
+        BLOCK=_BLOCK_TOKENS,
         num_warps=4,
+        enable_fp_fusion=False,  # a penalised logit has the bits that it has on the host
     )
 
 
 def shipped() -> list[Compilation]:
-    pointers = {"logits": "fp32", "rows": "i64", "token_ids": "i32", "output_counts": "i32", "is_seen": "u8"}
-    pointers |= {name: "fp32" for name in ("biases", "repetition", "presence", "frequency")}
+    columns = {f"{name}_ptr": "*fp32" for name in ("repetition", "presence", "frequency")}
+    biases = {"logits_ptr": "*fp32", "token_ids_ptr": "*i32", "biases_ptr": "*fp32"}
+    penalties = {"logits_ptr": "*fp32", "slots_ptr": "*i64", "counts_ptr": "*i32"} | columns
+    sizes = dict.fromkeys(("logits_stride", "counts_stride", "vocab_size"), "i32")
     return [
         Compilation(
-            name="penalise",
-            kernel=_penalise,
-            signature={f"{name}_ptr": f"*{kind}" for name, kind in pointers.items()}
-            | {"logits_stride": "i32", "token_stride": "i32", "num_tokens": "i32"},
-            constants={"BLOCK": _BLOCK},
-            divisible_by_16=frozenset({"logits_stride", *(f"{name}_ptr" for name in pointers)}),
+            name="add_biases",
+            kernel=_add_biases,
+            signature=biases | {"logits_stride": "i32", "num_biases": "i32"},
+            constants={"BLOCK": _BLOCK_BIASES},
+            divisible_by_16=frozenset({*biases, "logits_stride"}),
             num_warps=4,
             num_stages=3,
             # A gather: each thread has two tokens somewhere.
-            expectation=Expectation(max_registers=48, has_wide_loads=False),
-        )
+            expectation=Expectation(max_registers=40, has_wide_loads=False),
+        ),
+        Compilation(
+            name="penalise",
+            kernel=_penalise,
+            signature=penalties | sizes,
+            constants={"BLOCK": _BLOCK_TOKENS},
+            divisible_by_16=frozenset({*penalties, *sizes}),
+            num_warps=4,
+            num_stages=3,
+            has_fused_products=False,
+            expectation=Expectation(max_registers=96),
+        ),
     ]

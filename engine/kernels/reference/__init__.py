@@ -8,13 +8,14 @@ from engine.kernels.reference.merge_states import merge_states
 from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
 from engine.kernels.reference.pages import copy_pages, gather_pages, scatter_pages
-from engine.kernels.reference.penalties import penalise
+from engine.kernels.reference.penalties import add_biases, penalise
 from engine.kernels.reference.prepare_decode import prepare_decode
 from engine.kernels.reference.sampling import sample
 from engine.kernels.reference.shared_prefix import attend_shared_prefix
 from engine.kernels.reference.store_heads import store_heads
 
 __all__ = [
+    "add_biases",
     "attend_decode",
     "attend_mixed",
     "attend_shared_prefix",

@@ -1,17 +1,26 @@
-"""Logits of single tokens changed before anything is drawn, in plain torch."""
+"""Biases of single tokens and penalties for those that have occurred, in plain torch: in fixed shapes, so that nothing
+waits for the device."""
 
 import torch
 
-from engine.kernels.step_kernels import Penalties
+
+def add_biases(logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
+    """As StepKernels.add_biases says."""
+    added = biases.masked_fill(token_ids < 0, 0.0)
+    logits.scatter_add_(1, token_ids.clamp(min=0).long(), added)
 
 
-def penalise(logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
-    is_real = (penalties.token_ids >= 0) & (rows >= 0)[:, None]
-    which, place = is_real.nonzero(as_tuple=True)
-    row, token = rows[which], penalties.token_ids[which, place].to(torch.int64)
-    values = logits[row, token] + penalties.biases[which, place]
-    repetition = penalties.repetition[which].where(penalties.is_seen[which, place], 1.0)
-    values = torch.where(values > 0, values / repetition, values * repetition)
-    counts = penalties.output_counts[which, place]
-    values = values - penalties.frequency[which] * counts
-    logits[row, token] = values - penalties.presence[which] * (counts > 0)
+def penalise(
+    logits: torch.Tensor,
+    slots: torch.Tensor,
+    counts: torch.Tensor,
+    repetition: torch.Tensor,
+    presence: torch.Tensor,
+    frequency: torch.Tensor,
+) -> None:
+    """As StepKernels.penalise says."""
+    seen = counts[slots.clamp(min=0)].masked_fill((slots < 0)[:, None], 0)
+    repeated = torch.where(logits > 0, logits / repetition[:, None], logits * repetition[:, None])
+    in_output = seen >> 1
+    values = torch.where(seen > 0, repeated, logits) - frequency[:, None] * in_output
+    logits.copy_(values - presence[:, None] * (in_output > 0))

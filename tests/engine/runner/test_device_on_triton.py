@@ -3,6 +3,7 @@ interpreter, where a tape takes each kernel as one call."""
 
 import importlib.util
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,13 +12,13 @@ import pytest
 import torch
 
 from engine.config import SamplingParams
-from engine.runner import load_runner
+from engine.runner import Runner, load_runner
 from engine.runner.build import Machinery
 from engine.runner.device import DeviceRunner
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.runner.device_runners import FixedGauge, device_runner, llm_on, settings_for
 from tests.engine.runner.tape import TapeRecorder, opaque
-from tests.engine.stepper import generate, random_prompt
+from tests.engine.stepper import Running, Stepper, generate, random_prompt
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
@@ -92,6 +93,29 @@ def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path) -> None:
     folder = small("llama", tmp_path).folder
     wanted = generate(load_runner(settings_for(folder)).runner, PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM)
     assert generate(triton_runner(folder), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
+
+
+def test_penalties_and_log_probabilities_are_those_of_engine_sampling(tmp_path: Path) -> None:
+    folder = small("llama", tmp_path).folder
+    params = replace(
+        RANDOM, repetition_penalty=1.5, frequency_penalty=0.7, logit_bias={3: 2.0}, min_tokens=2, logprobs=3
+    )
+
+    def continued(runner: Runner | DeviceRunner) -> list[Running]:
+        stepper = Stepper(runner, chunk=8)
+        running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(PROMPTS)]
+        for _ in range(NUM_TOKENS):
+            stepper.step(running)
+        return running
+
+    eager = load_runner(settings_for(folder)).runner
+    assert isinstance(eager, Runner)
+    for ours, wanted in zip(continued(triton_runner(folder)), continued(eager), strict=True):
+        assert ours.output == wanted.output
+        assert [t.logprob for t in ours.drawn] == pytest.approx([t.logprob for t in wanted.drawn], abs=1e-4)
+        assert [[i for i, _ in t.top_logprobs] for t in ours.drawn] == [
+            [i for i, _ in t.top_logprobs] for t in wanted.drawn
+        ]
 
 
 @pytest.mark.gpu

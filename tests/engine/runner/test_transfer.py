@@ -53,7 +53,10 @@ def test_what_finds_no_room_goes_by_itself() -> None:
 
 
 def test_tokens_come_back_as_they_were_when_the_copy_was_started() -> None:
-    download, tokens = Download(4, CPU), torch.tensor([3, 1, 2])
-    download.start(tokens)
+    download, tokens, top = Download(64, CPU), torch.tensor([3, 1, 2]), torch.tensor([[0.5, 1.5], [2.5, 3.5]])
+    download.start(tokens, top)
     tokens[:] = 0
-    assert download.wait() == [3, 1, 2]
+    top[:] = 0
+    assert [array.tolist() for array in download.wait()] == [[3, 1, 2], [[0.5, 1.5], [2.5, 3.5]]]
+    download.start(tokens)
+    assert [array.tolist() for array in download.wait()] == [[0, 0, 0]]

@@ -11,7 +11,7 @@ def shapes(num_tokens: int, max_running: int, max_model_len: int) -> list[list[i
 
 
 def test_tiles_of_every_size_the_largest_step_and_decodes() -> None:
-    assert shapes(20, 3, 100) == [[2], [4], [8], [16], [20], [6, 6, 6], [1], [1, 1], [1, 1, 1]]
+    assert shapes(20, 3, 100) == [[2], [4], [8], [16], [20], [6, 6, 6], [1], [1, 1], [1, 1, 1], [1, 1, 1]]
 
 
 @pytest.mark.parametrize(

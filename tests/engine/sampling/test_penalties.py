@@ -8,9 +8,8 @@ from transformers.generation.logits_process import RepetitionPenaltyLogitsProces
 
 from engine.config import SamplingParams
 from engine.errors import InvalidRequest
-from engine.kernels.reference.penalties import penalise
 from engine.kernels.torch_operators import TorchOperators
-from engine.sampling.penalties import penalties_of
+from engine.sampling.penalties import penalise, penalties_of
 from engine.sampling.sampler import SamplingRow, sample
 
 V = 40
