@@ -1,4 +1,4 @@
-"""Paged attention by step kernels: two calls a layer, from metadata that lies on the device.
+"""Paged attention by step kernels: two or three calls a layer, from metadata that lies on the device.
 
 Works over any StepKernels, in Triton or in plain torch. Unlike the other backends it takes no page tables of the host:
 the runner keeps one row for every slot on the device, and a step names slots. So nothing here waits for the device, and
@@ -50,9 +50,10 @@ class DeviceLayout:
     slots: torch.Tensor  #: [B] int32
     context_lengths: torch.Tensor  #: [B] int32, the step's tokens included
     page_slots: Sequence[torch.Tensor]  #: for each attention type [T] int64: page * page_tokens + offset, or -1
-    query_starts: torch.Tensor | None  #: [B + 1] int32: first token of each row; None: every row has one token
+    num_decodes: int  #: first rows, of one token each
+    query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each other row, the first of them at 0
     max_queries: int  #: most tokens of a row
-    max_context: int  #: bound on context_lengths
+    max_context: int  #: bound on context_lengths of decodes
 
 
 def split_workspace(
@@ -142,14 +143,32 @@ class DeviceBackend:
         )
         query = qkv[:, : shape.num_heads]
         output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
-        rows = layout.slots, layout.context_lengths
-        if layout.query_starts is None:
+        # Two launches where a step has both: tiles of prompts have 64 rows or more, of which a decode would use one in
+        # ten, and do not divide a context. So a decode's last bits, too, are the same beside a prompt and without one.
+        decodes, prompts = slice(layout.num_decodes), slice(layout.num_decodes, None)
+        if layout.num_decodes:
             self._kernels.attend_decode(
-                query, layer.pages, table, *rows, output, layer.options, layer.workspace, layout.max_context
+                query[decodes],
+                layer.pages,
+                table,
+                layout.slots[decodes],
+                layout.context_lengths[decodes],
+                output[decodes],
+                layer.options,
+                layer.workspace,
+                layout.max_context,
             )
-        else:
+        if layout.query_starts is not None:
             self._kernels.attend_mixed(
-                query, layer.pages, table, *rows, layout.query_starts, output, layer.options, layout.max_queries
+                query[prompts],
+                layer.pages,
+                table,
+                layout.slots[prompts],
+                layout.context_lengths[prompts],
+                layout.query_starts,
+                output[prompts],
+                layer.options,
+                layout.max_queries,
             )
         return output.flatten(1)
 

@@ -67,6 +67,7 @@ class DecodeProgram:
             slots=rows.slots,
             context_lengths=rows.context_lengths,
             page_slots=rows.page_slots,
+            num_decodes=bucket.num_rows,
             query_starts=None,
             max_queries=1,
             max_context=bucket.max_context,

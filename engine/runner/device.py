@@ -257,7 +257,8 @@ class DeviceRunner:
             slots=inputs.slots,
             context_lengths=inputs.context_lengths,
             page_slots=[inputs.page_slots(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
-            query_starts=inputs.query_starts,
+            num_decodes=shares.num_decodes,
+            query_starts=inputs.prompt_starts,
             max_queries=inputs.max_queries,
             max_context=shares.max_context,
         )

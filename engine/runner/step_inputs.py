@@ -37,12 +37,20 @@ class Shares:
         )
 
     @property
+    def num_decodes(self) -> int:
+        """First sequences, of one token each. The plan has them before all others."""
+        is_longer = self.lengths > 1
+        return int(is_longer.argmax()) if is_longer.any() else len(is_longer)
+
+    @property
     def is_decode(self) -> bool:
-        return bool((self.lengths == 1).all())
+        return self.num_decodes == len(self.lengths)
 
     @property
     def max_context(self) -> int:
-        return int((self.starts + self.lengths).max())
+        """Of the decodes; 0 where there are none."""
+        count = self.num_decodes
+        return int((self.starts[:count] + 1).max()) if count else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,7 @@ class MixedInputs:
     starts: torch.Tensor  #: [B] int32
     context_lengths: torch.Tensor  #: [B] int32
     query_starts: torch.Tensor  #: [B + 1] int32
+    prompt_starts: torch.Tensor  #: [B - decodes + 1] int32: of what is no decode, counted from the first such token
     last_tokens_of: torch.Tensor  #: [B] int64: last token of each sequence
     pending_places: torch.Tensor  #: [n] int64: tokens that the host has not seen
     pending_slots: torch.Tensor  #: [n] int64
@@ -89,6 +98,7 @@ class MixedInputs:
         tokens = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(ends[-1]))
         is_pending = tokens[ends - 1] == PENDING_TOKEN
         layout = StepLayout(shares.starts, shares.lengths, {})
+        query_starts = np.concatenate(([0], ends)).astype(np.int32)
         return cls(
             token_ids=upload.put(tokens),
             positions=upload.put(layout.positions),
@@ -96,7 +106,8 @@ class MixedInputs:
             slots=upload.put(shares.slots.astype(np.int32)),
             starts=upload.put(shares.starts.astype(np.int32)),
             context_lengths=upload.put((shares.starts + shares.lengths).astype(np.int32)),
-            query_starts=upload.put(np.concatenate(([0], ends)).astype(np.int32)),
+            query_starts=upload.put(query_starts),
+            prompt_starts=upload.put(query_starts[shares.num_decodes :] - shares.num_decodes),
             last_tokens_of=upload.put(ends - 1),
             pending_places=upload.put((ends - 1)[is_pending]),
             pending_slots=upload.put(shares.slots[is_pending]),
