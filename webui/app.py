@@ -32,7 +32,7 @@ def create_app(settings: Settings) -> FastAPI:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
-    turns = Turns(client, settings.webui_update_interval_s, boards.leaderboard)
+    turns = Turns(client, settings.webui_update_interval_s, boards.leaderboard, settings.webui_max_prompt_chars)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -86,14 +86,14 @@ def _mount(app: FastAPI, ui: Any) -> None:
 def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards: Boards) -> Any:
     """All pages in one Blocks. Each page is sent only its own components, and no component holds a model's name when
     it is built: names are filled in by events of the pages that may show them."""
-    max_chars = settings.webui_max_prompt_chars
     names = dict(texts.PAGES)
     with gr.Blocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
-        battle.build(ui, turns, max_prompt_chars=max_chars)
+        battle.build(ui, turns)
     with ui.route(names["/side-by-side"], "/side-by-side"):
-        side_by_side.build(ui, turns, client, max_prompt_chars=max_chars)
+        side_by_side.build(ui, turns, client)
     with ui.route(names["/chat"], "/chat"):
-        direct.build(ui, DirectChats(client, settings.webui_update_interval_s), client, max_prompt_chars=max_chars)
+        chats = DirectChats(client, settings.webui_update_interval_s, settings.webui_max_prompt_chars)
+        direct.build(ui, chats, client)
     with ui.route(names["/leaderboard"], "/leaderboard"):
         leaderboard.build(ui, boards)
     with ui.route(names["/workers"], "/workers"):

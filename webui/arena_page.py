@@ -27,9 +27,7 @@ Opening = Callable[..., CreateBattle | str]
 STORAGE_SECRET = "agon-battle-id"
 
 
-def battle_parts(
-    mode: Mode, title: str, lead: str, *, max_prompt_chars: int, settings: Callable[[], None] | None = None
-) -> BattleParts:
+def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], None] | None = None) -> BattleParts:
     """Lay the page out: introduction or conversation in the flow, everything to act with in the dock at the bottom.
 
     `settings` adds its components to the introduction, which is shown until a battle begins."""
@@ -46,10 +44,11 @@ def battle_parts(
         notice = gr.HTML("", elem_id="notice", apply_default_css=False)
         reveal = gr.HTML("", elem_id="reveal", apply_default_css=False)
         vote_bar, votes = vote_buttons()
-        box = prompt(texts.PROMPT_FIRST, max_chars=max_prompt_chars)
+        box = prompt(texts.PROMPT_FIRST)
         with gr.Row(elem_classes=["agon-tools"]):
             resume = gr.Button(texts.RESUME, visible=False, elem_id="resume", scale=0, min_width=0)
             regenerate = gr.Button(texts.REGENERATE, visible=False, elem_id="regenerate", scale=0, min_width=0)
+            again = gr.Button(texts.ASK_AGAIN, visible=False, elem_id="again", scale=0, min_width=0)
             new = gr.Button(texts.NEW_BATTLE, visible=False, elem_id="new", scale=0, min_width=0)
     return BattleParts(
         seat=seat,
@@ -63,6 +62,7 @@ def battle_parts(
         reveal=reveal,
         prompt=box,
         regenerate=regenerate,
+        again=again,
         new=new,
         resume=resume,
         examples=example_buttons,
@@ -85,6 +85,9 @@ def wire_battle(
     ) -> Updates:
         visitor = visitor_of(request)
         session = await known(seat, stored_id, visitor)
+        if session.is_busy:  # what was typed meanwhile stays in the box
+            yield parts.show_all(session)
+            return
         order = opening(*settings)
         if isinstance(order, str):
             seat.value = session.ended(order, draft=content)
@@ -94,6 +97,14 @@ def wire_battle(
             async for session in sessions:
                 seat.value = session
                 yield parts.show_all(session, clears_box=session.is_busy)
+
+    async def ask_again(request: gr.Request, seat: Seat[Session], stored_id: str | None, *settings: Any) -> Updates:
+        """The last question, to a new battle: the old one failed."""
+        session = await known(seat, stored_id, visitor_of(request))
+        content = session.exchanges[-1].content if session.exchanges else ""
+        async with aclosing(begin(request, content, seat, stored_id, *settings)) as updates:
+            async for update in updates:
+                yield update
 
     async def begin_again(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
         seat.value = turns.begin_again(await known(seat, stored_id, visitor_of(request)))
@@ -156,6 +167,7 @@ def wire_battle(
     then_follow(gr.on(asked, begin, inputs=[parts.prompt.box, *place, *opened_by], **whole))
     for example in parts.examples:
         then_follow(example.click(begin, inputs=[example, *place, *opened_by], **whole))
+    then_follow(parts.again.click(ask_again, inputs=[*place, *opened_by], **whole))
     then_follow(parts.regenerate.click(begin_again, inputs=place, **whole))
     then_follow(gr.on([page.load, parts.resume.click], restore, inputs=place, **whole))
     for outcome, button in parts.votes.items():

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import gradio as gr
 
 from webui import texts
+from webui.as_written import as_written
 from webui.session import Exchange, Session, SideAnswer, Standing
 from wire.battles import SIDES, Outcome, Side
 
@@ -23,6 +24,10 @@ _LATEX: list[dict[str, str | bool]] = [
 ]
 _VOTE_ORDER: tuple[Outcome, ...] = ("a", "tie", "both_bad", "b")
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+#: What a request of the page can carry (doors.py). A browser cuts longer text off without a word, so the limit of a
+#: question is far below and told when it is sent.
+_MAX_TYPED_CHARS = 100_000
 
 Message = dict[str, str]
 
@@ -129,7 +134,7 @@ class Prompt:
     stop: gr.Button
 
 
-def prompt(placeholder: str, *, max_chars: int) -> Prompt:
+def prompt(placeholder: str) -> Prompt:
     with gr.Row(elem_classes=["agon-prompt"]):
         box = gr.Textbox(
             label=texts.PROMPT_LABEL,
@@ -138,7 +143,7 @@ def prompt(placeholder: str, *, max_chars: int) -> Prompt:
             placeholder=placeholder,
             lines=1,
             max_lines=8,
-            max_length=max_chars,
+            max_length=_MAX_TYPED_CHARS,
             scale=1,
             elem_id="prompt",
             html_attributes=gr.InputHTMLAttributes(enterkeyhint="send", autocomplete="off"),
@@ -163,6 +168,7 @@ class Look:
     send_shown: bool
     stop_shown: bool
     regenerate_shown: bool
+    again_shown: bool
     new_shown: bool
     resume_shown: bool
 
@@ -181,6 +187,7 @@ def look_of(session: Session) -> Look:
         send_shown=not streaming,
         stop_shown=streaming,
         regenerate_shown=session.is_votable,
+        again_shown=session.state == "aborted" and bool(session.exchanges),
         new_shown=bool(session.exchanges) and not session.is_busy,
         resume_shown=session.can_resume,
     )
@@ -189,7 +196,7 @@ def look_of(session: Session) -> Look:
 def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
     found: list[Message] = []
     for exchange in exchanges:
-        found.append({"role": "user", "content": exchange.content})
+        found.append({"role": "user", "content": as_written(exchange.content)})
         found.extend({"role": "assistant", "content": _answer_text(exchange.side(side))} for side in SIDES)
     return tuple(found)
 
@@ -198,10 +205,10 @@ def _answer_text(answer: SideAnswer) -> str:
     """An empty answer is drawn as a typing indicator; one that ended without text says so."""
     if answer.status == "failed":
         told = f"**{texts.FAILED_SIDE}** {texts.failure(answer.error_code)}"
-        return f"{answer.text}\n\n{told}" if answer.text else told
+        return f"{as_written(answer.text)}\n\n{told}" if answer.text else told
     if not answer.text and answer.status in ("finished", "stopped"):
         return f"*({texts.STATUS[answer.status]})*"
-    return answer.text
+    return as_written(answer.text)
 
 
 def _heads(session: Session) -> str:
@@ -239,6 +246,11 @@ def _notice(session: Session) -> str:
         sentence = session.notice
     else:
         return ""
+    return notice(sentence)
+
+
+def notice(sentence: str) -> str:
+    """What a visitor must know now; read out by screen readers at once."""
     return f'<p class="agon-notice" role="alert">{escape(sentence)}</p>'
 
 
@@ -272,8 +284,8 @@ def _standing(standing: Standing | None) -> str:
     elif standing.change is not None:
         direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
         change = f' <b class="agon-{direction}">{standing.change:+.1f}</b>'
-    place = escape(texts.rank(standing.rank, standing.num_models))
-    return f"<span>{standing.rating:.0f}{change}</span> <span>{place}</span>"
+    place = texts.NO_RANK if standing.rank is None else texts.rank(standing.rank, standing.num_models)
+    return f"<span>{standing.rating:.0f}{change}</span> <span>{escape(place)}</span>"
 
 
 def _placeholder(session: Session) -> str:
@@ -299,6 +311,7 @@ class BattleParts:
     reveal: gr.HTML
     prompt: Prompt
     regenerate: gr.Button
+    again: gr.Button
     new: gr.Button
     resume: gr.Button
     examples: list[gr.Button]
@@ -321,6 +334,7 @@ class BattleParts:
             self.prompt.send,
             self.prompt.stop,
             self.regenerate,
+            self.again,
             self.new,
             self.resume,
         ]
@@ -344,6 +358,7 @@ class BattleParts:
             gr.update(visible=look.send_shown),
             gr.update(visible=look.stop_shown),
             gr.update(visible=look.regenerate_shown),
+            gr.update(visible=look.again_shown),
             gr.update(visible=look.new_shown),
             gr.update(visible=look.resume_shown),
         ]

@@ -21,6 +21,7 @@ class Chat:
 
     messages: tuple[ChatMessage, ...] = ()
     is_streaming: bool = False
+    is_asked: bool = False  #: the request is still to be sent
     notice: str | None = None
     draft: str | None = None
 
@@ -28,7 +29,7 @@ class Chat:
         return [[message.role, message.content] for message in self.messages]
 
     def stopped(self) -> "Chat":
-        return replace(self, is_streaming=False)
+        return replace(self, is_streaming=False, is_asked=False)
 
     def without_last_exchange(self) -> "Chat":
         """The last prompt goes back into the box to be changed."""
@@ -53,31 +54,34 @@ def from_storage(stored: Any) -> Chat:
 class DirectChats:
     client: ControllerClient
     update_interval_s: float
+    max_prompt_chars: int = 8000
 
     def begin(self, chat: Chat, content: str, model: str | None) -> Chat:
         """Show the prompt; `follow` then answers it."""
         content = content.strip()
         if not content or chat.is_streaming:
             return chat
+        if len(content) > self.max_prompt_chars:
+            return replace(chat, notice=texts.too_long(len(content), self.max_prompt_chars), draft=content)
         if not model:
             return replace(chat, notice=texts.CHOOSE_MODEL, draft=content)
         asked = (*chat.messages, ChatMessage(role="user", content=content))
-        return _with_answer(asked, "", is_streaming=True)
+        return replace(_with_answer(asked, "", is_streaming=True), is_asked=True)
 
     def begin_again(self, chat: Chat, model: str | None) -> Chat:
         """Answer the last prompt again."""
         shorter = chat.without_last_exchange()
-        if shorter.draft is None or not model:
+        if shorter.draft is None or not model or chat.is_streaming:
             return chat
         return self.begin(Chat(shorter.messages), shorter.draft, model)
 
     async def follow(self, chat: Chat, model: str, sampling: SamplingOptions, visitor: str) -> Chats:
-        """Stream the answer of a chat that waits for one."""
-        if not chat.is_streaming:
+        """Stream the answer of a chat that waits for one. Only once: whoever follows it then gets the chat as it is."""
+        if not chat.is_asked:
             yield chat
             return
         asked, text = chat.messages[:-1], ""
-        yield chat
+        yield replace(chat, is_asked=False)
         try:
             pieces = self.client.chat(model, asked, sampling, visitor)
             async with aclosing(batches(pieces, self.update_interval_s)) as gathered:

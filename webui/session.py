@@ -59,7 +59,7 @@ class Standing:
     """A model's place on the board; `change` is what the vote did to its rating, where that is known."""
 
     rating: float
-    rank: int
+    rank: int | None  #: None: too few votes to tell
     num_models: int
     change: float | None = None
     is_new: bool = False  #: this was its first vote
@@ -243,5 +243,6 @@ def standings(names: tuple[str, str], before: LeaderboardView | None, after: Lea
         if row is not None:
             change = row.rating - old[name] if name in old else None
             is_new = before is not None and name not in old
-            found[side] = Standing(row.rating, row.rank, len(after.rows), change, is_new)
+            rank = None if row.lower is None else row.rank
+            found[side] = Standing(row.rating, rank, len(after.rows), change, is_new)
     return found

@@ -46,6 +46,7 @@ PROMPT_DIRECT: Final = "Write a message"
 SEND: Final = "Send"
 STOP: Final = "Stop"
 REGENERATE: Final = "Regenerate"
+ASK_AGAIN: Final = "Ask the same again"
 NEW_BATTLE: Final = "New battle"
 NEW_CHAT: Final = "New chat"
 EDIT_LAST: Final = "Edit last"
@@ -66,7 +67,7 @@ MAX_TOKENS: Final = "Longest answer"
 MAX_TOKENS_INFO: Final = "in tokens"
 SAME_MODELS: Final = "Please choose two different models."
 CHOOSE_MODEL: Final = "Please choose a model first."
-NO_MODELS: Final = "No model is being served yet. Start a worker, then reload this page."
+NO_MODELS: Final = "No model is being served yet. This page shows the first one as soon as its worker is ready."
 
 VOTE_HINT: Final = "Arrow keys vote: left A, right B, up tie, down both bad."
 VOTES: Final[dict[Outcome, str]] = {
@@ -110,7 +111,9 @@ UNREACHABLE: Final = "The arena does not answer at the moment. Your question is 
 RESTORED_ELSEWHERE: Final = "This battle belongs to another visitor."
 
 FAILURES: Final[dict[str, str]] = {
-    ErrorCode.CONTEXT_LENGTH_EXCEEDED: "The conversation is longer than a model can read.",
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED: (
+        "The conversation is longer than a model can read. Please shorten the question or start anew."
+    ),
     ErrorCode.REQUEST_TOO_LARGE: "That is too long. Please shorten it.",
     ErrorCode.INVALID_REQUEST: "The arena did not accept that.",
     ErrorCode.UNAUTHORIZED: "This page may not talk to the arena: its key is missing or wrong.",
@@ -126,13 +129,19 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.RATE_LIMITED: "That was a lot in a short time. Please wait a moment.",
     ErrorCode.QUEUE_FULL: "All models are busy. Please try again in a moment.",
     ErrorCode.NO_WORKER: "No model is ready to answer right now. Please try again in a moment.",
-    ErrorCode.NOT_ENOUGH_MODELS: "A battle needs two models, and fewer are ready. Please try again in a moment.",
+    ErrorCode.NOT_ENOUGH_MODELS: (
+        "A battle needs two models, and fewer are ready. Please try again in a moment; Chat works with one."
+    ),
     ErrorCode.WORKER_FAILED: "The model stopped in the middle of its work.",
     ErrorCode.WORKER_TIMEOUT: "The model took too long.",
     ErrorCode.STORE_UNAVAILABLE: "The arena cannot save right now. Please try again in a moment.",
     ErrorCode.SHUTTING_DOWN: "The arena is restarting. Please try again in a moment.",
 }
 FAILURE_OTHER: Final = "Something went wrong in the arena. Please try again."
+
+
+def too_long(length: int, most: int) -> str:
+    return f"A question may have {most:,} characters, and this one has {length:,}. Please shorten it."
 
 
 def failure(code: str | None) -> str:
@@ -157,6 +166,7 @@ COLUMN_INTERVAL: Final = "95 % interval"
 COLUMN_VOTES: Final = "Votes"
 COLUMN_WIN_RATE: Final = "Win rate"
 NO_INTERVAL: Final = "not yet known"
+NO_RANK: Final = "too few votes for a rank"
 WIN_RATE_PLOT: Final = "How often the row beats the column"
 WIN_RATE_PLOT_HINT: Final = "Ties count half. Blue: the row wins more often; amber: the column does."
 COUNT_PLOT: Final = "How often two models met"
@@ -192,6 +202,8 @@ WORKERS_EMPTY_TITLE: Final = "No worker is registered"
 WORKERS_EMPTY: Final = "Start one with: agon worker"
 WORKER_STATES: Final = {"starting": "starting", "ready": "ready", "draining": "finishing its work"}
 PAGE_STATES: Final = {"used": "used", "evictable": "kept for reuse", "empty": "empty"}
+#: What the engine calls its kinds of layers; any other name is shown as it is.
+LAYER_KINDS: Final = {"full": "full attention", "window": "sliding windows", "recurrent": "recurrent states"}
 NO_PAGES: Final = "This worker has no page pool of its own."
 UNREACHABLE_BOARD: Final = "The arena does not answer at the moment."
 STALE: Final = "The arena does not answer; these numbers may be old."
@@ -237,6 +249,10 @@ def pool_sentence(num_cells: int, used: float, kept: float, cells_by_type: Seque
 
 def pages_sentence(used: int, evictable: int, empty: int) -> str:
     return f"{used:,} {PAGE_STATES['used']}, {evictable:,} {PAGE_STATES['evictable']}, {empty:,} {PAGE_STATES['empty']}"
+
+
+def layer_kind(name: str) -> str:
+    return LAYER_KINDS.get(name, name.replace("_", " "))
 
 
 def page_size(page_bytes: int) -> str:

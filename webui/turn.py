@@ -38,6 +38,7 @@ class Turns:
     update_interval_s: float
     #: A board that is at most a second old and shared by all visitors, for the ratings before a vote.
     known_board: Callable[[str], Awaitable[LeaderboardView]]
+    max_prompt_chars: int = 8000
 
     async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
         """Show the prompt and find a battle for it: a new one where there is none or the last one is over. Ends with a
@@ -45,6 +46,9 @@ class Turns:
         content = content.strip()
         if not content or session.is_busy:
             yield session
+            return
+        if len(content) > self.max_prompt_chars:
+            yield session.ended(texts.too_long(len(content), self.max_prompt_chars), draft=content)
             return
         before = Session(mode=opening.mode) if session.battle_id is None or session.is_over else session
         current = before.asking(content)
@@ -145,7 +149,8 @@ class Turns:
             if error.code is not ErrorCode.BATTLE_ALREADY_VOTED:
                 yield replace(session, notice=_sentence(error))
                 return
-            yield await self.restore(session.battle_id, visitor)
+            recorded = await self.restore(session.battle_id, visitor)
+            yield recorded if recorded.outcome == outcome else replace(recorded, notice=_sentence(error))
             return
         revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated)
         yield revealed

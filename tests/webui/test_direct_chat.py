@@ -24,6 +24,18 @@ async def test_an_answer_streams_and_can_be_asked_for_again(controller: str) -> 
     await client.aclose()
 
 
+async def test_an_answer_is_asked_for_once_however_often_it_is_followed(arena: FakeArena, controller: str) -> None:
+    client = ControllerClient(controller)
+    chats = DirectChats(client, 0.005)
+    following = chats.follow(chats.begin(Chat(), "Hello", MODEL), MODEL, SamplingOptions(), VISITOR)
+    streaming = await anext(following)
+    assert [chat async for chat in chats.follow(streaming, MODEL, SamplingOptions(), VISITOR)] == [streaming]
+    assert chats.begin(streaming, "More", MODEL) == streaming
+    await following.aclose()
+    assert not any(path == "/v1/chat/completions" for _, path, _ in arena.requests)
+    await client.aclose()
+
+
 async def test_closing_the_chat_closes_the_request(arena: FakeArena, controller: str) -> None:
     client = ControllerClient(controller)
     chats = DirectChats(client, 0.005)
@@ -42,6 +54,8 @@ async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     chats = DirectChats(client, 0.005)
     chat = chats.begin(Chat(), "Hello", None)
     assert (chat.draft, chat.notice) == ("Hello", texts.CHOOSE_MODEL)
+    long = "x" * (chats.max_prompt_chars + 1)
+    assert chats.begin(Chat(), long, MODEL).notice == texts.too_long(len(long), chats.max_prompt_chars)
     begun = chats.begin(Chat(), "Hello", MODEL)
     down = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
     assert (down[-1].draft, down[-1].notice, down[-1].messages) == ("Hello", texts.UNREACHABLE, ())

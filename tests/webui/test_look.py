@@ -1,3 +1,4 @@
+from dataclasses import replace
 from html import escape
 
 from webui import texts
@@ -37,6 +38,18 @@ def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
     assert texts.ABORTED in look.notice
 
 
+def test_an_aborted_battle_offers_to_ask_the_same_again() -> None:
+    failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
+    assert look_of(Session(battle_id="b1", state="aborted", exchanges=(failed,))).again_shown
+    assert not look_of(answered()).again_shown
+
+
+def test_what_was_written_is_shown_as_it_was_written() -> None:
+    exchange = Exchange("What is <b>?", SideAnswer("A <b> is bold", "finished"), SideAnswer("`<b>`", "finished"))
+    thread = look_of(Session(battle_id="b1", state="answered", exchanges=(exchange,))).thread
+    assert [message["content"] for message in thread] == ["What is &lt;b>?", "A &lt;b> is bold", "`<b>`"]
+
+
 def test_the_reveal_names_both_and_marks_the_choice() -> None:
     voted = answered().revealed({"a": "owl<1>", "b": "fox"}, "a", is_rated=True)
     look = look_of(voted)
@@ -59,6 +72,8 @@ def test_the_reveal_shows_place_and_change() -> None:
     assert "+12.4" in reveal
     assert texts.rank(1, 4) in reveal
     assert texts.NEW_TO_BOARD in reveal
+    unsure = replace(voted, standings={"a": Standing(1012.4, None, 4)})
+    assert texts.NO_RANK in look_of(unsure).reveal
 
 
 def test_a_vote_that_is_not_rated_says_why() -> None:

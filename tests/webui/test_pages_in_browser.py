@@ -81,7 +81,8 @@ def test_nothing_that_a_model_or_a_visitor_writes_runs_or_calls_out(visit: Visit
     page.wait_for_timeout(300)
     assert "safe words" in visit.answers()[0]
     assert page.evaluate("window.hacked") is None
-    assert page.locator("#thread :is(script, iframe, [onclick], [onerror], a[href^='javascript'])").count() == 0
+    assert "<script>window.hacked=1</script>" in visit.answers()[0]  # the text of it is there
+    assert page.locator("#thread :is(script, img, iframe, [onclick], [onerror], a[href^='javascript'])").count() == 0
     reached = page.evaluate("performance.getEntriesByType('resource').filter(e => e.responseStatus).map(e => e.name)")
     assert not any("evil.example" in url for url in reached)
 
@@ -96,6 +97,33 @@ def test_arrow_keys_do_not_vote_while_somebody_types(visit: Visit) -> None:
     page.wait_for_timeout(400)
     assert page.locator("#vote-left").count() == 1
     assert page.locator(".agon-reveal").count() == 0
+
+
+def test_what_is_typed_while_the_models_answer_stays_in_the_box(visit: Visit) -> None:
+    page = visit.open("/")
+    page.fill("#prompt textarea", "slow: tell me a story")
+    page.keyboard.press("Control+Enter")
+    page.locator("#thread .bot-row .md", has_text="Once").wait_for()
+    visit.ask("And then?")
+    page.wait_for_selector("#vote-left")
+    assert page.input_value("#prompt textarea") == "And then?"
+    assert page.locator("#thread .user-row").count() == 1
+
+
+def test_pages_where_models_are_chosen_say_that_there_are_none_and_show_the_first_that_come(visit: Visit) -> None:
+    arena = visit.site.arena
+    models = arena.models
+    try:
+        arena.models = ()
+        page = visit.open("/chat")
+        page.locator("#models-hint", has_text=texts.NO_MODELS).wait_for()
+        visit.open("/side-by-side")
+        arena.models = models[:1]
+        page.locator("#models-hint", has_text=texts.FAILURES["not_enough_models"]).wait_for()
+    finally:
+        arena.models = models
+    page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
+    assert page.locator("#models-hint .agon-notice").count() == 0
 
 
 def test_stop_ends_both_answers(visit: Visit) -> None:

@@ -137,7 +137,10 @@ def test_a_worker_with_a_picture_has_a_legend_in_its_colours() -> None:
     markup = workers.render([worker(pages=map(counts, names))], {"w-1": picture})
     root = ElementTree.fromstring(markup.replace("&middot;", "-"))
     keys = [(item.find("span").get("class"), item.findtext("b")) for item in root.iter("li")]  # type: ignore[union-attr]
-    assert keys == [("agon-key agon-pool-type-0", "full"), ("agon-key agon-pool-type-1", "window")]
+    assert keys == [
+        ("agon-key agon-pool-type-0", texts.LAYER_KINDS["full"]),
+        ("agon-key agon-pool-type-1", texts.LAYER_KINDS["window"]),
+    ]
     assert len(list(root.iter("svg"))) == 1
 
 
@@ -174,6 +177,14 @@ def test_a_board_can_be_searched_and_filtered_by_votes() -> None:
     assert "red-fox" not in leaderboard.render(view(*rows), "OWL")
     assert "red-fox" not in leaderboard.render(view(*rows), "", 5)
     assert texts.LEADERBOARD_NO_MATCH in leaderboard.render(view(*rows), "wolf")
+
+
+def test_a_model_without_an_interval_has_no_rank() -> None:
+    place = '<td role="cell" class="agon-col-rank">1</td>'
+    assert place in leaderboard.render(view(row("owl", 1000)))
+    unsure = leaderboard.render(view(row("owl", 1000, None)))
+    assert place not in unsure
+    assert texts.NO_RANK in unsure
 
 
 def test_names_and_flags_are_escaped_and_told_in_words() -> None:

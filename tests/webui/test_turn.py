@@ -74,6 +74,14 @@ async def test_a_full_house_is_waited_for(turns: Turns, arena: FakeArena) -> Non
     assert seen[-1].is_votable
 
 
+async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns: Turns) -> None:
+    long = "x" * (turns.max_prompt_chars + 1)
+    session = await last(ask(turns, Session(), long, ANONYMOUS, VISITOR))
+    assert session.draft == long
+    assert session.notice == texts.too_long(len(long), turns.max_prompt_chars)
+    assert session.exchanges == ()
+
+
 async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     client = ControllerClient("http://127.0.0.1:9")
     down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
@@ -131,7 +139,9 @@ async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: T
     await last(turns.vote(session, "a", VISITOR))
     other = await last(turns.vote(session, "b", VISITOR))
     assert other.outcome == "a"
+    assert other.notice == texts.FAILURES["battle_already_voted"]
     assert len(arena.votes) == 1
+    assert (await last(turns.vote(session, "a", VISITOR))).notice is None
 
 
 async def test_events_of_one_interval_come_together() -> None:

@@ -44,6 +44,12 @@
   let votesSince = 0;
 
   function onKey(event) {
+    // Enter alone sends as well (Gradio's doing); people who write several lines press it with Ctrl or Cmd.
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest?.("#prompt")) {
+      event.preventDefault();
+      find("send")?.click();
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.isComposing || event.repeat) return;
     if (event.key === "/" && !isTyping(event.target) && event.target.tagName !== "TEXTAREA") {
       const box = document.querySelector("#prompt textarea");
@@ -80,7 +86,12 @@
       window.scrollTo(0, 0);
       return;
     }
-    if (!isNew || numQuestions === 1) return;
+    if (numQuestions === 1) {
+      // One question stands where it is; also when a second one was not taken and went back into the box.
+      root.style.removeProperty("--agon-room");
+      if (!isNew) window.scrollTo(0, 0);
+      return;
+    }
     const last = questions[questions.length - 1];
     const heads = find("heads");
     const top = heads ? heads.getBoundingClientRect().height : 0;
@@ -94,6 +105,10 @@
   }
 
   function onChange() {
+    for (const fold of document.querySelectorAll(".agon-fold > button")) {
+      const isOpen = String(fold.classList.contains("open"));
+      if (fold.getAttribute("aria-expanded") !== isOpen) fold.setAttribute("aria-expanded", isOpen);
+    }
     const dock = find("dock");
     if (dock && dock !== watchedDock) {
       watchedDock = dock;

@@ -9,7 +9,7 @@ from webui.turn import Turns
 from wire.battles import CreateBattle
 
 
-def build(page: Any, turns: Turns, *, max_prompt_chars: int) -> None:
+def build(page: Any, turns: Turns) -> None:
     header("/")
-    parts = battle_parts("anonymous", texts.BATTLE_TITLE, texts.BATTLE_LEAD, max_prompt_chars=max_prompt_chars)
+    parts = battle_parts("anonymous", texts.BATTLE_TITLE, texts.BATTLE_LEAD)
     wire_battle(page, parts, turns, "anonymous", lambda: CreateBattle(mode="anonymous"), [])

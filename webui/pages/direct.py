@@ -2,22 +2,22 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from html import escape
 from typing import Any
 
 import gradio as gr
 
 from webui import texts
 from webui.arena_page import STORAGE_SECRET, visitor_of
+from webui.as_written import as_written
 from webui.client import ControllerClient
-from webui.components import PRIVATE, examples, header, intro, model_choice, prompt, sampling, thread
+from webui.components import PRIVATE, examples, header, intro, model_choice, notice, prompt, sampling, thread
 from webui.direct_chat import Chat, DirectChats, from_storage
-from webui.pages.side_by_side import served_models
+from webui.pages.side_by_side import ASK_AGAIN_S, served_models
 from webui.session import Seat
 from wire.chat import SamplingOptions
 
 
-def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt_chars: int) -> None:
+def build(page: Any, chats: DirectChats, client: ControllerClient) -> None:
     header("/chat")
     seat = gr.State(Seat(Chat()))
     stored = gr.BrowserState(None, storage_key="agon-direct-chat", secret=STORAGE_SECRET)
@@ -25,19 +25,20 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
         with gr.Column(elem_classes=["agon-empty"]) as introduction:
             intro(texts.DIRECT_TITLE, texts.DIRECT_LEAD)
         model = model_choice(texts.MODEL, "model")
+        hint = gr.HTML("", elem_id="models-hint", apply_default_css=False)
         parameters = sampling()
     with gr.Column(elem_classes=["agon-settings"]) as beginnings:
         example_buttons = examples()
     conversation = thread(columns=1)
-    with gr.Column(elem_id="dock"):
-        notice = gr.HTML("", elem_id="notice", apply_default_css=False)
-        box = prompt(texts.PROMPT_DIRECT, max_chars=max_prompt_chars)
+    with gr.Column(elem_id="dock", elem_classes=["agon-narrow"]):
+        told = gr.HTML("", elem_id="notice", apply_default_css=False)
+        box = prompt(texts.PROMPT_DIRECT)
         with gr.Row(elem_classes=["agon-tools"]):
             retry = gr.Button(texts.RETRY, visible=False, elem_id="retry", scale=0, min_width=0)
             edit = gr.Button(texts.EDIT_LAST, visible=False, elem_id="edit", scale=0, min_width=0)
             new = gr.Button(texts.NEW_CHAT, visible=False, elem_id="new", scale=0, min_width=0)
     rest = [
-        *(stored, introduction, beginnings, notice),
+        *(stored, introduction, beginnings, told),
         *(box.box, box.send, box.stop, retry, edit, new),
     ]
 
@@ -50,7 +51,7 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
             chat.to_storage() if is_idle else gr.skip(),
             gr.update(visible=not chat.messages),
             gr.update(visible=not chat.messages),
-            "" if chat.notice is None else f'<p class="agon-notice" role="alert">{escape(chat.notice)}</p>',
+            "" if chat.notice is None else notice(chat.notice),
             gr.skip() if value is None else gr.update(value=value),
             gr.update(visible=is_idle),
             gr.update(visible=not is_idle),
@@ -60,15 +61,20 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
         ]
 
     def show_text(chat: Chat) -> list[dict[str, Any]]:
-        return [message.model_dump() for message in chat.messages]
+        """An empty answer is drawn as a typing indicator while it is awaited; one that was stopped says so."""
+        shown = [{"role": one.role, "content": as_written(one.content, keeps=("think",))} for one in chat.messages]
+        if shown and not chat.is_streaming and not shown[-1]["content"]:
+            shown[-1]["content"] = f"*({texts.STATUS['stopped']})*"
+        return shown
 
     def put(seat: Seat[Chat], chat: Chat, *, clears_box: bool = False) -> list[Any]:
         seat.value = chat
         return [show_text(chat), *show_rest(chat, clears_box=clears_box)]
 
     def begin(content: str, seat: Seat[Chat], name: str | None) -> list[Any]:
+        was_streaming = seat.value.is_streaming
         chat = chats.begin(seat.value, content, name)
-        return put(seat, chat, clears_box=chat.is_streaming)
+        return put(seat, chat, clears_box=chat.is_streaming and not was_streaming)
 
     def begin_again(seat: Seat[Chat], name: str | None) -> list[Any]:
         return put(seat, chats.begin_again(seat.value, name))
@@ -85,8 +91,8 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
     async def fill(request: gr.Request) -> list[Any]:
         models = await served_models(client, visitor_of(request))
         if isinstance(models, str):
-            return [gr.skip(), f'<p class="agon-notice" role="alert">{models}</p>']
-        return [gr.update(choices=list(models), value=models[0]), gr.skip()]
+            return [gr.skip(), notice(models), gr.skip()]
+        return [gr.update(choices=list(models), value=models[0]), "", gr.Timer(active=False)]
 
     whole: dict[str, Any] = {"outputs": [conversation, *rest], **PRIVATE}
     asked = gr.on([box.box.submit, box.send.click], begin, inputs=[box.box, seat, model], **whole)
@@ -111,7 +117,8 @@ def build(page: Any, chats: DirectChats, client: ControllerClient, *, max_prompt
     edit.click(lambda seat: put(seat, seat.value.without_last_exchange()), inputs=[seat], **whole)
     new.click(lambda seat: put(seat, Chat()), inputs=[seat], **whole)
     page.load(lambda seat, kept: put(seat, from_storage(kept)), inputs=[seat, stored], **whole)
-    page.load(fill, outputs=[model, notice], concurrency_limit=None, **PRIVATE)
+    timer = gr.Timer(ASK_AGAIN_S)
+    gr.on([page.load, timer.tick], fill, outputs=[model, hint, timer], concurrency_limit=None, **PRIVATE)
 
 
 def sampling_options(uses_own: bool, temperature: float, top_p: float, max_tokens: float) -> SamplingOptions:

@@ -9,7 +9,7 @@ from webui import plots, texts
 from webui.arena_page import visitor_of
 from webui.boards import Boards
 from webui.client import ControllerUnreachable
-from webui.components import PRIVATE, header
+from webui.components import PRIVATE, header, notice
 from webui.session import Seat
 from wire.errors import ApiError
 from wire.leaderboard import LeaderboardRow, LeaderboardView
@@ -30,27 +30,28 @@ def build(page: Any, boards: Boards) -> None:
         names = [(title, name) for name, title in texts.BOARDS.items()]
         kind = gr.Dropdown(names, value=names[0][1], label=texts.BOARD, elem_id="kind", filterable=False, scale=2)
     style = gr.Checkbox(False, label=texts.STYLE_CONTROL, container=False, elem_id="style")
+    told = gr.HTML("", elem_id="notice", apply_default_css=False)
     board = gr.HTML(f'<p class="agon-quiet">{texts.LOADING}</p>', elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
     async def refresh(
         request: gr.Request, wanted: str, least: float | None, kind: str, adjusted: bool, shown: Seat[str]
-    ) -> Any:
+    ) -> list[Any]:
         try:
             view = await boards.leaderboard(visitor_of(request), kind, style_control=adjusted)
         except (ApiError, ControllerUnreachable):
-            return gr.skip() if shown.value else _notice(texts.UNREACHABLE_BOARD)
+            return [gr.skip(), notice(texts.STALE)] if shown.value else ["", notice(texts.UNREACHABLE_BOARD)]
         markup = render(view, wanted, int(least or 0))
         if markup == shown.value:
-            return gr.skip()
+            return [gr.skip(), ""]
         shown.value = markup
-        return markup
+        return [markup, ""]
 
     gr.on(
         [page.load, timer.tick, search.input, min_votes.input, kind.input, style.input],
         refresh,
         inputs=[search, min_votes, kind, style, shown],
-        outputs=[board],
+        outputs=[board, told],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,
@@ -108,8 +109,8 @@ def _row(row: LeaderboardRow, scale: plots.Scale) -> str:
     flags = "".join(f'<span class="agon-flag">{escape(texts.flag(name))}</span>' for name in row.flags)
     bounds = texts.NO_INTERVAL if row.lower is None or row.upper is None else f"{row.lower:.0f} \u2013 {row.upper:.0f}"
     rate = "\u2013" if row.win_rate is None else f"{row.win_rate:.0%}"
-    place = f"{row.rank}"
-    if row.worst_rank is not None and row.worst_rank > row.rank:
+    place = f"{row.rank}" if row.lower is not None else f'<span title="{texts.NO_RANK}">\u2013</span>'
+    if row.lower is not None and row.worst_rank is not None and row.worst_rank > row.rank:
         place += f"\u2013{row.worst_rank}"
     flip = "" if row.votes_to_flip is None else f"<small>{escape(texts.votes_to_flip(row.votes_to_flip))}</small>"
     cells = (
@@ -126,7 +127,3 @@ def _row(row: LeaderboardRow, scale: plots.Scale) -> str:
 
 def _figure(title: str, hint: str, picture: str) -> str:
     return f'<figure class="agon-figure"><figcaption><h2>{title}</h2><p>{hint}</p></figcaption>{picture}</figure>'
-
-
-def _notice(sentence: str) -> str:
-    return f'<p class="agon-notice" role="alert">{escape(sentence)}</p>'

@@ -7,36 +7,43 @@ import gradio as gr
 from webui import texts
 from webui.arena_page import battle_parts, visitor_of, wire_battle
 from webui.client import ControllerClient, ControllerUnreachable
-from webui.components import PRIVATE, Sampling, header, model_choice, sampling
+from webui.components import PRIVATE, Sampling, header, model_choice, notice, sampling
 from webui.turn import Turns
 from wire.battles import BattleSampling, CreateBattle
-from wire.errors import ApiError
+from wire.errors import ApiError, ErrorCode
+
+ASK_AGAIN_S = 3.0  #: while there are too few models to choose from
 
 
-def build(page: Any, turns: Turns, client: ControllerClient, *, max_prompt_chars: int) -> None:
+def build(page: Any, turns: Turns, client: ControllerClient) -> None:
     header("/side-by-side")
     choices: list[gr.Dropdown] = []
     parameters: list[Sampling] = []
+    hints: list[gr.HTML] = []
 
     def settings() -> None:
         with gr.Row(elem_classes=["agon-models"]):
             choices.append(model_choice(texts.MODEL_A, "model-a"))
             choices.append(model_choice(texts.MODEL_B, "model-b"))
+        hints.append(gr.HTML("", elem_id="models-hint", apply_default_css=False))
         parameters.append(sampling())
 
-    parts = battle_parts(
-        "named", texts.NAMED_TITLE, texts.NAMED_LEAD, max_prompt_chars=max_prompt_chars, settings=settings
-    )
+    parts = battle_parts("named", texts.NAMED_TITLE, texts.NAMED_LEAD, settings=settings)
     wire_battle(page, parts, turns, "named", open_named, [*choices, *parameters[0].inputs])
+
+    timer = gr.Timer(ASK_AGAIN_S)
 
     async def fill(request: gr.Request) -> list[Any]:
         models = await served_models(client, visitor_of(request))
         if isinstance(models, str):
-            return [gr.skip(), gr.skip(), gr.update(value=f'<p class="agon-notice" role="alert">{models}</p>')]
-        first = [gr.update(choices=list(models), value=name) for name in (models[0], models[1 % len(models)])]
-        return [*first, gr.skip()]
+            return [gr.skip(), gr.skip(), notice(models), gr.skip()]
+        first = [gr.update(choices=list(models), value=name) for name in models[:2]]
+        if len(models) == 1:
+            return [*first, gr.skip(), notice(texts.failure(ErrorCode.NOT_ENOUGH_MODELS)), gr.skip()]
+        return [*first, "", gr.Timer(active=False)]
 
-    page.load(fill, outputs=[*choices, parts.notice], concurrency_limit=None, **PRIVATE)
+    outputs = [*choices, hints[0], timer]
+    gr.on([page.load, timer.tick], fill, outputs=outputs, concurrency_limit=None, **PRIVATE)
 
 
 def open_named(

@@ -11,7 +11,7 @@ from webui import plots, texts
 from webui.arena_page import visitor_of
 from webui.boards import Boards
 from webui.client import ControllerUnreachable
-from webui.components import PRIVATE, header
+from webui.components import PRIVATE, header, notice
 from webui.session import Seat
 from wire.errors import ApiError
 from wire.workers import PageCounts, PoolPicture, WorkerView
@@ -27,7 +27,7 @@ def build(page: Any, boards: Boards) -> None:
         f'<div class="agon-board-head"><h1>{texts.WORKERS_TITLE}</h1><p>{texts.WORKERS_LEAD}</p>{_legend()}</div>',
         apply_default_css=False,
     )
-    notice = gr.HTML("", elem_id="notice", apply_default_css=False)
+    told = gr.HTML("", elem_id="notice", apply_default_css=False)
     waiting = f'<p class="agon-quiet">{texts.LOADING_WORKERS}</p>'
     board = gr.HTML(waiting, elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
@@ -37,9 +37,9 @@ def build(page: Any, boards: Boards) -> None:
         try:
             workers, pictures = await asyncio.gather(boards.workers(visitor), _pictures(boards, visitor))
         except ControllerUnreachable:
-            return [gr.skip(), _notice(texts.STALE)]
+            return [gr.skip(), notice(texts.STALE)] if shown.value else ["", notice(texts.UNREACHABLE_BOARD)]
         except ApiError as error:
-            return [gr.skip(), _notice(texts.failure(error.code))]
+            return [gr.skip(), notice(texts.failure(error.code))]
         markup = render(workers, pictures)
         if markup == shown.value:
             return [gr.skip(), ""]
@@ -50,7 +50,7 @@ def build(page: Any, boards: Boards) -> None:
         [page.load, timer.tick],
         refresh,
         inputs=[shown],
-        outputs=[board, notice],
+        outputs=[board, told],
         concurrency_limit=None,
         **PRIVATE,
     )
@@ -123,7 +123,7 @@ def _family(name: str, parts: Sequence[PageCounts], colour: int | None) -> str:
     key = "" if colour is None else f'<span class="agon-key agon-pool-type-{colour % plots.NUM_POOL_COLOURS}"></span>'
     sentence = escape(texts.pages_sentence(used, evictable, empty))
     return (
-        f'<li title="{sentence}">{key}<b>{escape(name.replace("_", " "))}</b> '
+        f'<li title="{sentence}">{key}<b>{escape(texts.layer_kind(name))}</b> '
         f"<span>{used / max(1, total):.0%} {texts.PAGE_STATES['used']} &middot; {total:,} pages &middot; "
         f"{texts.page_size(parts[0].page_bytes)}</span></li>"
     )
@@ -141,7 +141,3 @@ def short_count(number: int) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return str(number)
-
-
-def _notice(sentence: str) -> str:
-    return f'<p class="agon-notice" role="alert">{escape(sentence)}</p>'
