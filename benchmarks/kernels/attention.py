@@ -97,7 +97,7 @@ PROMPTS: Sequence[tuple[Shape, Goal]] = (
     (Shape(1, 10240, 2048), Goal(share=0.45)),
     (Shape(1, 8192, 8192, head_dim=64), Goal(share=0.40)),
 )
-#: The engine's graphs for short contexts launch as many parts as 4096 tokens have; most of them find nothing to read.
+#: A context just above 1,024 tokens takes a graph for 4,096, which launches parts for all of them: most find nothing.
 _IN_GRAPHS: Sequence[tuple[Shape, Goal, int]] = tuple(
     (shape, goal, 4096) for shape, goal in DECODES if (shape.num_rows, shape.context) in ((1, 1024), (256, 1024))
 )

@@ -1,15 +1,21 @@
 """Which sizes of decode steps are captured as CUDA graphs. A graph has a fixed number of rows and a bound on contexts;
-a step takes the smallest that holds it and pads the rest. Pure functions of numbers."""
+a step takes the smallest that holds it and pads the rest. Pure functions of numbers.
+
+The bound decides into how many parts attention launches a context. Parts that a shorter one does not have end at once,
+but each costs a program: with 64 rows of 8 key/value heads, graphs for 4k contexts launch 8,192 programs where 1k
+contexts need 2,048, and some 400 empty ones end in a microsecond [estimated], beside the 62 us that reading takes.
+"""
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Larger steps run without a graph: launching their kernels takes less time than running them.
 MAX_GRAPH_ROWS = 512
-#: Contexts up to here have graphs of their own where a model knows longer ones: an attention kernel divides a context
-#: into parts by the bound that the host knows, and short contexts need few.
-SHORT_CONTEXT = 4096
+#: Contexts up to these have graphs of their own where a model knows longer ones. Between two of them lies a factor of
+#: four: at worst three of four parts are empty.
+CONTEXT_BOUNDS = (1024, 4096)
+#: A step of so few rows is one wave of programs, whatever its bound.
+_FEW_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,27 +34,36 @@ def row_counts(max_running: int, max_rows: int = MAX_GRAPH_ROWS) -> tuple[int, .
 
 def context_bounds(max_model_len: int) -> tuple[int, ...]:
     """Ascending; the last one holds every context."""
-    return (SHORT_CONTEXT, max_model_len) if max_model_len > SHORT_CONTEXT else (max_model_len,)
+    return (*(bound for bound in CONTEXT_BOUNDS if bound < max_model_len), max_model_len)
 
 
 class Buckets:
     def __init__(self, max_running: int, max_model_len: int, max_rows: int = MAX_GRAPH_ROWS) -> None:
-        self._row_counts: Sequence[int] = row_counts(max_running, max_rows)
-        self._bounds: Sequence[int] = context_bounds(max_model_len)
-
-    @property
-    def max_rows(self) -> int:
-        return self._row_counts[-1]
+        """Long contexts have graphs for powers of two only: keys and values, which padding has none of, are most of
+        what such steps read. So there are few graphs more than with two bounds: 21 for 64 rows, 47 for 256."""
+        counts = row_counts(max_running, max_rows)
+        self.max_rows = counts[-1]
+        self._least_bound = context_bounds(max_model_len)[0]
+        found = set()
+        for bound in context_bounds(max_model_len):
+            is_long, is_last = bound > CONTEXT_BOUNDS[-1], bound == max_model_len
+            for count in counts:
+                is_power = count & (count - 1) == 0
+                if (is_power or count == self.max_rows or not is_long) and (count > _FEW_ROWS or is_last):
+                    found.add(Bucket(count, bound))
+        self._ascending = tuple(sorted(found))
 
     def all(self) -> tuple[Bucket, ...]:
         """Largest first: what the first graph takes of their common memory is enough for all."""
-        return tuple(Bucket(rows, bound) for rows in reversed(self._row_counts) for bound in reversed(self._bounds))
+        return self._ascending[::-1]
 
     def bucket_for(self, num_rows: int, context: int) -> Bucket | None:
-        """The smallest that holds a step; None: it has too many rows."""
-        if num_rows > self._row_counts[-1]:
-            return None
-        return Bucket(self._row_counts[bisect_left(self._row_counts, num_rows)], self.context_bound(context))
+        """The one of fewest rows that holds a step, and of these the one of the shortest context; None: it has too many
+        rows."""
+        first = bisect_left(self._ascending, Bucket(num_rows, context))
+        return next((bucket for bucket in self._ascending[first:] if bucket.max_context >= context), None)
 
-    def context_bound(self, context: int) -> int:
-        return self._bounds[bisect_left(self._bounds, context)]
+    def without_graph(self, num_rows: int, context: int) -> Bucket:
+        """For a step that runs kernel by kernel: no more parts than it needs, but by the same kernels as the graphs,
+        which have parts wherever the least bound has several."""
+        return Bucket(num_rows, max(context, self._least_bound))

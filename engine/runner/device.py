@@ -226,7 +226,7 @@ class DeviceRunner:
         if self._graphs is not None and all(draw.is_newest_token for draw in draws):
             found = self._graphs.find(len(sequences), shares.max_context)
         if found is None:
-            bucket = Bucket(len(sequences), self.buckets.context_bound(shares.max_context))
+            bucket = self.buckets.without_graph(len(sequences), shares.max_context)
             inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
             return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
         bucket, replay = found
@@ -260,7 +260,7 @@ class DeviceRunner:
             num_decodes=shares.num_decodes,
             query_starts=inputs.prompt_starts,
             max_queries=inputs.max_queries,
-            max_context=shares.max_context,
+            max_context=self.buckets.without_graph(shares.num_decodes, shares.max_context).max_context,
         )
         states = self._states_by_host(shares)
         if self._has_state_kernels:

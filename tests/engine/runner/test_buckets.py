@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runner.buckets import SHORT_CONTEXT, Bucket, Buckets, context_bounds, row_counts
+from engine.runner.buckets import Bucket, Buckets, context_bounds, row_counts
 
 
 def test_the_ladder_of_batch_sizes() -> None:
@@ -19,10 +19,30 @@ def test_a_full_batch_has_a_graph_without_padding(max_running: int) -> None:
     assert row_counts(max_running)[-1] == max_running
 
 
-def test_only_long_contexts_need_two_bounds() -> None:
+def test_longer_contexts_have_further_bounds() -> None:
+    assert context_bounds(1000) == (1000,)
     assert context_bounds(1024) == (1024,)
-    assert context_bounds(SHORT_CONTEXT) == (SHORT_CONTEXT,)
-    assert context_bounds(131_072) == (SHORT_CONTEXT, 131_072)
+    assert context_bounds(4096) == (1024, 4096)
+    assert context_bounds(131_072) == (1024, 4096, 131_072)
+
+
+@pytest.mark.parametrize(("max_running", "num_graphs"), [(64, 21), (256, 47)])
+def test_a_third_bound_makes_few_graphs_more(max_running: int, num_graphs: int) -> None:
+    buckets = Buckets(max_running, 131_072)
+    assert len(buckets.all()) == num_graphs < 1.2 * 2 * len(row_counts(max_running))
+    assert Buckets(max_running, 1024).bucket_for(1, 9) == Bucket(1, 1024)
+    assert buckets.bucket_for(1, 9) == Bucket(1, 131_072)
+    assert buckets.bucket_for(33, 1024) == Bucket(48, 1024)
+    assert buckets.bucket_for(33, 1025) == Bucket(48, 4096)
+    assert buckets.bucket_for(33, 4097) == Bucket(64, 131_072)
+
+
+def test_a_step_without_a_graph_has_no_more_parts_than_it_needs() -> None:
+    buckets = Buckets(16, 8192)
+    assert [buckets.without_graph(5, context) for context in (3, 1024, 1025, 8000)] == [
+        Bucket(5, bound) for bound in (1024, 1024, 1025, 8000)
+    ]
+    assert Buckets(16, 100).without_graph(5, 3) == Bucket(5, 100)
 
 
 @given(st.integers(1, 700), st.integers(1, 40_000), st.data())

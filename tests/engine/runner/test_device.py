@@ -340,14 +340,14 @@ def test_a_page_copied_for_a_fork_serves_like_the_original(tiny_model: TinyModel
         assert [sample.token_ids for sample in ours.outputs] == [sample.token_ids for sample in other.outputs]
 
 
-def test_a_step_of_more_contexts_than_one_bound_takes_the_longer_graph(
+def test_a_step_of_longer_contexts_takes_a_graph_with_more_parts(
     tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.runner.buckets.SHORT_CONTEXT", 20)
+    monkeypatch.setattr("engine.runner.buckets.CONTEXT_BOUNDS", (9, 20))
     folder = tiny_model("llama").folder
     recorder = TapeRecorder()
     runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS)
-    assert len(recorder.num_replays) == 12
+    assert len(recorder.num_replays) == 2 + 3 * 4, "few rows have one graph for all contexts"
     assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
 
 
