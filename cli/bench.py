@@ -285,11 +285,11 @@ class _ServePlan:
 
     async def run(self) -> list[dict[str, Any]]:
         from cli.bench_serving import Load, run_closed, run_open
-        from cli.openai_client import connect, list_models
+        from cli.openai_client import connect
 
         rows = []
         async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
-            model = self._model or (await list_models(client))[0]
+            model = self._model or (await client.list_models())[0]
             warm = [TextWork(item.text, 4) for item in bench_workloads.random_texts(2, 8, 4, seed=-1)]
             await run_closed(client, Load(model, warm, self._ignore_eos), 2, lambda: None)
             for number, level in enumerate(self._levels):

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import httpx
-
 from cli.bench_record import PERCENTS, percentile
 from cli.bench_workloads import TextWork
 from cli.errors import CliError
-from cli.openai_client import stream_chat
+from cli.openai_client import OpenAiClient
 from wire.chat import ChatMessage
 
 #: What --goodput may bound, in milliseconds.
@@ -62,9 +60,7 @@ class Load:
     targets_ms: Mapping[str, float] | None = None
 
 
-async def run_closed(
-    client: httpx.AsyncClient, load: Load, concurrency: int, advance: Callable[[], None]
-) -> dict[str, Any]:
+async def run_closed(client: OpenAiClient, load: Load, concurrency: int, advance: Callable[[], None]) -> dict[str, Any]:
     """That many requests in flight, each replaced when it has finished. One row of the report."""
     remaining: Iterator[TextWork] = iter(load.requests)
     answers: list[Answered] = []
@@ -80,7 +76,7 @@ async def run_closed(
 
 
 async def run_open(
-    client: httpx.AsyncClient, load: Load, requests_per_s: float, seed: int, advance: Callable[[], None]
+    client: OpenAiClient, load: Load, requests_per_s: float, seed: int, advance: Callable[[], None]
 ) -> dict[str, Any]:
     """Requests at random moments (Poisson), whether or not earlier ones have finished; inf: all at once."""
     answers: list[Answered] = []
@@ -109,14 +105,14 @@ async def _arrivals(items: Sequence[TextWork], requests_per_s: float, seed: int)
             due += generator.expovariate(requests_per_s)
 
 
-async def _ask(client: httpx.AsyncClient, load: Load, item: TextWork) -> Answered:
+async def _ask(client: OpenAiClient, load: Load, item: TextWork) -> Answered:
     started = time.perf_counter()
     times: list[float] = []
     usage: dict[str, int] = {}
     messages = (ChatMessage(role="user", content=item.text),)
     options = {"max_tokens": item.out, "temperature": 0.0, "ignore_eos": load.ignore_eos or None}
     try:
-        async for chunk in stream_chat(client, load.model, messages, **options):
+        async for chunk in client.stream_chat(load.model, messages, **options):
             if any(choice["delta"].get("content") for choice in chunk["choices"]):
                 times.append(time.perf_counter())
             usage = chunk.get("usage") or usage

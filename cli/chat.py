@@ -8,11 +8,10 @@ import sys
 import time
 from typing import Annotated
 
-import httpx
 import typer
 
 from cli.errors import CliError
-from cli.openai_client import connect, list_models, stream_chat
+from cli.openai_client import OpenAiClient, connect
 from cli.running_arena import controller_url
 from wire.chat import ChatMessage
 
@@ -47,7 +46,7 @@ class _Chat:
 
     async def run(self) -> None:
         async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
-            models = await list_models(client)
+            models = await client.list_models()
             self._choose(self._model or models[0], models)
             if self._is_talking_to_a_person:
                 importlib.import_module("readline")  # input() then edits lines and remembers them
@@ -85,7 +84,7 @@ class _Chat:
             print(f"{_COMMANDS} Models: {', '.join(models)}.")
         return True
 
-    async def _ask(self, client: httpx.AsyncClient, text: str) -> None:
+    async def _ask(self, client: OpenAiClient, text: str) -> None:
         self._messages.append(ChatMessage(role="user", content=text))
         answering = asyncio.create_task(self._print_answer(client))
         loop = asyncio.get_running_loop()
@@ -103,12 +102,12 @@ class _Chat:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
-    async def _print_answer(self, client: httpx.AsyncClient) -> str:
+    async def _print_answer(self, client: OpenAiClient) -> str:
         assert self._model is not None
         pieces: list[str] = []
         started = time.monotonic()
         tokens = 0
-        async for chunk in stream_chat(client, self._model, self._messages, **self._options):
+        async for chunk in client.stream_chat(self._model, self._messages, **self._options):
             for choice in chunk["choices"]:
                 piece = choice["delta"].get("content") or ""
                 pieces.append(piece)

@@ -36,12 +36,16 @@ def admin_token(data_dir: Path | None) -> str:
     return folder.secrets().admin_token
 
 
+def is_loopback(url: str) -> bool:
+    """Such an address is reached without the proxies of the environment."""
+    return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
+
+
 @contextmanager
 def arena_client(url: str, token: str | None) -> Iterator[httpx.Client]:
     """Network failures inside become one sentence."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    is_local = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
-    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_local) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_loopback(url)) as client:
         try:
             yield client
         except httpx.HTTPError as error:

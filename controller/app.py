@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-import httpx
 from fastapi import FastAPI
 
 from controller.addresses import Addresses
@@ -41,10 +40,12 @@ from controller.store import Store
 from controller.turn_run import TurnTools
 from controller.turn_runner import TurnRunner
 from controller.turn_stream import TurnStream
+from controller.upstream import Upstream
 from controller.vote_log import VoteLog
 from controller.voters import Voters
 from controller.votes import Votes
 from controller.worker_hosts import WorkerHosts
+from controller.worker_http import WorkerHttp
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -67,16 +68,14 @@ def create_app(settings: Settings) -> FastAPI:
         heartbeat_s=settings.heartbeat_s,
         lease_s=settings.worker_lease_s,
     )
-    client = _worker_client(worker_token, settings.connect_timeout_s)
-    relay = Relay(
-        client,
+    workers = WorkerHttp(worker_token, settings.connect_timeout_s)
+    upstream = Upstream(
+        workers,
         table,
-        breaker,
-        metrics,
         first_token_timeout_s=settings.first_token_timeout_s,
         token_timeout_s=settings.token_timeout_s,
-        max_attempts=settings.max_attempts,
     )
+    relay = Relay(upstream, table, breaker, metrics, max_attempts=settings.max_attempts)
     voters = Voters.from_settings(settings.voter_key.get_secret_value(), admin_token)
     log = VoteLog(store, keys)
     boards = Leaderboards(
@@ -112,6 +111,7 @@ def create_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         """Starts without a store, too: it then answers 503 until the store is there."""
+        workers.start()
         await table.start()
         await dispatcher.start()
         await boards.start()
@@ -122,7 +122,7 @@ def create_app(settings: Settings) -> FastAPI:
         await boards.stop()
         await dispatcher.stop()
         await table.stop()
-        await client.aclose()
+        await workers.stop()
         await store.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
@@ -145,21 +145,9 @@ def create_app(settings: Settings) -> FastAPI:
     add_battle_routes(user, bodies, addresses, limits, battles, stream)
     add_vote_route(user, bodies, addresses, limits, votes)
     add_leaderboard_route(user, addresses, limits, boards)
-    add_worker_page_routes(user if settings.public_workers else admin, registry, Pools(client, table))
+    add_worker_page_routes(user if settings.public_workers else admin, registry, Pools(workers, table))
     add_vote_log_routes(admin, bodies, log, battle_store)
     add_internal_worker_routes(worker, bodies, registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)
     return app
-
-
-def _worker_client(token: str, connect_timeout_s: float) -> httpx.AsyncClient:
-    """Follows no redirect and no proxy from the environment: it speaks to registered workers only. Reads have no limit
-    here because relay sets one for every wait."""
-    return httpx.AsyncClient(
-        headers={"Authorization": f"Bearer {token}", "User-Agent": "agon-controller"},
-        timeout=httpx.Timeout(None, connect=connect_timeout_s, write=connect_timeout_s),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-        follow_redirects=False,
-        trust_env=False,
-    )

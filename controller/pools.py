@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-import httpx
+import aiohttp
 from pydantic import ValidationError
 
 from controller.routing_table import RoutingTable, Worker
+from controller.worker_http import WorkerHttp
 from wire.workers import PoolPicture, PoolView, WorkerPool
 
 POOL_PATH = "/internal/pool"
@@ -23,8 +24,8 @@ MAX_AT_ONCE = 16  #: workers asked at the same time
 class Pools:
     """Owns the last pictures."""
 
-    def __init__(self, client: httpx.AsyncClient, table: RoutingTable) -> None:
-        self._client = client
+    def __init__(self, workers: WorkerHttp, table: RoutingTable) -> None:
+        self._workers = workers
         self._table = table
         self._lock = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
@@ -51,8 +52,9 @@ class Pools:
 
     async def _ask(self, worker: Worker) -> PoolPicture | None:
         try:
-            async with self._room, asyncio.timeout(TIMEOUT_S):
-                answer = await self._client.get(worker.url + POOL_PATH)
-            return PoolView.model_validate_json(answer.content).picture if answer.is_success else None
-        except (httpx.HTTPError, TimeoutError, ValidationError):
+            ask = self._workers.session.get(worker.url + POOL_PATH, allow_redirects=False)
+            async with self._room, asyncio.timeout(TIMEOUT_S), ask as answer:
+                content = await answer.read()
+            return PoolView.model_validate_json(content).picture if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValidationError):
             return None

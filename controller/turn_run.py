@@ -22,8 +22,9 @@ from controller.logs import log_event, short
 from controller.matchmaking import Matchmaker
 from controller.metrics import Metrics
 from controller.neutral_errors import REFUSALS, neutral
-from controller.relay import Delta, Finished, Opened, Relay
+from controller.relay import Relay
 from controller.turn_writer import TurnWriter
+from controller.upstream import Delta, Finished, Opened
 from wire.battles import SIDES, BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail

@@ -36,10 +36,14 @@ def listen(settings: WorkerSettings) -> socket.socket:
     """Take the port before anything slow; raises PortTaken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
     except OSError as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise PortTaken(f"cannot listen on {settings.host}:{settings.port}: {reason}") from None
+    # Every token is a small write of its own: with Nagle's algorithm it waits up to 40 ms for the acknowledgement of
+    # the one before. asyncio switches it off only for sockets whose protocol is named; connections inherit this.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 async def run(settings: WorkerSettings, listener: socket.socket) -> None:

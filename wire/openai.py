@@ -4,6 +4,8 @@ the internal stream. Everything here is pure, so controller and worker answer in
 A parameter that is known but not served is refused, never ignored: a client must be able to trust what it asked for.
 """
 
+import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -146,6 +148,15 @@ class ModelList(BaseModel):
 
 
 _OPENAI_FINISH: dict[FinishReason, str] = {"stop": "stop", "length": "length", "abort": "stop"}
+
+
+#: Compact and in the text's own characters. Made once: json.dumps with options makes an encoder at each call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def encode_chunk(chunk: Mapping[str, Any]) -> bytes:
+    """One object of a stream as a server-sent event; JSON has no line breaks, so it is one line."""
+    return f"data: {_ENCODER.encode(chunk)}\n\n".encode()
 
 
 class CompletionShaper:

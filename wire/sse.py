@@ -36,23 +36,24 @@ class SseDecoder:
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        self._buffer += chunk
         events: list[SseEvent] = []
-        while True:
-            line, found = self._next_line()
-            if not found:
-                return events
+        for line in self._lines(self._buffer + chunk):
             event = self._take_line(line.decode("utf-8", errors="replace"))
             if event is not None:
                 events.append(event)
+        return events
 
-    def _next_line(self) -> tuple[bytes, bool]:
-        """Cut one line off the buffer; a carriage return at its very end may still be half of a line break."""
-        found = _LINE_BREAK.search(self._buffer)
-        if found is None or (found.group() == b"\r" and found.end() == len(self._buffer)):
-            return b"", False
-        line, self._buffer = self._buffer[: found.start()], self._buffer[found.end() :]
-        return line, True
+    def _lines(self, text: bytes) -> list[bytes]:
+        """The lines that are complete; keeps the rest. A carriage return at the very end may still be half of a line
+        break, so it waits for what follows."""
+        if b"\r" not in text:
+            lines = text.split(b"\n")
+        else:
+            half = text.endswith(b"\r")
+            lines = _LINE_BREAK.split(text[:-1] if half else text)
+            lines[-1] += b"\r" if half else b""
+        self._buffer = lines.pop()
+        return lines
 
     def _take_line(self, line: str) -> SseEvent | None:
         if not line:

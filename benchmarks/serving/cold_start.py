@@ -12,7 +12,7 @@ from benchmarks.peers.noise import resident_bytes
 from benchmarks.serving.worker import served_model
 from cli.bench_serving import Load, run_closed
 from cli.bench_workloads import TextWork, random_texts
-from cli.openai_client import connect, stream_chat
+from cli.openai_client import connect
 from wire.chat import ChatMessage
 
 POOL_BYTES = 512 * 2**20
@@ -44,7 +44,7 @@ def measure_cold_start(model: Path, *, threads: int, repeats: int, streams: int)
 async def _first_token(url: str, model: str) -> None:
     async with connect(url, None) as client:
         message = ChatMessage(role="user", content="Hello")
-        async for chunk in stream_chat(client, model, (message,), max_tokens=1, temperature=0.0, ignore_eos=True):
+        async for chunk in client.stream_chat(model, (message,), max_tokens=1, temperature=0.0, ignore_eos=True):
             if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
                 return
 

@@ -4,7 +4,6 @@ A request is answered with a proper status until its first token; a failure afte
 [DONE].
 """
 
-import json
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -19,11 +18,12 @@ from controller.body import Bodies
 from controller.dispatch import Dispatcher, Wish
 from controller.event_stream import EventStream, until_disconnect
 from controller.limits import RateLimiter
-from controller.relay import Delta, Finished, Opened, Relay
+from controller.relay import Relay
 from controller.routes.replies import json_reply
 from controller.routing_table import RoutingTable
+from controller.upstream import Delta, Finished, Opened
 from wire.errors import ApiError, ErrorCode
-from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject
+from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
 from wire.workers import GenerateRequest, ModelCard
 
 DONE = b"data: [DONE]\n\n"
@@ -118,21 +118,17 @@ async def _chunks(
     async with aclosing(events):
         opening = shaper.first_chunk()
         if opening is not None:
-            yield _data(opening)
+            yield encode_chunk(opening)
         event = first
         try:
             while isinstance(event, Delta):
                 if event.text:
-                    yield _data(shaper.text_chunk(event.text))
+                    yield encode_chunk(shaper.text_chunk(event.text))
                 event = await anext(events)
         except ApiError as error:
-            yield _data(error.body().model_dump(mode="json"))
+            yield encode_chunk(error.body().model_dump(mode="json"))
             return
-        yield _data(shaper.finish_chunk(event.finish_reason))
+        yield encode_chunk(shaper.finish_chunk(event.finish_reason))
         if usage:
-            yield _data(shaper.usage_chunk(event.usage))
+            yield encode_chunk(shaper.usage_chunk(event.usage))
         yield DONE
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

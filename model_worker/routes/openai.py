@@ -1,6 +1,5 @@
 """The OpenAI-compatible API of one model, complete enough to be used without a controller."""
 
-import json
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -17,7 +16,7 @@ from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
 from model_worker.event_stream import EventStream, while_connected
 from model_worker.worker import Worker
 from wire.errors import ApiError, ErrorCode
-from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject
+from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
 from wire.sse import SseEvent, encode
 
 router = APIRouter(dependencies=[Depends(require_user)])
@@ -84,16 +83,16 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     first = shaper.first_chunk()
     if first is not None:
-        yield _chunk(first)
+        yield encode_chunk(first)
     try:
         async for piece in answer:
             match piece:
                 case Delta() if piece.text:
-                    yield _chunk(shaper.text_chunk(piece.text))
+                    yield encode_chunk(shaper.text_chunk(piece.text))
                 case Finished():
-                    yield _chunk(shaper.finish_chunk(piece.finish_reason))
+                    yield encode_chunk(shaper.finish_chunk(piece.finish_reason))
                     if include_usage:
-                        yield _chunk(shaper.usage_chunk(piece.usage))
+                        yield encode_chunk(shaper.usage_chunk(piece.usage))
     except ApiError as error:
         yield encode(SseEvent(error.body().model_dump_json()))
         return
@@ -109,10 +108,6 @@ async def _collect(answer: AsyncGenerator[Piece, None], shaper: CompletionShaper
             case Finished():
                 return shaper.whole("".join(texts), piece.finish_reason, piece.usage)
     raise AssertionError("an answer ends with Finished or an error")
-
-
-def _chunk(chunk: dict[str, Any]) -> bytes:
-    return encode(SseEvent(json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))))
 
 
 def _check_model(worker: Worker, model: str) -> None:

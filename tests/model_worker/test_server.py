@@ -17,7 +17,9 @@ from typing import Any
 import httpx
 import pytest
 
+from model_worker.config import WorkerSettings
 from model_worker.main import main
+from model_worker.server import listen
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -151,6 +153,14 @@ def test_taken_port_is_one_clear_line(capsys: pytest.CaptureFixture[str], plain_
         port = taken.getsockname()[1]
         assert main([*ECHO, "--port", str(port)]) == 5
     assert capsys.readouterr().err == f"model_worker: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_small_writes_do_not_wait_for_an_acknowledgement() -> None:
+    settings = WorkerSettings(model="echo", engine="echo", port=0)
+    with listen(settings) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_settings_that_cannot_work_are_one_clear_line(capsys: pytest.CaptureFixture[str], plain_logging: None) -> None:
