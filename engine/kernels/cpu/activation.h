@@ -18,10 +18,10 @@ void activate(ActivationKind kind, const T* x, const T* up, T* y, int64_t count)
 // x [rows, 2 * size] (gates, then ups) or [rows, size] -> y [rows, size].
 template <typename T>
 void activate_rows(ActivationKind kind, const T* x, T* y, int64_t num_rows, int64_t size, Team& team) {
-  const Range rows = team.share(num_rows);
   const int64_t stride = is_gated(kind) ? 2 * size : size;
-  for (int64_t row = rows.first; row < rows.last; row++)
+  team.each(num_rows, [&](int64_t row, int64_t) {
     activate(kind, x + row * stride, x + row * stride + size, y + row * size, size);
+  });
 }
 
 }  // namespace agon

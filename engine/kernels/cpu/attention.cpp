@@ -391,30 +391,19 @@ void attend(const AttentionArgs<T>& a, Team& team) {
   const AttentionLayer& layer = a.layer;
   const AttentionPlan& plan = a.plan;
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
-  if (!plan.runs.empty()) {
-    const Range mine = team.share(plan.runs.size() * layer.num_kv_heads);
-    for (int64_t i = mine.first; i < mine.last; i++)
-      store_run(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
-    team.wait();
-  }
-  const auto take = [&]() -> const Item* {
-    const int64_t i = __atomic_fetch_add(a.next_item, 1, __ATOMIC_RELAXED);
-    if (i >= int64_t(plan.items.size())) return nullptr;
-    const Item& item = plan.items[i];
-    if (item.stores_token) fetch_place(a, item.sequence, item.first_query, item.kv_head);
-    return &item;
-  };
+  team.each(plan.runs.size() * layer.num_kv_heads, [&](int64_t i, int64_t) {
+    store_run(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
+  });
   Scratch<T> scratch(heads * plan.most_queries, D);
-  for (const Item* following = take(); following != nullptr;) {
-    const Item& item = *following;
-    following = take();
+  team.each(plan.items.size(), [&](int64_t i, int64_t next) {
+    const Item& item = plan.items[i];
+    const Item* following = next < 0 ? nullptr : &plan.items[next];
+    if (following != nullptr && following->stores_token)
+      fetch_place(a, following->sequence, following->first_query, following->kv_head);
     if (item.stores_token) store_run(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
     attend_item(a, item, scratch, following);
-  }
-  if (plan.merges.empty()) return;
-  team.wait();
-  const Range mine = team.share(plan.merges.size());
-  for (int64_t i = mine.first; i < mine.last; i++) {
+  });
+  team.each(plan.merges.size(), [&](int64_t i, int64_t) {
     const Item& item = plan.merges[i];
     const int64_t rows = heads * item.num_queries;
     std::vector<float> memory(rows * (D + 2));
@@ -424,7 +413,7 @@ void attend(const AttentionArgs<T>& a, Team& team) {
     for (int64_t p = 0; p < count; p++)
       merge(total, sums_in(a.partials + (item.partial + p) * partial_size(layer), rows), rows, D);
     write_output(a, item, total);
-  }
+  });
 }
 
 template void attend(const AttentionArgs<float>&, Team&);

@@ -70,14 +70,13 @@ struct AttentionArgs {
   T* output;     // [T, H * D]
   PageTable table;
   StepRotation rotation;
-  float* partials;     // [attention_partials()]
-  int64_t* next_item;  // 0 before the first thread begins
+  float* partials;  // [attention_partials()]
 };
 
 // Floats of memory that a plan needs.
 int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& plan);
 
-// Norms and rotates queries and keys, stores keys and values in their pages, attends. Waits for the team within.
+// Norms and rotates queries and keys, stores keys and values in their pages, attends.
 template <typename T>
 void attend(const AttentionArgs<T>& a, Team& team);
 

@@ -141,23 +141,22 @@ static void multiply_share(const typename Kind::Args& a, Team& team, const Activ
   // The panel of some gates and that of their ups are one item, so that the thread has both for the activation.
   const int64_t num_panels = panels_for(has_pairs ? activated->size : a.num_outputs), up = has_pairs ? num_panels : 0;
   const Items items(num_panels, a.num_rows, team.num_threads);
-  const Range mine = team.share(num_panels * items.row_blocks);
-  for (int64_t item = mine.first; item < mine.last; item++) {
+  team.each(num_panels * items.row_blocks, [&](int64_t item, int64_t next_item) {
     const int64_t p = item / items.row_blocks;
     const Range rows = part_of(a.num_rows, item % items.row_blocks, items.row_blocks);
     const auto* panel = a.packed + p * panel_size;
-    const char* next = item + 1 < mine.last
-                           ? reinterpret_cast<const char*>(a.packed + (item + 1) / items.row_blocks * panel_size)
-                           : team.ahead(panel_bytes, panel);
+    const char* next = next_item < 0
+                           ? team.ahead(panel_bytes, panel)
+                           : reinterpret_cast<const char*>(a.packed + next_item / items.row_blocks * panel_size);
     multiply_panel<Kind>(a, p, rows, has_pairs ? reinterpret_cast<const char*>(panel + up * panel_size) : next);
     if (has_pairs) multiply_panel<Kind>(a, p + up, rows, next);
-    if (activated == nullptr) continue;
+    if (activated == nullptr) return;
     const int64_t first = p * kPanel, count = std::min<int64_t>(kPanel, activated->size - first);
     for (int64_t row = rows.first; row < rows.last; row++) {
       const T* x = a.y + row * a.y_stride + first;
       activate(activated->kind, x, x + activated->size, activated->y + row * activated->size + first, count);
     }
-  }
+  });
 }
 
 template <typename T>
@@ -215,9 +214,9 @@ static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
 template <typename T>
 void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, int64_t num_rows, int64_t size,
                    Team& team) {
-  const Range rows = team.share(num_rows);
-  for (int64_t row = rows.first; row < rows.last; row++)
+  team.each(num_rows, [&](int64_t row, int64_t) {
     scales[row] = quantize_row(x + row * x_stride, bytes + row * size, size);
+  });
 }
 
 #define AGON_INSTANTIATE(T)                                                                                     \
@@ -261,7 +260,6 @@ void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_out
     std::vector<float> scales(num_rows);                                                                              \
     agon::with_team(num_threads, [&](agon::Team& team) {                                                              \
       agon::quantize_rows<T>(x, x_stride, bytes.data(), scales.data(), num_rows, num_inputs, team);                   \
-      team.wait();                                                                                                    \
       agon::multiply_int8<T>({bytes.data(), num_inputs, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs, \
                               scales.data(), output_scales, output_sums},                                             \
                              team);                                                                                   \

@@ -46,8 +46,7 @@ static void norm_row(const NormArgs<T>& a, int64_t row) {
 
 template <typename T>
 void norm(const NormArgs<T>& a, Team& team) {
-  const Range rows = team.share(a.num_rows);
-  for (int64_t row = rows.first; row < rows.last; row++) norm_row(a, row);
+  team.each(a.num_rows, [&](int64_t row, int64_t) { norm_row(a, row); });
 }
 
 template void norm(const NormArgs<float>&, Team&);

@@ -14,7 +14,7 @@ template <typename T>
 class Run {
  public:
   Run(const Step* steps, int64_t count, const Inputs& inputs)
-      : steps_(steps), count_(count), inputs_(inputs), plans_(inputs.num_tables), next_items_(count, 0) {
+      : steps_(steps), count_(count), inputs_(inputs), plans_(inputs.num_tables) {
     int64_t partials = 0;
     for (int64_t i = 0; i < count; i++) {
       if (steps[i].kind != kAttention) continue;
@@ -30,7 +30,6 @@ class Run {
     for (int64_t i = 0; i < count_; i++) {
       if (steps_[i].kind == kLinear) expect_linear_behind(i, team);
       step(i, team);
-      if (i + 1 < count_) team.wait();
     }
   }
 
@@ -67,8 +66,7 @@ class Run {
         const AttentionLayer& layer = *s.attention;
         const StepRotation none{nullptr, nullptr, 0};
         return attend<T>({layer, plans_[layer.type], buffer(s.input), buffer(s.output), inputs_.tables[layer.type],
-                          layer.rotation < 0 ? none : inputs_.rotations[layer.rotation], partials_.data(),
-                          &next_items_[i]},
+                          layer.rotation < 0 ? none : inputs_.rotations[layer.rotation], partials_.data()},
                          team);
       }
       case kAdd: return add(s, team);
@@ -88,25 +86,23 @@ class Run {
                           s.num_inputs, s.num_outputs},
                          team, then);
     quantize_rows(x, s.num_inputs, inputs_.bytes, inputs_.row_scales, num_rows, s.num_inputs, team);
-    team.wait();
     multiply_int8<T>({inputs_.bytes, s.num_inputs, static_cast<const int8_t*>(s.weight), bias, y, s.num_outputs,
                       num_rows, s.num_inputs, s.num_outputs, inputs_.row_scales, s.output_scales, s.output_sums},
                      team, then);
   }
 
   void add(const Step& s, Team& team) const {
-    const Range rows = team.share(inputs_.num_rows);
-    const T* from = buffer(s.input) + rows.first * s.num_inputs;
-    T* to = buffer(s.output) + rows.first * s.num_inputs;
-    for (int64_t i = 0; i < (rows.last - rows.first) * s.num_inputs; i++)
-      store_one(to + i, to_float(to[i]) + to_float(from[i]));
+    team.each(inputs_.num_rows, [&](int64_t row, int64_t) {
+      const T* from = buffer(s.input) + row * s.num_inputs;
+      T* to = buffer(s.output) + row * s.num_inputs;
+      for (int64_t i = 0; i < s.num_inputs; i++) store_one(to + i, to_float(to[i]) + to_float(from[i]));
+    });
   }
 
   const Step* steps_;
   const int64_t count_;
   const Inputs& inputs_;
   std::vector<AttentionPlan> plans_;  // by type
-  std::vector<int64_t> next_items_;   // by step
   std::vector<float> partials_;
 };
 

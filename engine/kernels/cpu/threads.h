@@ -2,24 +2,18 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
+#include <vector>
 
-#include "barrier.h"
+#include "gate.h"
+#include "share.h"
 
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 
 namespace agon {
-
-struct Range {
-  int64_t first, last;  // [first, last)
-};
-
-// Part `which` of `count` nearly equal parts of [0, total).
-inline Range part_of(int64_t total, int64_t which, int64_t count) {
-  return {total * which / count, total * (which + 1) / count};
-}
 
 // body(item) for every item of [0, num_items), each thread a contiguous range.
 template <typename Body>
@@ -32,16 +26,47 @@ inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
   for (int64_t item = 0; item < num_items; item++) body(item);
 }
 
-// One of the threads that go through a list of steps together: each takes its share of a step, then they meet.
+// One of the threads that go through phases of work together, all of them through the same ones in the same order.
 class Team {
  public:
-  Team(int thread, int num_threads, Barrier* barrier) : thread(thread), num_threads(num_threads), barrier_(barrier) {}
+  Team(int thread, int num_threads, Gate* gate, Share* shares)
+      : thread(thread), num_threads(num_threads), gate_(gate), shares_(shares) {}
 
   const int thread, num_threads;
 
+  // A phase: body(item, next) for every item of [0, total), done once by one of the threads. next: what the thread most
+  // likely does then, in this phase; -1: nothing. Returns when all items are done.
+  //
+  // Every thread begins with a share of its own, the same in every phase, and helps the others with theirs when it has
+  // done it. So the system may take a thread off its core: the others wait for the item that it holds, and no longer.
+  template <typename Body>
+  void each(int64_t total, const Body& body) {
+    if (num_threads <= 1) {
+      for (int64_t item = 0; item < total; item++) body(item, item + 1 < total ? item + 1 : -1);
+      return;
+    }
+    if (total == 0) return;
+    assert(total / num_threads < kMostItems);
+    const uint32_t phase = phase_++;
+    int64_t num_done = 0;
+    for (int helped = 0; helped < num_threads && !gate_->is_behind(phase); helped++) {
+      const int owner = (thread + helped) % num_threads;
+      const bool is_own = helped == 0;
+      const Range whole = part_of(total, owner, num_threads);
+      for (int64_t item; (item = shares_[owner].take(phase, whole, is_own)) >= 0; num_done++)
+        body(item, is_own ? (item + 1 < whole.last ? item + 1 : -1) : (item > whole.first ? item - 1 : -1));
+    }
+    if (num_done > 0 && gate_->finish(phase, num_done, total)) return;
+    gate_->wait(phase, [this] {
+      if (ahead_ < ahead_end_) __builtin_prefetch(ahead_, 0, 2);
+      ahead_ += 64;
+    });
+  }
+
+  // The thread's own share of a phase of so many items.
   Range share(int64_t total) const { return part_of(total, thread, num_threads); }
 
-  // Memory that this thread reads in a later step, from its beginning on. Whoever has nothing better to do fetches it.
+  // Memory that this thread reads in a later phase, from its beginning on. Whoever has nothing better to do fetches it.
   void expect(const void* from, int64_t bytes) {
     ahead_ = static_cast<const char*>(from);
     ahead_end_ = ahead_ + std::min(bytes, kMostAhead);
@@ -55,36 +80,30 @@ class Team {
     return from;
   }
 
-  // Until all have come here.
-  void wait() {
-    if (num_threads <= 1) return;
-    barrier_->wait(num_threads, [this] {
-      if (ahead_ < ahead_end_) __builtin_prefetch(ahead_, 0, 2);
-      ahead_ += 64;
-    });
-  }
-
  private:
   static constexpr int64_t kMostAhead = 256 << 10;  // bytes: a quarter of a second level cache
   const char *ahead_ = nullptr, *ahead_end_ = nullptr;
-  Barrier* barrier_;
+  uint32_t phase_ = 1;
+  Gate* gate_;
+  Share* shares_;  // by thread
 };
 
 // body(team) on every thread of a team.
 template <typename Body>
 inline void with_team(int num_threads, const Body& body) {
-  Barrier barrier;
 #if defined(_OPENMP)
   if (num_threads > 1) {
+    Gate gate;
+    std::vector<Share> shares(num_threads);
 #pragma omp parallel num_threads(num_threads)
     {
-      Team team(omp_get_thread_num(), omp_get_num_threads(), &barrier);
+      Team team(omp_get_thread_num(), omp_get_num_threads(), &gate, shares.data());
       body(team);
     }
     return;
   }
 #endif
-  Team alone(0, 1, &barrier);
+  Team alone(0, 1, nullptr, nullptr);
   body(alone);
 }
 

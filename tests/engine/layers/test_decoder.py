@@ -120,6 +120,14 @@ def test_a_row_is_the_same_on_any_number_of_threads(instruction_set: str, has_in
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+def test_threads_that_lose_their_cores_leave_no_item_out_and_do_none_twice() -> None:
+    """Many more threads than cores: the system takes threads off at any point, and others help with their shares."""
+    (alone, stream), *others = [run(llama, torch.float32, USABLE[0], threads, False) for threads in (1, *8 * [16])]
+    for update, other_stream in others:
+        assert torch.equal(update, alone)
+        assert torch.equal(other_stream, stream)
+
+
 def run(
     make: object,
     dtype: torch.dtype,
