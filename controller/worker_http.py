@@ -7,6 +7,7 @@ httpx 158 us of a core where aiohttp needs 34 (32 streams, 2-core AMD EPYC).
 import aiohttp
 
 KEEP_ALIVE_S = 4.0  #: of idle connections; uvicorn closes its end after 5
+NAMES_S = 1  #: how long an address is remembered; a worker that was started again in a container has a new one
 
 
 class WorkerHttp:
@@ -25,7 +26,7 @@ class WorkerHttp:
                 "User-Agent": "agon-controller",
                 "Accept-Encoding": "identity",
             },
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=NAMES_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,

@@ -17,6 +17,9 @@ from cli.bench_workloads import TextWork, random_texts
 from cli.openai_client import connect
 from engine import LLM, AsyncEngine, EngineConfig, SamplingParams
 
+#: Before each single request. OpenMP's threads wait for more work in a busy loop for some ms after a step: those of the
+#: process that was measured before shall not take a core from the one that is measured now.
+PAUSE_S = 0.1
 #: With the tokenizer of benchmarks/models.py and its chat template: about 128 tokens.
 PROMPT_WORDS = 22
 OUTPUT_TOKENS = 64
@@ -101,8 +104,10 @@ async def _first_tokens(
     clients = {hop: connect(url, None) for hop, url in urls.items()}
     try:
         for number, item in enumerate(random_texts(count + 1, PROMPT_WORDS, 2, seed=1000)):
+            await asyncio.sleep(PAUSE_S)
             results = {"engine": await _engine_first_token(engine, item)}
             for hop, client in clients.items():
+                await asyncio.sleep(PAUSE_S)
                 row = await run_closed(client, Load(model, [item]), 1, lambda: None)
                 if row["failed"]:
                     raise RuntimeError(row["first_error"])
