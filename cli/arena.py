@@ -1,5 +1,6 @@
 """Which processes one local arena consists of: their commands, environments, ports and probes. Starts nothing."""
 
+import errno
 import os
 import re
 import signal
@@ -120,6 +121,8 @@ def check_ports(settings: ArenaSettings) -> None:
             raise CliError(f"port {port} is wanted twice, by {seen[port]} and {flag}; move one of them.")
         seen[port] = flag
         reason = _why_taken(host, port)
+        if reason == os.strerror(errno.EADDRNOTAVAIL):
+            raise CliError(f"this machine has no address {host}; --host takes one of its own, or 0.0.0.0 for all.")
         if reason is not None:
             raise CliError(f"port {port} on {host} is not free ({reason}); choose another with {flag}.")
 

@@ -65,10 +65,13 @@ def main(arguments: list[str] | None = None) -> None:
     if command is None:
         print(f"agon: there is no command {name!r}.\n\n{help_text()}", file=sys.stderr)
         raise SystemExit(2)
-    if command.is_service:
-        _run_service(command.target, f"agon {name}", rest)
-    else:
-        _run_app(command.target, f"agon {name}", rest)
+    try:
+        if command.is_service:
+            _run_service(command.target, f"agon {name}", rest)
+        else:
+            _run_app(command.target, f"agon {name}", rest)
+    except KeyboardInterrupt:  # while the command is still being imported; once it runs it answers Ctrl-C itself
+        raise SystemExit(130) from None
 
 
 def _run_service(package: str, program: str, arguments: list[str]) -> None:

@@ -2,9 +2,12 @@
 
 import runpy
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from cli.errors import CliError
 
 app = typer.Typer(add_completion=False)
 
@@ -20,5 +23,8 @@ def serve(
 
     Every other flag goes to the worker unchanged: `agon worker --help` lists them.
     """
+    source = model.partition("=")[2] or model
+    if source.startswith(("/", "./", "../", "~")) and not Path(source).expanduser().is_dir():
+        raise CliError(f"there is no folder {source}.")
     sys.argv = ["agon serve", "--model", model, "--host", host, "--port", str(port), *context.args]
     runpy.run_module("model_worker", run_name="__main__", alter_sys=False)

@@ -99,7 +99,8 @@ def parse_votes(text: str, schema: Schema) -> Iterator[VoteRecord]:
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(str(part) for part in first["loc"])
-                raise CliError(f"line {number} is not a vote: {where}: {first['msg']}") from None
+                hint = "; --format arena reads the public schema" if '"question_id"' in line else ""
+                raise CliError(f"line {number} is not a vote: {where}: {first['msg']}{hint}") from None
             except ValueError as error:
                 raise CliError(f"line {number} is not a vote: {error}") from None
 

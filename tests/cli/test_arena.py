@@ -99,6 +99,11 @@ def test_one_port_for_two_is_refused(tmp_path: Path) -> None:
         check_ports(settings(tmp_path, webui_port=18101))
 
 
+def test_an_address_that_is_not_this_machines_is_said_to_be_none_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"no address 203\.0\.113\.5"):
+        check_ports(settings(tmp_path, host="203.0.113.5"))
+
+
 async def test_each_process_gets_only_the_secrets_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://:password@host")
     folder = DataDir(tmp_path / "data")

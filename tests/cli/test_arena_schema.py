@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from cli.arena_schema import from_arena_schema, to_arena_schema
@@ -67,6 +69,12 @@ def test_a_missing_field_is_named() -> None:
 def test_a_bad_line_of_a_file_is_counted() -> None:
     text = record().model_dump_json(exclude_none=True) + "\n\n{}\n"
     with pytest.raises(CliError, match="line 3 is not a vote"):
+        list(parse_votes(text, Schema.AGON))
+
+
+def test_a_log_in_the_public_schema_is_recognised_and_the_flag_for_it_named() -> None:
+    text = json.dumps(to_arena_schema(record()))
+    with pytest.raises(CliError, match="--format arena"):
         list(parse_votes(text, Schema.AGON))
 
 

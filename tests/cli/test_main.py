@@ -58,6 +58,25 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     assert "no command 'fly'" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_there_is_named_before_a_server_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "bird=./no/such/folder"])
+    assert caught.value.code == "agon serve: there is no folder ./no/such/folder."
+
+
+def test_an_interrupt_during_the_imports_ends_without_a_traceback() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'cli.doctor': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from cli.main import main; main(['doctor'])"
+    )
+    answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (130, "")
+
+
 def test_a_missing_package_is_named_with_its_cure() -> None:
     code = "import sys; sys.modules['rich'] = None; from cli.main import main; main(['doctor'])"
     answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
