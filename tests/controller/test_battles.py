@@ -56,14 +56,17 @@ async def test_a_battle_runs_from_its_first_prompt_to_the_vote(arena: Arena) -> 
 
 async def test_the_fast_side_does_not_wait_for_the_slow_one(arena: Arena) -> None:
     slow = await arena.add_worker(FakeWorker("slow"))
-    slow.first_delay_s = 0.6
+    slow.may_speak.clear()
     await arena.add_worker(FakeWorker("fast", num_tokens=4))
     battle = await arena.create("slow", "fast")
 
-    events = await arena.turn(battle["id"])
+    ends = []
+    async for event in arena.streamed("POST", f"/arena/battles/{battle['id']}/turns", json={"content": "hello"}):
+        if event.event == "finished":
+            ends.append(json.loads(event.data)["side"])
+            slow.may_speak.set()
 
-    sides = [json.loads(event.data)["side"] for event in events[:-1]]
-    assert sides == sorted(sides, reverse=True)  # all of b, then all of a
+    assert ends == ["b", "a"]
 
 
 async def test_each_side_remembers_its_own_answers(arena: Arena) -> None:
@@ -152,7 +155,8 @@ async def test_a_turn_that_cannot_be_changes_nothing(open_arena: Any) -> None:
 
 
 async def test_a_second_turn_waits_until_the_first_has_ended(arena: Arena) -> None:
-    await _two(arena, num_tokens=20, delay_s=0.03)
+    for worker in await _two(arena):
+        worker.may_speak.clear()
     battle = await arena.create()
     first = asyncio.create_task(arena.turn(battle["id"]))
     await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
@@ -160,19 +164,25 @@ async def test_a_second_turn_waits_until_the_first_has_ended(arena: Arena) -> No
     busy = await _post_turn(arena, battle["id"])
 
     assert (busy.status_code, busy.json()["error"]["code"]) == (409, "battle_busy")
+    for worker in arena.workers:
+        worker.may_speak.set()
     assert _state(await first) == "answered"
 
 
 async def test_of_many_turns_at_once_one_begins(arena: Arena) -> None:
-    alpha, _ = await _two(arena, delay_s=0.02)
+    alpha, _ = await _two(arena)
+    alpha.may_speak.clear()
     battle = await arena.create("alpha", "beta")
 
-    responses = await asyncio.gather(*(_post_turn(arena, battle["id"]) for _ in range(10)))
+    turns = [asyncio.create_task(_post_turn(arena, battle["id"])) for _ in range(10)]
+    await eventually(lambda: sum(turn.done() for turn in turns) == 9)
+    alpha.may_speak.set()
+    responses = await asyncio.gather(*turns)
 
     assert sorted(response.status_code for response in responses) == [200] + [409] * 9
     assert len(alpha.requests) == 1
     await eventually(lambda: arena.workers[0].num_open == 0)
-    assert await arena.num_slots() == 0
+    await eventually(arena.has_no_slots)
 
 
 async def test_a_conversation_has_a_last_turn(open_arena: Any) -> None:
@@ -210,22 +220,24 @@ async def test_regenerate_replaces_the_last_answers_and_only_those(arena: Arena)
 async def test_stop_ends_both_sides_and_keeps_what_there_is(arena: Arena) -> None:
     alpha, beta = await _two(arena, num_tokens=1000, delay_s=0.01)
     battle = await arena.create("alpha", "beta")
-    turn = asyncio.create_task(arena.turn(battle["id"]))
-    await eventually(lambda: alpha.num_open + beta.num_open == 2)
-    await asyncio.sleep(0.2)
+    path, events, seen, response = f"/arena/battles/{battle['id']}", [], set(), None
 
-    response = await arena.client.post(f"/arena/battles/{battle['id']}/stop")
+    async for event in arena.streamed("POST", path + "/turns", json={"content": "hello"}):
+        events.append(event)
+        seen |= {json.loads(event.data)["side"]} if event.event == "delta" else set()
+        if response is None and seen == {"a", "b"}:
+            response = await arena.client.post(path + "/stop")
 
+    assert response is not None
     assert response.json()["state"] == "answered"
-    assert (alpha.num_aborted, beta.num_aborted) == (1, 1)
-    events = await turn
+    await eventually(lambda: (alpha.num_aborted, beta.num_aborted) == (1, 1))
     assert [json.loads(event.data)["finish_reason"] for event in of_kind(events, "finished")] == ["abort", "abort"]
     for side in "ab":
         text = response.json()["turns"][0][side]["text"]
         assert text
         assert words(1000).startswith(text)
     assert (await arena.vote(battle["id"])).status_code == 200
-    assert await arena.num_slots() == 0
+    await eventually(arena.has_no_slots)
 
 
 async def test_stop_reaches_a_turn_of_another_controller(arena: Arena) -> None:
@@ -239,7 +251,7 @@ async def test_stop_reaches_a_turn_of_another_controller(arena: Arena) -> None:
 
     assert response.json()["state"] == "answered"
     assert _state(await turn) == "answered"
-    assert (alpha.num_aborted, beta.num_aborted) == (1, 1)
+    await eventually(lambda: (alpha.num_aborted, beta.num_aborted) == (1, 1))
 
 
 async def test_stop_without_a_turn_does_nothing(arena: Arena) -> None:
@@ -283,7 +295,7 @@ async def test_a_prompt_that_is_too_long_is_refused_and_the_battle_goes_on(arena
     assert _state(await arena.turn(battle["id"], "short again")) == "answered"
     assert [message.content for message in alpha.requests[-1].messages or ()][-1] == "short again"
     assert (await arena.vote(battle["id"])).status_code == 200
-    assert await arena.num_slots() == 0
+    await eventually(arena.has_no_slots)
 
 
 async def test_a_first_prompt_that_is_too_long_leaves_the_battle_open(arena: Arena) -> None:
@@ -333,10 +345,11 @@ async def test_a_refusal_after_the_stream_began_is_told_in_the_stream(open_arena
 
 async def test_both_sides_are_admitted_or_refused_together(arena: Arena) -> None:
     alpha = await arena.add_worker(FakeWorker("alpha", max_running=8))
-    await arena.add_worker(FakeWorker("beta", max_running=1, num_tokens=50, delay_s=0.02))
+    beta = await arena.add_worker(FakeWorker("beta", max_running=1))
+    beta.may_speak.clear()
     first, second = await arena.create("alpha", "beta"), await arena.create("alpha", "beta")
     turn = asyncio.create_task(arena.turn(first["id"]))
-    await eventually(lambda: arena.workers[1].num_open == 1)
+    await eventually(lambda: beta.num_open == 1)
 
     response = await _post_turn(arena, second["id"])
 
@@ -345,6 +358,7 @@ async def test_both_sides_are_admitted_or_refused_together(arena: Arena) -> None
     assert len(alpha.requests) == 1
     assert await arena.num_slots() <= 2
     assert (await arena.view(second["id"]))["state"] == "open"
+    beta.may_speak.set()
     await turn
     assert _state(await arena.turn(second["id"])) == "answered"
 
@@ -420,13 +434,13 @@ async def test_a_stop_after_a_failure_ends_the_other_side(arena: Arena) -> None:
     alpha, beta = await _two(arena, num_tokens=2000, delay_s=0.01)
     alpha.break_at = 2
     battle = await arena.create("alpha", "beta")
-    turn = asyncio.create_task(arena.turn(battle["id"]))
-    await eventually(lambda: len(beta.requests) == 1 and alpha.num_open == 0 and len(alpha.requests) >= 1)
-    await asyncio.sleep(0.1)
+    path, events = f"/arena/battles/{battle['id']}", []
 
-    assert (await arena.client.post(f"/arena/battles/{battle['id']}/stop")).status_code < 300
+    async for event in arena.streamed("POST", path + "/turns", json={"content": "hello"}):
+        events.append(event)
+        if event.event == "failed":
+            assert (await arena.client.post(path + "/stop")).status_code < 300
 
-    events = await turn
     [finished] = of_kind(events, "finished")
     assert (json.loads(finished.data)["side"], json.loads(finished.data)["finish_reason"]) == ("b", "abort")
     assert _state(events) == "aborted"

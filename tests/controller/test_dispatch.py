@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+from arena import eventually
 from running import StoreProcess
 
 from controller.breaker import FAILURES_TO_OPEN, CircuitBreaker
@@ -22,7 +23,7 @@ from wire.workers import Capacity, ModelCard, RegisterRequest
 class _Parts:
     def __init__(self, url: str, slot_lease_s: float) -> None:
         self.keys = Keys(f"test:{secrets.token_hex(6)}")
-        self.store = Store(url, timeout_s=1, metrics=Metrics())
+        self.store = Store(url, timeout_s=10, metrics=Metrics())
         self.table = RoutingTable(self.store, self.keys, refresh_s=60)
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, slot_lease_s=slot_lease_s)
@@ -40,6 +41,11 @@ class _Parts:
 
     async def num_slots(self, worker_id: str) -> int:
         return int(await self.store.redis.zcard(self.keys.slots(worker_id)))
+
+    async def end_of_slot(self, worker_id: str) -> float:
+        """When the lease of the only slot runs out, in milliseconds of the store's clock."""
+        [(_, end_ms)] = await self.store.redis.zrange(self.keys.slots(worker_id), 0, -1, withscores=True)
+        return float(end_ms)
 
 
 @asynccontextmanager
@@ -131,12 +137,15 @@ async def test_a_crashed_controllers_slots_run_out(shared_store: StoreProcess) -
 
 
 async def test_slots_that_are_held_are_renewed(shared_store: StoreProcess) -> None:
-    async with _parts(shared_store, slot_lease_s=0.6) as parts:
-        await parts.add("x", 1, 1)
+    async with _parts(shared_store, slot_lease_s=3) as parts:
+        worker = await parts.add("x", 1, 1)
         await parts.dispatcher.reserve([Wish("x")])
+        first_end = await parts.end_of_slot(worker)
 
-        await asyncio.sleep(1.3)
+        async def is_renewed() -> bool:
+            return await parts.end_of_slot(worker) > first_end
 
+        await eventually(is_renewed)
         with pytest.raises(ApiError):
             await parts.dispatcher.reserve([Wish("x")])
 
@@ -149,9 +158,11 @@ async def test_a_cancelled_reservation_leaves_no_slot(shared_store: StoreProcess
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.2)
 
-        assert await parts.num_slots(worker) == parts.dispatcher.num_held
+        async def is_even() -> bool:
+            return await parts.num_slots(worker) == parts.dispatcher.num_held
+
+        await eventually(is_even)
 
 
 async def test_a_lane_moves_to_another_replica_and_frees_the_first(shared_store: StoreProcess) -> None:

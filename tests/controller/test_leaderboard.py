@@ -75,7 +75,7 @@ async def test_a_new_vote_shows_within_seconds(arena: Arena) -> None:
     async def shown() -> bool:
         return (await _board(arena)).num_votes == 23
 
-    await eventually(shown, timeout_s=4)
+    await eventually(shown)
 
 
 async def test_all_registered_models_are_listed_before_their_first_vote(arena: Arena) -> None:
@@ -126,7 +126,7 @@ async def test_a_log_that_was_replaced_is_folded_anew(arena: Arena) -> None:
     async def empty() -> bool:
         return (await _board(arena)).num_votes == 0
 
-    await eventually(empty, timeout_s=4)
+    await eventually(empty)
 
 
 @pytest.mark.parametrize("params", [{"board": "nonsense"}, {"min_votes": "-1"}, {"style_control": "perhaps"}])

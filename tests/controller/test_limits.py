@@ -11,7 +11,7 @@ async def _create(arena: Arena, address: str, count: int) -> list[int]:
 
 
 async def test_an_address_that_asks_too_often_waits_and_others_do_not(open_arena: Any) -> None:
-    async with open_arena(rate_per_minute=6, rate_burst=3) as arena:
+    async with open_arena(rate_per_minute=1, rate_burst=3) as arena:
         for model in ("alpha", "beta"):
             await arena.add_worker(FakeWorker(model))
 
@@ -22,7 +22,7 @@ async def test_an_address_that_asks_too_often_waits_and_others_do_not(open_arena
 
 
 async def test_a_refused_client_reads_when_to_come_back(open_arena: Any) -> None:
-    async with open_arena(rate_per_minute=6, rate_burst=1) as arena:
+    async with open_arena(rate_per_minute=1, rate_burst=1) as arena:
         await _create(arena, "203.0.113.1", 1)
 
         response = await arena.client.post(
@@ -30,11 +30,11 @@ async def test_a_refused_client_reads_when_to_come_back(open_arena: Any) -> None
         )
 
         assert (response.status_code, response.json()["error"]["type"]) == (429, "rate_limit_error")
-        assert 8 <= int(response.headers["retry-after"]) <= 10
+        assert 30 <= int(response.headers["retry-after"]) <= 60
 
 
 async def test_limits_are_shared_by_all_controllers(open_arena: Any) -> None:
-    async with open_arena(rate_per_minute=6, rate_burst=2) as arena:
+    async with open_arena(rate_per_minute=1, rate_burst=2) as arena:
         for model in ("alpha", "beta"):
             await arena.add_worker(FakeWorker(model))
         other = await arena.add_controller()

@@ -10,6 +10,12 @@ from fake_worker import PICTURE, FakeWorker
 from controller import pools
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that a busy machine holds up shall not be left out."""
+    monkeypatch.setattr(pools, "TIMEOUT_S", 30.0)
+
+
 async def _pools(arena: Arena) -> list[dict[str, Any]]:
     answer = await arena.client.get("/arena/pools")
     assert answer.status_code == 200
@@ -59,13 +65,13 @@ async def test_a_worker_that_talks_nonsense_is_left_out(arena: Arena, pool: str)
 
 
 async def test_a_slow_worker_holds_nobody_up(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(pools, "TIMEOUT_S", 2.0)
     good = await arena.add_worker(FakeWorker("alpha"))
     slow = await arena.add_worker(FakeWorker("beta"))
-    slow.pool_delay_s = 30.0
+    slow.pool_delay_s = 60.0
     await _until_loads_are_known(arena, 2)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert [view["worker_id"] for view in await _pools(arena)] == [good.worker_id]
 
 

@@ -13,10 +13,6 @@ from wire.errors import ApiError, ErrorCode
 CHAT: dict[str, Any] = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
 
 
-async def _no_slots(arena: Arena) -> bool:
-    return await arena.num_slots() == 0
-
-
 async def test_no_slot_is_left_after_errors_of_every_kind(arena: Arena) -> None:
     worker = await arena.add_worker(FakeWorker("alpha"))
     faults: list[dict[str, Any]] = [
@@ -36,7 +32,7 @@ async def test_no_slot_is_left_after_errors_of_every_kind(arena: Arena) -> None:
             await arena.client.post("/v1/chat/completions", json={**CHAT, "stream": stream})
         worker.heal()
 
-    await eventually(lambda: _no_slots(arena))
+    await eventually(arena.has_no_slots)
 
 
 async def test_no_slot_is_left_after_clients_that_leave_at_any_moment(arena: Arena) -> None:
@@ -48,7 +44,7 @@ async def test_no_slot_is_left_after_clients_that_leave_at_any_moment(arena: Are
 
     await asyncio.gather(*(leave_after(0.002 + i * 0.008, bool(i % 2)) for i in range(50)))
 
-    await eventually(lambda: _no_slots(arena))
+    await eventually(arena.has_no_slots)
     await eventually(lambda: worker.num_open == 0)
 
 
@@ -68,12 +64,13 @@ async def test_no_slot_is_left_after_battles_that_end_in_every_way(arena: Arena)
         await arena.client.post(f"/arena/battles/{battle['id']}/turns", json={"content": "x"})
         alpha.heal()
 
-    await eventually(lambda: _no_slots(arena))
+    await eventually(arena.has_no_slots)
 
 
 async def test_a_side_that_has_finished_gives_its_slot_back_at_once(arena: Arena) -> None:
     await arena.add_worker(FakeWorker("fast", num_tokens=1))
-    slow = await arena.add_worker(FakeWorker("slow", num_tokens=60, delay_s=0.02))
+    slow = await arena.add_worker(FakeWorker("slow"))
+    slow.may_speak.clear()
     battle = await arena.create("fast", "slow")
     turn = asyncio.create_task(arena.turn(battle["id"]))
     await eventually(lambda: slow.num_open == 1)
@@ -83,4 +80,5 @@ async def test_a_side_that_has_finished_gives_its_slot_back_at_once(arena: Arena
 
     await eventually(one_left)
     assert slow.num_open == 1
+    slow.may_speak.set()
     await turn

@@ -168,7 +168,7 @@ async def test_a_controller_that_shuts_down_ends_its_turns_with_a_failure(open_a
         ]
         assert events[-1].event == "turn_finished"
         assert (await arena.view(battle["id"]))["state"] == "aborted"
-        assert all(worker.num_aborted == 1 for worker in arena.workers)
+        await eventually(lambda: all(worker.num_aborted == 1 for worker in arena.workers))
         await asyncio.gather(response, return_exceptions=True)
 
 

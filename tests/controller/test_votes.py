@@ -85,7 +85,8 @@ async def test_an_open_battle_cannot_be_voted_on(arena: Arena) -> None:
 
 async def test_a_battle_whose_sides_still_stream_cannot_be_voted_on(arena: Arena) -> None:
     await arena.add_worker(FakeWorker("alpha"))
-    slow = await arena.add_worker(FakeWorker("beta", num_tokens=30, delay_s=0.02))
+    slow = await arena.add_worker(FakeWorker("beta"))
+    slow.may_speak.clear()
     battle = await arena.create()
     turn = asyncio.create_task(arena.turn(battle["id"]))
     await eventually(lambda: slow.num_open == 1)
@@ -93,6 +94,7 @@ async def test_a_battle_whose_sides_still_stream_cannot_be_voted_on(arena: Arena
     response = await arena.vote(battle["id"])
 
     assert (response.status_code, response.json()["error"]["code"]) == (409, "battle_not_finished")
+    slow.may_speak.set()
     await turn
     assert (await arena.vote(battle["id"])).status_code == 200
 

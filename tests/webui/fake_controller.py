@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
+from tests.quick_server import QuickServer
 from wire.battles import (
     SIDES,
     Answer,
@@ -428,14 +429,14 @@ class ServerThread:
 
     def __init__(self, make_app: Callable[[], Any]) -> None:
         self._make_app = make_app
-        self._server: uvicorn.Server | None = None
+        self._server: QuickServer | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     async def _serve(self) -> None:
         config = uvicorn.Config(
             self._make_app(), host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1
         )
-        self._server = uvicorn.Server(config)
+        self._server = QuickServer(config)
         await self._server.serve()
 
     def __enter__(self) -> str:

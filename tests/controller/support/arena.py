@@ -32,7 +32,7 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "worker_lease_s": 20.0,  # a busy machine is no fault
         "owner_lease_s": 20.0,
         "flush_s": 0.02,
-        "admission_wait_s": 0.5,
+        "admission_wait_s": 20.0,
         "store_timeout_s": 5.0,
         "board_refresh_s": 0.0,
         "local_rate_per_minute": 600_000,
@@ -88,14 +88,20 @@ class Arena:
         self, method: str, path: str, *, client: httpx.AsyncClient | None = None, **kwargs: Any
     ) -> list[SseEvent]:
         """All events of a stream that must begin with 200."""
+        return [event async for event in self.streamed(method, path, client=client, **kwargs)]
+
+    async def streamed(
+        self, method: str, path: str, *, client: httpx.AsyncClient | None = None, **kwargs: Any
+    ) -> AsyncGenerator[SseEvent, None]:
+        """The same events as they come."""
         async with (client or self.client).stream(method, path, **kwargs) as response:
             if response.status_code != 200:
                 await response.aread()
             assert response.status_code == 200, response.text
-            decoder, events = SseDecoder(), []
+            decoder = SseDecoder()
             async for part in response.aiter_raw():
-                events.extend(decoder.feed(part))
-            return events
+                for event in decoder.feed(part):
+                    yield event
 
     async def vote(self, battle_id: str, outcome: str = "a", **kwargs: Any) -> httpx.Response:
         return await self.client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": outcome}, **kwargs)
@@ -119,8 +125,11 @@ class Arena:
             total += await self.redis.zcard(key)
         return total
 
+    async def has_no_slots(self) -> bool:
+        return await self.num_slots() == 0
 
-async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], timeout_s: float = 10) -> None:
+
+async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], timeout_s: float = 30) -> None:
     """Wait until `check` holds; fails the test when it does not in time."""
     give_up_at = time.monotonic() + timeout_s
     while True:

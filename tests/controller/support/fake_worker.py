@@ -52,6 +52,8 @@ class FakeWorker:
         self.break_at: int | None = None  #: token number before which the stream breaks off
         self.fail_at: int | None = None  #: token number before which it sends `failed`
         self.hang_at: int | None = None
+        self.may_speak = asyncio.Event()  #: while it is cleared no token comes
+        self.may_speak.set()
         self.failure = ApiError(ErrorCode.INTERNAL_ERROR, f"{model} at 10.1.2.3 ran out of pages")
         self.reply: str | None = None  #: one token of this text instead of words
         self.pool = PoolView(
@@ -144,6 +146,7 @@ class FakeWorker:
                 return
             if self.hang_at == i:
                 await asyncio.sleep(3600)
+            await self.may_speak.wait()
             yield _event("delta", GenerateDelta(seq=seq, text=texts[i], token_ids=(1000 + i,)))
             await asyncio.sleep(self.delay_s)
         usage = Usage(prompt_tokens=7, completion_tokens=len(texts), total_tokens=7 + len(texts))
@@ -200,7 +203,7 @@ class FakeWorker:
             beat = {"epoch": self.epoch, "state": "ready", "load": load.model_dump()}
             with contextlib.suppress(httpx.HTTPError):
                 response = await client.post(f"/internal/workers/{self.worker_id}/heartbeat", json=beat)
-                if response.status_code == 200 and not response.json()["known"]:
+                if self.is_beating and response.status_code == 200 and not response.json()["known"]:
                     await self._register(client)
 
 

@@ -5,12 +5,13 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import uvicorn
 
 from cli.embedded_redis import EmbeddedRedis, find_binary
+from tests.quick_server import QuickServer
 
 
 class StoreProcess:
@@ -62,18 +63,6 @@ def running_store(folder: Path) -> Generator[StoreProcess, None, None]:
         store.kill()
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """The test process keeps its own signal handlers."""
-        yield
-
-    async def main_loop(self) -> None:
-        """uvicorn's looks ten times a second whether it shall end; a quarter of these tests' time went there."""
-        while not self.should_exit:
-            await asyncio.sleep(0.01)
-
-
 @contextlib.asynccontextmanager
 async def running_app(app: object, *, port: int | None = None) -> AsyncGenerator[str, None]:
     """Serve `app` on a loopback port; gives its base URL."""
@@ -89,7 +78,7 @@ async def running_app(app: object, *, port: int | None = None) -> AsyncGenerator
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    server = _Server(config)
+    server = QuickServer(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:
         if task.done():
