@@ -45,7 +45,7 @@ MakeSpec = Callable[..., ChildSpec]
 def make_spec(tmp_path: Path) -> MakeSpec:
     """A child that runs a line of Python after it has made the file `<name>.ready`, for which the probe looks."""
 
-    def make(name: str, code: str = "time.sleep(60)", stop_timeout_s: float = 5.0, **more: object) -> ChildSpec:
+    def make(name: str, code: str = "time.sleep(60)", stop_timeout_s: float = 30.0, **more: object) -> ChildSpec:
         ready = tmp_path / f"{name}.ready"
         program = f"import os, signal, sys, time; open({str(ready)!r}, 'w').write(str(os.getpid())); {code}"
 
@@ -65,7 +65,7 @@ def make_spec(tmp_path: Path) -> MakeSpec:
     return make
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.02)

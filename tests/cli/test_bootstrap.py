@@ -134,7 +134,7 @@ def test_it_runs_without_anything_installed_and_is_quick_when_nothing_changed(tm
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 

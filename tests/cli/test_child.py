@@ -76,14 +76,16 @@ async def test_a_program_that_does_not_exist_is_given_up_too(
 
 
 async def test_stop_lets_the_process_finish_its_work(
-    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, tmp_path: Path
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, tmp_path: Path, until: Until
 ) -> None:
-    done = tmp_path / "done"
-    code = f"signal.signal(signal.SIGTERM, lambda *_: (open({str(done)!r}, 'w').close(), sys.exit(0))); time.sleep(60)"
+    done, listens = tmp_path / "done", tmp_path / "listens"
+    code = (
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(done)!r}, 'w').close(), sys.exit(0))); "
+        f"open({str(listens)!r}, 'w').close(); time.sleep(60)"
+    )
     child = Child(make_spec("one", code), news, hasty)
     running = asyncio.create_task(child.run())
-    assert await child.wait_ready()
-    await asyncio.sleep(0.2)  # the handler is set just after the ready file is made
+    await until(listens.exists)
     await child.stop()
     await running
     assert done.exists()
@@ -149,7 +151,7 @@ def test_a_tethered_process_dies_with_its_parent(tmp_path: Path, is_alive: IsAli
         while Path(f"/proc/{pid}/comm").read_text().strip() != "sleep":
             pass
         parent.send_signal(signal.SIGKILL)
-    deadline = os.times().elapsed + 5
+    deadline = os.times().elapsed + 60
     while is_alive(pid) and os.times().elapsed < deadline:
         pass
     assert not is_alive(pid)

@@ -2,7 +2,7 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from cli.restart_policy import RestartPolicy
 
 
 def connect(store: EmbeddedRedis) -> "redis.asyncio.Redis[str]":
-    return redis.asyncio.Redis.from_url(store.url, decode_responses=True, retry=Retry(NoBackoff(), 0), socket_timeout=2)
+    return redis.asyncio.Redis.from_url(
+        store.url, decode_responses=True, retry=Retry(NoBackoff(), 0), socket_timeout=20
+    )
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ async def test_it_keeps_every_acknowledged_write_and_evicts_nothing(store: Embed
 
 
 async def test_nothing_acknowledged_is_lost_by_kill_9(
-    store: EmbeddedRedis, child: Child, kill: Callable[[int | None], None]
+    store: EmbeddedRedis, child: Child, kill: Callable[[int | None], None], until: Callable[..., Awaitable[None]]
 ) -> None:
     """Writers run while the server is killed three times; what was acknowledged must be there afterwards."""
     acknowledged: list[str] = []
@@ -77,10 +79,11 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(
 
     writers = [asyncio.create_task(write(writer)) for writer in range(4)]
     for round_number in range(3):
-        await asyncio.sleep(0.3)
+        enough = len(acknowledged) + 20
+        await until(lambda enough=enough: len(acknowledged) >= enough)  # type: ignore[misc]
         pid = child.pid
         kill(pid)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while child.pid == pid or child.state is not ChildState.READY:
                 await asyncio.sleep(0.02)
         assert child.num_restarts == round_number + 1
@@ -89,7 +92,6 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(
     await asyncio.gather(*writers)
     async with connect(store) as client:
         kept = {fields["id"] for _, fields in await client.xrange("votes")}
-    assert len(acknowledged) > 20
     assert set(acknowledged) <= kept
 
 
@@ -103,7 +105,7 @@ async def test_a_torn_end_of_the_file_does_not_stop_it_from_starting(
     [aof] = (tmp_path / "data" / "store" / "appendonlydir").glob("*.incr.aof")
     with open(aof, "ab") as file:
         file.write(b"*3\r\n$3\r\nSET\r\n$4\r\nto")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while child.pid == pid or child.state is not ChildState.READY:
             await asyncio.sleep(0.02)
     async with connect(store) as client:

@@ -30,6 +30,7 @@ def _with_program(spec: ChildSpec, program: str) -> ChildSpec:
         log_path=spec.log_path,
         probe=spec.probe,
         stop_timeout_s=spec.stop_timeout_s,
+        final_exit_codes=spec.final_exit_codes,
     )
 
 
@@ -45,8 +46,7 @@ async def test_groups_stop_in_the_reverse_order_of_their_start(make_spec: MakeSp
 
 
 async def test_nothing_starts_before_the_store_answers(make_spec: MakeSpec, news: Any) -> None:
-    store = make_spec("store", "sys.exit(1)")
-    silent = _with_program(store, "raise SystemExit('no store')")
+    silent = _with_program(make_spec("store", final_exit_codes=frozenset({1})), "raise SystemExit('no store')")
     supervisor = Supervisor([[silent], [make_spec("controller")]], news)
     with pytest.raises(CliError, match="store did not start"):
         await supervisor.start()
@@ -55,11 +55,12 @@ async def test_nothing_starts_before_the_store_answers(make_spec: MakeSpec, news
 
 
 async def test_one_that_fails_for_good_leaves_the_others_running(make_spec: MakeSpec, news: Any) -> None:
-    supervisor = Supervisor([[make_spec("store")], [make_spec("bad", "sys.exit(3)"), make_spec("good")]], news)
+    bad_spec = make_spec("bad", "sys.exit(3)", final_exit_codes=frozenset({3}))
+    supervisor = Supervisor([[make_spec("store")], [bad_spec, make_spec("good")]], news)
     await supervisor.start()
     bad, good = supervisor.children[1:]
     assert await good.wait_ready()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while bad.state is not ChildState.GIVEN_UP:
             await asyncio.sleep(0.05)
     assert good.state is ChildState.READY

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -15,6 +14,7 @@ import httpx
 from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
 from fake_worker import FakeWorker
 
+from tests.ports import reserved_port
 from wire.sse import SseDecoder
 
 
@@ -22,9 +22,15 @@ from wire.sse import SseDecoder
 async def _controller(
     arena: Arena, **settings: str
 ) -> AsyncGenerator[tuple[subprocess.Popen[bytes], httpx.AsyncClient], None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with reserved_port() as port:
+        async with _listening_controller(arena, port, settings) as process_and_client:
+            yield process_and_client
+
+
+@contextlib.asynccontextmanager
+async def _listening_controller(
+    arena: Arena, port: int, settings: dict[str, str]
+) -> AsyncGenerator[tuple[subprocess.Popen[bytes], httpx.AsyncClient], None]:
     environment = {
         **os.environ,
         "AGON_REDIS_URL": arena.settings.redis_url,

@@ -113,7 +113,7 @@ def chat_body() -> Callable[..., dict[str, Any]]:
 def eventually() -> Callable[..., Any]:
     """Wait until a condition holds: `await eventually(lambda: ...)`."""
 
-    async def wait(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def wait(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await asyncio.sleep(0.002)

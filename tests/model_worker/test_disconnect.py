@@ -35,8 +35,8 @@ async def test_leaving_in_mid_answer_aborts_it(
         await eventually(lambda: engine.load().kv_bytes_used > 0)
         request.cancel()
         await eventually(lambda: is_idle(engine))
-        await eventually(lambda: "agon_requests_aborted_total{" in served.worker.metrics.render().decode())
-    assert 'agon_requests_aborted_total{model_name="echo"} 1.0' in served.worker.metrics.render().decode()
+        counted = 'agon_requests_aborted_total{model_name="echo"} 1.0'
+        await eventually(lambda: counted in served.worker.metrics.render().decode())
 
 
 async def test_leaving_the_queue_gives_the_place_back(serve: Serve, chat_body: Any, eventually: Any) -> None:
@@ -72,7 +72,7 @@ async def test_many_clients_leaving_at_random_phases_leak_nothing(
 
         await asyncio.gather(*(come_and_go(number) for number in range(60)))
         await eventually(lambda: is_idle(engine))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await served.worker.wait_until_idle()
         assert (await served.client.post("/v1/chat/completions", json=chat_body())).status_code == 200
 
@@ -91,7 +91,7 @@ async def test_client_that_stops_reading_is_dropped(serve: Serve, chat_body: Any
             b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
         )
         await eventually(lambda: engine.load().running == 1)
-        await eventually(lambda: is_idle(engine), timeout_s=20)
+        await eventually(lambda: is_idle(engine), timeout_s=60)
         writer.close()
 
 

@@ -80,7 +80,7 @@ async def generate(client: httpx.AsyncClient, text: str, **changes: Any) -> tupl
 
 
 async def until_pages_are_free(client: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             pool = (await client.get("/internal/pool")).json()
             if pool["kv_bytes_used"] == 0:
@@ -188,7 +188,8 @@ async def test_resumed_answer_goes_on_exactly(client: httpx.AsyncClient, tempera
 
 
 async def test_all_pages_are_free_after_every_client_has_left(client: httpx.AsyncClient) -> None:
-    async def leave_early(number: int) -> None:
+    async def leave_early(number: int) -> bool:
+        """Whether the answer was cut off."""
         body = {
             "model": "finch",
             "messages": [{"role": "user", "content": PROMPTS[number]}],
@@ -197,13 +198,14 @@ async def test_all_pages_are_free_after_every_client_has_left(client: httpx.Asyn
             "stream": number % 2 == 0,
         }
         try:
-            async with asyncio.timeout(0.5 + 0.05 * number):
+            async with asyncio.timeout(0.1 + 0.02 * number):
                 await client.post("/v1/chat/completions", json=body)
         except TimeoutError:
-            return
-        raise AssertionError("it was meant to be cut off")
+            return True
+        return False
 
-    await asyncio.gather(*(leave_early(number) for number in range(32)))
+    were_cut_off = await asyncio.gather(*(leave_early(number) for number in range(32)))
+    assert sum(were_cut_off) >= 16
     await until_pages_are_free(client)
     metrics = (await client.get("/metrics")).text
     assert 'agon_kv_bytes{model_name="finch",state="used"} 0.0' in metrics

@@ -20,6 +20,7 @@ import pytest
 from model_worker.config import WorkerSettings
 from model_worker.main import main
 from model_worker.server import listen
+from tests.ports import reserved_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,14 +77,15 @@ class Process:
         await self.wait()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+@asynccontextmanager
+async def worker_process(*flags: str, **environment: str) -> AsyncIterator[Process]:
+    with reserved_port() as port:
+        async with listening_process(port, flags, environment) as process:
+            yield process
 
 
 @asynccontextmanager
-async def worker_process(*flags: str, port: int | None = None, **environment: str) -> AsyncIterator[Process]:
-    port = port or free_port()
+async def listening_process(port: int, flags: tuple[str, ...], environment: dict[str, str]) -> AsyncIterator[Process]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AGON_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -117,7 +119,7 @@ async def test_running_answers_finish_after_sigterm_and_new_ones_are_refused() -
         httpx.AsyncClient(base_url=worker.url, timeout=30, trust_env=False) as client,
     ):
         await worker.until_ready()
-        running = asyncio.create_task(client.post("/v1/chat/completions", json=chat(30)))
+        running = asyncio.create_task(client.post("/v1/chat/completions", json=chat(60)))
         while 'running{model_name="echo"} 1.0' not in (await client.get("/metrics")).text:
             await asyncio.sleep(0.01)
         worker.send(signal.SIGTERM)
@@ -127,7 +129,7 @@ async def test_running_answers_finish_after_sigterm_and_new_ones_are_refused() -
         refused = await client.post("/v1/chat/completions", json=chat(1))
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
         answer = (await running).json()
-        assert answer["usage"]["completion_tokens"] == 30
+        assert answer["usage"]["completion_tokens"] == 60
         assert await worker.wait() == 0
     assert {"draining", "stopped"} <= set(worker.events)
 

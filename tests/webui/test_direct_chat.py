@@ -43,7 +43,7 @@ async def test_closing_the_chat_closes_the_request(arena: FakeArena, controller:
     while not (await anext(following)).messages[-1].content:
         pass
     await following.aclose()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not arena.chats_closed:
             await asyncio.sleep(0.01)
     await client.aclose()

@@ -71,7 +71,7 @@ def test_torchrun_starts_the_processes_of_a_program(tiny_model: TinyModels) -> N
     tiny = tiny_model("gemma2")
     program = [str(ROOT / "tests/engine/parallel/torchrun_program.py"), str(tiny.folder), json.dumps(PROMPTS)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=_environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=_environment())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [tiny.greedy(prompt, GREEDY.max_tokens) for prompt in PROMPTS]
 
@@ -108,7 +108,7 @@ def test_a_process_that_dies_ends_the_engine_with_its_reason(llama: LLM) -> None
         llama.generate(PROMPTS, GREEDY)
     with pytest.raises(RankLost, match="must be started again"):
         llama.generate(PROMPTS, GREEDY)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # the group itself would wait for years
 
 
 def _environment() -> dict[str, str]:
@@ -131,7 +131,7 @@ def _runs(process_id: int) -> bool:
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
