@@ -1,7 +1,9 @@
-"""What holds for every test: quick ones run first, in CI an end-to-end test is never skipped silently, and without a
-CUDA device Triton's kernels run in its interpreter."""
+"""What holds for every test: quick ones run first, in CI an end-to-end test is never skipped silently, without a CUDA
+device Triton's kernels run in its interpreter, and what is drawn at random is the same in every run."""
 
+import contextlib
 import os
+import sys
 from collections.abc import Generator
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +23,26 @@ def _may_have_cuda() -> bool:
 # Triton reads it when it is first imported, and transformers imports it while tests are still being collected.
 if not _may_have_cuda():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+with contextlib.suppress(ImportError):  # a GPU machine may have little more than pytest
+    from hypothesis import HealthCheck, settings
+
+    # Before any test is imported: a property may fail because of the code alone, not by its examples of the day or on a
+    # busy machine. AGON_SOAK=1 draws others.
+    settings.register_profile(
+        "agon",
+        deadline=None,
+        derandomize=os.environ.get("AGON_SOAK") != "1",
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("agon")
+
+
+@pytest.fixture(autouse=True)
+def _torch_draws_the_same_whatever_ran_before() -> None:
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
 
 
 def _cost(item: pytest.Item) -> int:

@@ -1,10 +1,12 @@
-"""Fixtures of the engine's tests: tiny checkpoints, written once in a test run."""
+"""Fixtures of the engine's tests: tiny checkpoints, written once in a test run, and costs that nobody measures."""
 
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+
+from engine.memory.swap_cost import CostMeter, SwapCost
 
 if TYPE_CHECKING:
     from tests.engine.checkpoints import TinyModel
@@ -20,3 +22,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], Tin
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("checkpoints")
     return cache(lambda name: save(name, root / name))
+
+
+@pytest.fixture
+def swapping_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether pages are swapped hangs on measured times, and a busy machine measures anything."""
+    monkeypatch.setattr(CostMeter, "cost", lambda meter: SwapCost(seconds_per_byte=0.0, seconds_per_token=1.0))

@@ -15,6 +15,8 @@ from engine.stats import EngineStats
 from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
 from tests.engine.stepper import random_prompt
 
+pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
+
 TinyModels = Callable[[str], TinyModel]
 #: Of four tokens in all layers: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes; a tiny llama's page.
 PAGE_BYTES = 3 * 2 * 16 * 2 * 4 * 4

@@ -11,6 +11,7 @@ import torch
 from engine.batch import PENDING_TOKEN, PageCopy, PageMove, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import CheckpointError
+from engine.llm import LLM
 from engine.runner import LoadedModel, Runner, load_runner
 from tests.engine.checkpoints import CONTEXT, VOCAB_SIZE, TinyModel
 from tests.engine.runner.device_runners import load_device
@@ -159,6 +160,16 @@ def test_a_step_tells_how_long_its_moves_and_the_rest_took(load: Loader, tiny_mo
     output = runner.run(StepPlan(1, (pages(runner, 0, [1, 2]),), (), (share(0, random_prompt(4, 6)),)))
     assert output.move_s == 0
     assert output.compute_s > 0
+
+
+def test_an_engine_knows_what_swapping_costs_before_it_first_could(tiny_model: TinyModels) -> None:
+    folder = str(tiny_model("llama").folder)
+    with LLM(folder, page_tokens=4, kv_cache_bytes=1 << 20, swap_bytes=1 << 16, num_threads=1) as llm:
+        llm.generate([random_prompt(4, 6)], SamplingParams(max_tokens=1))
+        cost = llm._core._swapper._costs.cost()  # type: ignore[union-attr]
+    assert cost is not None
+    assert cost.seconds_per_byte > 0
+    assert cost.seconds_per_token > 0
 
 
 def test_more_pages_than_the_staging_memory_holds_move_in_parts(

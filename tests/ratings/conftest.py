@@ -5,15 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from ratings.outcomes import PairCounts, Vote
 
 DATA = Path(__file__).parent / "data"
 OUTCOME_NAMES = {"left": "a", "model_a": "a", "right": "b", "model_b": "b", "tie": "tie", "both_bad": "both_bad"}
-
-settings.register_profile("ratings", deadline=None, max_examples=40, derandomize=True)
-settings.load_profile("ratings")
 
 
 def read_rows(name: str) -> list[dict[str, str]]:

@@ -26,6 +26,8 @@ from tests.engine.runner.device_runners import (
 from tests.engine.runner.tape import NoWaiting, TapeRecorder, WaitsForDevice
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
 
+pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
+
 TinyModels = Callable[[str], TinyModel]
 SLOTS = 17  #: graphs of 1, 2, 4, 8, 16 and 17 rows
 PROMPTS = [
