@@ -9,7 +9,7 @@ import pytest
 from arena import Arena, eventually
 from fake_worker import FakeWorker, words
 
-from controller.relay import VANISHED_S
+from controller.upstream import VANISHED_S
 from wire.errors import ApiError, ErrorCode
 
 BODY = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
