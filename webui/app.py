@@ -22,8 +22,8 @@ from webui.config import Settings
 from webui.direct_chat import DirectChats
 from webui.doors import Doors
 from webui.metrics import Metrics
-from webui.pages import battle, direct, leaderboard, side_by_side, workers
-from webui.theme import build_theme, css, head
+from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
+from webui.theme import ASSETS, build_theme, css, head
 from webui.turn import Turns
 
 
@@ -71,6 +71,7 @@ def _mount(app: FastAPI, ui: Any) -> None:
         theme=build_theme(),
         css=css(),
         head=head(),
+        favicon_path=str(ASSETS / "favicon.svg"),
         footer_links=[],
         run_history=False,  # it would keep what visitors wrote
         enable_monitoring=False,
@@ -98,6 +99,8 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
         leaderboard.build(ui, boards)
     with ui.route(names["/workers"], "/workers"):
         workers.build(ui, boards)
+    with ui.route(texts.ABOUT_TITLE, texts.ABOUT_PATH):
+        about.build(ui, settings.terms())
     ui.queue(api_open=False, default_concurrency_limit=None)
     # Gradio runs at most 40 events at once, streams included, and mount_gradio_app has no argument for it; this is
     # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test counts the slots of a running page.

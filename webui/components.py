@@ -83,7 +83,9 @@ def thread(*, columns: Literal[1, 2]) -> gr.Chatbot:
 
 def intro(title: str, lead: str) -> gr.HTML:
     return gr.HTML(
-        f'<div class="agon-intro"><h1>{escape(title)}</h1><p>{escape(lead)}</p></div>', apply_default_css=False
+        f'<div class="agon-intro"><h1>{escape(title)}</h1><p>{escape(lead)} '
+        f'<a href="{texts.ABOUT_PATH}">{texts.ABOUT_LINK}</a></p></div>',
+        apply_default_css=False,
     )
 
 

@@ -1,5 +1,7 @@
 """The web UI's settings, read once at start; nothing else of the web UI reads the environment."""
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -23,3 +25,8 @@ class Settings(BaseSettings):
     webui_max_prompt_chars: int = Field(default=8000, ge=1)
     #: Proxies in front of the web UI whose X-Forwarded-For header is believed (comma separated addresses, or *).
     webui_trusted_proxies: str = "127.0.0.1"
+    #: A file of plain text: the terms of whoever runs this arena, shown under About.
+    webui_terms_file: Path | None = None
+
+    def terms(self) -> str | None:
+        return None if self.webui_terms_file is None else self.webui_terms_file.read_text(encoding="utf-8")

@@ -8,14 +8,14 @@ from another host, for instance an image that a model put into its answer to see
 import re
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webui import texts
 from webui.metrics import Metrics
 from wire.errors import ApiError, ErrorCode
 
-_PAGES = "|".join(re.escape(path.strip("/")) for path, _ in texts.PAGES if path != "/")
+_PAGES = "|".join(re.escape(path.strip("/")) for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/")
 _OPEN = re.compile(
     rf"/(({_PAGES})/?)?|/(health|ready|metrics|config|theme\.css|favicon\.ico|robots\.txt)|/(assets|static)/.+"
     r"|/gradio_api/(queue/(join|data)|cancel|reset/?|heartbeat/[^/]+|startup-events|theme\.css|app_id|info)"
@@ -42,6 +42,11 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+_NOTHING = (
+    '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><meta name="color-scheme" '
+    f'content="light dark"><title>{texts.BRAND}</title><body style="font:18px system-ui;margin:15vh auto;'
+    f'max-width:32em;padding:0 16px"><p>{texts.NOT_FOUND}</p><p><a href="/">{texts.TO_BATTLE}</a></p>'
+)
 
 
 class Doors:
@@ -76,7 +81,10 @@ class Doors:
             await send(message)
 
         if _OPEN.fullmatch(path) is None:
-            await _answer(ApiError(ErrorCode.NOT_FOUND, "There is nothing here."), scope, receive, noted)
+            if "text/html" in Headers(scope=scope).get("accept", ""):  # a person followed a link
+                await HTMLResponse(_NOTHING, 404)(scope, receive, noted)
+            else:
+                await _answer(ApiError(ErrorCode.NOT_FOUND, "There is nothing here."), scope, receive, noted)
             return
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and int(length) > _MAX_BODY_BYTES:

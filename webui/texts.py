@@ -19,6 +19,52 @@ PAGES: Final = (
     ("/workers", "Workers"),
 )
 
+ABOUT_PATH: Final = "/about"
+ABOUT_LINK: Final = "How it works, and what is kept"
+ABOUT_TITLE: Final = "About this arena"
+#: Sections: a title and its paragraphs.
+ABOUT: Final = (
+    (
+        "A battle",
+        (
+            "Two models get your question and answer at the same time. Which two they are, and which of them is on "
+            "which side, is drawn by chance; no name leaves the arena before your vote.",
+            "Go on as long as you like: the vote is about the whole conversation. Once you have voted the names appear "
+            "and the battle is closed. An answer that gives its model's name away can be voted on, but is not rated.",
+        ),
+    ),
+    (
+        "What is kept",
+        (
+            "Your questions and both answers of a battle, so that a reloaded page finds them again. Without a vote "
+            "they are deleted after a day. With one they stay with the vote, and whoever runs this arena can read "
+            "and export them. Please write nothing that must stay private.",
+            "Instead of your address a vote holds a pseudonym that changes every day. Conversations under Chat are "
+            "kept by your own browser; the arena does not store them. No page loads anything from anywhere else.",
+            "These are Agon's defaults. Whoever runs this arena may keep less or more; their terms would stand below.",
+        ),
+    ),
+    (
+        "The ranking",
+        (
+            "Ratings are fitted to all rated votes at once (Bradley-Terry): 400 points more mean ten wins for each "
+            "loss. A tie, and a vote that both are bad, count half for each side. The interval says what the votes "
+            "support; where two intervals overlap the order of the two models is not settled. Models with few votes "
+            "get neither an interval nor a rank.",
+        ),
+    ),
+    (
+        "By keyboard",
+        (
+            "Enter sends, Shift and Enter begin a new line, / goes to the question. When both answers are finished the "
+            "arrow keys vote: left for A, right for B, up for a tie, down if both are bad.",
+        ),
+    ),
+)
+TERMS_TITLE: Final = "Terms of use"
+NOT_FOUND: Final = "There is nothing at this address."
+TO_BATTLE: Final = "To the arena"
+
 BATTLE_TITLE: Final = "Two models, one question"
 BATTLE_LEAD: Final = (
     "Ask anything. Two hidden models answer side by side. Say which answer is better, and their names appear."

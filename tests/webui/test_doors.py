@@ -4,6 +4,9 @@ from conftest import MAX_EVENTS, Site
 from fake_controller import MODELS
 from gradio.routes import App
 
+from webui import texts
+from webui.theme import ASSETS
+
 
 def test_health_readiness_and_metrics(site: Site) -> None:
     assert httpx.get(site.url + "/health").json() == {"status": "ok"}
@@ -33,6 +36,20 @@ def test_doors_that_no_page_uses_are_shut(site: Site, path: str) -> None:
     assert httpx.post(site.url + path).status_code in (404, 405)
 
 
+def test_a_person_who_follows_a_dead_link_gets_a_page_and_a_program_gets_json(site: Site) -> None:
+    page = httpx.get(site.url + "/no-such-page", headers={"Accept": "text/html"})
+    assert page.status_code == 404
+    assert texts.NOT_FOUND in page.text
+    assert page.headers["content-security-policy"]
+    assert httpx.get(site.url + "/no-such-page").json()["error"]["code"] == "not_found"
+
+
+def test_the_icon_is_our_own(site: Site) -> None:
+    icon = httpx.get(site.url + "/favicon.ico")
+    assert icon.content == (ASSETS / "favicon.svg").read_bytes()
+    assert icon.headers["content-type"].startswith("image/svg+xml")
+
+
 def test_a_request_larger_than_any_page_sends_is_refused(site: Site) -> None:
     reply = httpx.post(site.url + "/gradio_api/queue/join", content=b"x" * 600_000)
     assert reply.status_code == 413
@@ -45,7 +62,7 @@ def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
     assert "*" not in policy
 
 
-@pytest.mark.parametrize("path", ["/", "/side-by-side", "/chat", "/leaderboard", "/workers", "/config"])
+@pytest.mark.parametrize("path", ["/", "/side-by-side", "/chat", "/leaderboard", "/workers", "/about", "/config"])
 def test_no_page_is_sent_a_model_name_in_its_configuration(site: Site, path: str) -> None:
     body = httpx.get(site.url + path).text
     assert "gradio" in body

@@ -201,6 +201,16 @@ def test_a_phone_stacks_the_answers_and_never_scrolls_sideways(visit: Visit) -> 
         assert page.evaluate("document.documentElement.scrollWidth") == 390, path
 
 
+def test_a_tab_is_named_after_its_page(visit: Visit) -> None:
+    page = visit.open("/leaderboard")
+    page.wait_for_function(f"document.title === 'Leaderboard - {texts.BRAND}'")
+    page.goto(visit.site.url)
+    page.get_by_role("link", name=texts.ABOUT_LINK).click()
+    page.wait_for_function(f"document.title === '{texts.ABOUT_TITLE} - {texts.BRAND}'")
+    page.get_by_text(texts.ABOUT[1][1][0]).wait_for()
+    assert visit.errors == []
+
+
 def test_the_chosen_theme_is_kept(visit: Visit) -> None:
     page = visit.open("/workers")
     page.click("[data-agon=theme]")

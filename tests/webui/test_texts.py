@@ -3,6 +3,8 @@ from pathlib import Path
 from typing import get_args
 
 from webui import texts
+from webui.config import Settings
+from webui.pages import about
 from wire.battles import Outcome
 from wire.errors import ErrorCode
 
@@ -18,6 +20,15 @@ def test_an_unknown_failure_still_gets_a_sentence() -> None:
     assert texts.failure("something_new") == texts.FAILURE_OTHER
     assert texts.failure(None) == texts.FAILURE_OTHER
     assert all(texts.failure(code).endswith(".") for code in ErrorCode)
+
+
+def test_the_operators_terms_stand_under_about_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "terms.txt"
+    path.write_text("Be kind.\n\nNo <b>secrets</b>.\n")
+    page = about.render(Settings(webui_terms_file=path).terms())
+    assert texts.TERMS_TITLE in page
+    assert "<p>Be kind.</p><p>No &lt;b&gt;secrets&lt;/b&gt;.</p>" in page
+    assert texts.TERMS_TITLE not in about.render(Settings().terms())
 
 
 def test_every_text_is_used() -> None:

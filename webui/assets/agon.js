@@ -3,6 +3,7 @@
 (() => {
   "use strict";
 
+  const BRAND = "Agon";
   const THEME_KEY = "agon-theme";
   const VOTE_KEYS = { ArrowLeft: "vote-left", ArrowRight: "vote-right", ArrowUp: "vote-up", ArrowDown: "vote-down" };
   // A key that was pressed for something else must not vote by accident in the moment in which the bar appears.
@@ -104,7 +105,16 @@
     window.scrollTo({ top: y, behavior: calm ? "auto" : "smooth" });
   }
 
+  // Gradio gives every page one title; tabs and histories need to tell them apart.
+  function nameTab() {
+    const current = document.querySelector(".agon-header a[aria-current]") ?? document.querySelector(".agon-about h1");
+    if (!current) return;
+    const title = location.pathname === "/" ? BRAND : `${current.textContent} - ${BRAND}`;
+    if (document.title !== title) document.title = title;
+  }
+
   function onChange() {
+    nameTab();
     for (const fold of document.querySelectorAll(".agon-fold > button")) {
       const isOpen = String(fold.classList.contains("open"));
       if (fold.getAttribute("aria-expanded") !== isOpen) fold.setAttribute("aria-expanded", isOpen);

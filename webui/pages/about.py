@@ -1,0 +1,26 @@
+"""How the arena works and what becomes of what people write; with the operator's own terms where there are any."""
+
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from webui import texts
+from webui.components import header
+
+
+def build(page: Any, terms: str | None) -> None:
+    header(texts.ABOUT_PATH)
+    gr.HTML(render(terms), apply_default_css=False)
+
+
+def render(terms: str | None) -> str:
+    """`terms` is plain text; an empty line begins a paragraph."""
+    sections = [_section(title, paragraphs) for title, paragraphs in texts.ABOUT]
+    if terms is not None:
+        sections.append(_section(texts.TERMS_TITLE, [part for part in terms.split("\n\n") if part.strip()]))
+    return f'<article class="agon-about"><h1>{texts.ABOUT_TITLE}</h1>{"".join(sections)}</article>'
+
+
+def _section(title: str, paragraphs: list[str] | tuple[str, ...]) -> str:
+    return f"<h2>{escape(title)}</h2>" + "".join(f"<p>{escape(paragraph.strip())}</p>" for paragraph in paragraphs)
