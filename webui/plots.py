@@ -85,6 +85,20 @@ def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> 
     return _heat_map(names, cell, texts.WIN_RATE_PLOT)
 
 
+def predicted_rates(rows: Sequence[LeaderboardRow]) -> str:
+    """What the ratings say about every pair, also about those that have not met. A model without votes has no say."""
+
+    def cell(row: int, column: int) -> "_Cell | None":
+        one, other = rows[row], rows[column]
+        if row == column or not one.votes or not other.votes:
+            return None
+        rate = 1 / (1 + 10 ** ((other.rating - one.rating) / 400))
+        sentence = texts.predicted_sentence(one.model, other.model, rate)
+        return _Cell(f"{rate:.0%}", f"agon-heat-{'a' if rate >= 0.5 else 'b'}", abs(rate - 0.5) * 2, sentence)
+
+    return _heat_map([row.model for row in rows], cell, texts.PREDICTED_PLOT)
+
+
 def battle_counts(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     most = max((count for row in counts for count in row), default=0)
 

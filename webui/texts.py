@@ -8,6 +8,7 @@ from typing import Final
 
 from wire.battles import Outcome, Side
 from wire.errors import ErrorCode
+from wire.workers import ModelCard
 
 BRAND: Final = "Agon"
 THEME_TOGGLE: Final = "Switch between light and dark"
@@ -215,6 +216,8 @@ NO_INTERVAL: Final = "not yet known"
 NO_RANK: Final = "too few votes for a rank"
 WIN_RATE_PLOT: Final = "How often the row beats the column"
 WIN_RATE_PLOT_HINT: Final = "Ties count half. Blue: the row wins more often; amber: the column does."
+PREDICTED_PLOT: Final = "What the ratings predict"
+PREDICTED_PLOT_HINT: Final = "How often the row would beat the column, also where the two have not met yet."
 COUNT_PLOT: Final = "How often two models met"
 COUNT_PLOT_HINT: Final = "The stronger the colour, the more battles."
 BOARD: Final = "Board"
@@ -282,6 +285,10 @@ def win_rate_sentence(row: str, column: str, rate: float) -> str:
     return f"{row} beats {column} in {rate:.0%} of their battles"
 
 
+def predicted_sentence(row: str, column: str, rate: float) -> str:
+    return f"by their ratings {row} would beat {column} in {rate:.0%} of battles"
+
+
 def count_sentence(row: str, column: str, count: int) -> str:
     return f"{row} and {column} met {count} times"
 
@@ -299,6 +306,19 @@ def pages_sentence(used: int, evictable: int, empty: int) -> str:
 
 def layer_kind(name: str) -> str:
     return LAYER_KINDS.get(name, name.replace("_", " "))
+
+
+def short_count(number: int) -> str:
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return str(number)
+
+
+def model_facts(card: ModelCard) -> str:
+    """A hosted model's size is not known."""
+    size = (f"{short_count(card.num_parameters)} {FACTS['parameters']}",) if card.num_parameters else ()
+    return ", ".join((*size, f"{card.context_length:,} {FACTS['context']}"))
 
 
 def page_size(page_bytes: int) -> str:

@@ -62,6 +62,14 @@ def test_a_heat_map_has_a_cell_for_every_pair_and_a_sentence_for_every_known_one
     assert "agon-heat-b" in picture
 
 
+def test_ratings_predict_every_pair_that_has_votes() -> None:
+    rows = [row("owl", 1400), row("fox", 1000), row("eel", 1000, None, votes=0)]
+    picture = plots.predicted_rates(rows)
+    assert texts.predicted_sentence("owl", "fox", 10 / 11) in picture
+    assert texts.predicted_sentence("fox", "owl", 1 / 11) in picture
+    assert "eel would" not in picture
+
+
 def test_counts_are_shown_as_numbers() -> None:
     assert "owl and fox met 3 times" in plots.battle_counts(["owl", "fox"], [[0, 3], [3, 0]])
 
@@ -179,6 +187,14 @@ def test_a_board_can_be_searched_and_filtered_by_votes() -> None:
     assert texts.LEADERBOARD_NO_MATCH in leaderboard.render(view(*rows), "wolf")
 
 
+def test_the_board_tells_what_is_known_of_a_model_that_is_served() -> None:
+    card = worker().card
+    markup = leaderboard.render(view(row("owl", 1000), row("fox", 1000)), cards={"owl": card})
+    assert markup.count(texts.model_facts(card)) == 1
+    hosted = card.model_copy(update={"num_parameters": 0})
+    assert texts.FACTS["parameters"] not in texts.model_facts(hosted)
+
+
 def test_a_model_without_an_interval_has_no_rank() -> None:
     place = '<td role="cell" class="agon-col-rank">1</td>'
     assert place in leaderboard.render(view(row("owl", 1000)))
@@ -195,7 +211,7 @@ def test_names_and_flags_are_escaped_and_told_in_words() -> None:
 
 @pytest.mark.parametrize(("number", "told"), [(912, "912"), (9_412_000, "9.41 M"), (7_000_000_000, "7 B")])
 def test_large_numbers_are_told_shortly(number: int, told: str) -> None:
-    assert workers.short_count(number) == told
+    assert texts.short_count(number) == told
 
 
 def test_no_workers_says_how_to_start_one() -> None:

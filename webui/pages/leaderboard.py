@@ -1,5 +1,7 @@
 """The leaderboard: who is better, how sure that is, and who met whom. A new vote shows within seconds."""
 
+import asyncio
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -13,6 +15,7 @@ from webui.components import PRIVATE, header, notice
 from webui.session import Seat
 from wire.errors import ApiError
 from wire.leaderboard import LeaderboardRow, LeaderboardView
+from wire.workers import ModelCard
 
 REFRESH_S = 2.5
 
@@ -38,10 +41,13 @@ def build(page: Any, boards: Boards) -> None:
         request: gr.Request, wanted: str, least: float | None, kind: str, adjusted: bool, shown: Seat[str]
     ) -> list[Any]:
         try:
-            view = await boards.leaderboard(visitor_of(request), kind, style_control=adjusted)
+            visitor = visitor_of(request)
+            view, cards = await asyncio.gather(
+                boards.leaderboard(visitor, kind, style_control=adjusted), _cards(boards, visitor)
+            )
         except (ApiError, ControllerUnreachable):
             return [gr.skip(), notice(texts.STALE)] if shown.value else ["", notice(texts.UNREACHABLE_BOARD)]
-        markup = render(view, wanted, int(least or 0))
+        markup = render(view, wanted, int(least or 0), cards)
         if markup == shown.value:
             return [gr.skip(), ""]
         shown.value = markup
@@ -58,8 +64,18 @@ def build(page: Any, boards: Boards) -> None:
     )
 
 
-def render(view: LeaderboardView, wanted: str = "", min_votes: int = 0) -> str:
-    """The whole board as markup."""
+async def _cards(boards: Boards, visitor: str) -> dict[str, ModelCard]:
+    """Of the models that are served now, by name. The board has everything else without them."""
+    try:
+        return {worker.model: worker.card for worker in await boards.workers(visitor)}
+    except (ApiError, ControllerUnreachable):
+        return {}
+
+
+def render(
+    view: LeaderboardView, wanted: str = "", min_votes: int = 0, cards: Mapping[str, ModelCard] | None = None
+) -> str:
+    """The whole board as markup. `cards` tells about the models that are served now."""
     if not view.rows or not view.num_votes:
         return (
             f'<section class="agon-nothing"><h2>{texts.LEADERBOARD_EMPTY_TITLE}</h2><p>{texts.LEADERBOARD_EMPTY}</p>'
@@ -71,19 +87,20 @@ def render(view: LeaderboardView, wanted: str = "", min_votes: int = 0) -> str:
         return f'<section class="agon-nothing"><p>{texts.LEADERBOARD_NO_MATCH}</p></section>'
     rows = [view.rows[index] for index in kept]
     names = [row.model for row in rows]
-    sections = [f'<p class="agon-live"><span></span>{texts.num_votes(view.num_votes)}</p>', _table(rows)]
+    sections = [f'<p class="agon-live"><span></span>{texts.num_votes(view.num_votes)}</p>', _table(rows, cards or {})]
     figures = ""
     if view.win_rate and len(rows) > 1:
         rates = [[view.win_rate[i][j] for j in kept] for i in kept]
         figures += _figure(texts.WIN_RATE_PLOT, texts.WIN_RATE_PLOT_HINT, plots.win_rates(names, rates))
     if view.battle_count and len(rows) > 1:
         counts = [[view.battle_count[i][j] for j in kept] for i in kept]
+        figures += _figure(texts.PREDICTED_PLOT, texts.PREDICTED_PLOT_HINT, plots.predicted_rates(rows))
         figures += _figure(texts.COUNT_PLOT, texts.COUNT_PLOT_HINT, plots.battle_counts(names, counts))
     sections.append(f'<div class="agon-figures">{figures}</div>')
     return "".join(sections)
 
 
-def _table(rows: list[LeaderboardRow]) -> str:
+def _table(rows: list[LeaderboardRow], cards: Mapping[str, ModelCard]) -> str:
     scale = plots.rating_scale(rows)
     heads = (
         ("rank", texts.COLUMN_RANK),
@@ -98,14 +115,14 @@ def _table(rows: list[LeaderboardRow]) -> str:
         f"{plots.axis(scale) if name == 'interval' else ''}</th>"
         for name, title in heads
     )
-    body = "".join(_row(row, scale) for row in rows)
+    body = "".join(_row(row, scale, cards.get(row.model)) for row in rows)
     return (
         f'<table class="agon-ranking" role="table"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f'<tbody role="rowgroup">{body}</tbody></table>'
     )
 
 
-def _row(row: LeaderboardRow, scale: plots.Scale) -> str:
+def _row(row: LeaderboardRow, scale: plots.Scale, card: ModelCard | None) -> str:
     flags = "".join(f'<span class="agon-flag">{escape(texts.flag(name))}</span>' for name in row.flags)
     bounds = texts.NO_INTERVAL if row.lower is None or row.upper is None else f"{row.lower:.0f} \u2013 {row.upper:.0f}"
     rate = "\u2013" if row.win_rate is None else f"{row.win_rate:.0%}"
@@ -113,9 +130,10 @@ def _row(row: LeaderboardRow, scale: plots.Scale) -> str:
     if row.lower is not None and row.worst_rank is not None and row.worst_rank > row.rank:
         place += f"\u2013{row.worst_rank}"
     flip = "" if row.votes_to_flip is None else f"<small>{escape(texts.votes_to_flip(row.votes_to_flip))}</small>"
+    facts = "" if card is None else f"<small>{escape(texts.model_facts(card))}</small>"
     cells = (
         ("rank", place),
-        ("model", f"<strong>{escape(row.model)}</strong>{flags}{flip}"),
+        ("model", f"<strong>{escape(row.model)}</strong>{flags}{facts}{flip}"),
         ("rating", f"<b>{row.rating:.0f}</b><small>{bounds}</small>"),
         ("interval", plots.interval(row, scale)),
         ("votes", f"{row.votes:,}<span>{texts.COLUMN_VOTES.lower()}</span>"),

@@ -83,7 +83,7 @@ def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
     )
     numbers = "".join(f"<div><dt>{name}</dt><dd>{number}<i>{of}</i></dd></div>" for number, of, name in facts)
     details: tuple[str, ...] = (
-        f"{short_count(card.num_parameters)} {texts.FACTS['parameters']}",
+        f"{texts.short_count(card.num_parameters)} {texts.FACTS['parameters']}",
         f"{card.context_length:,} {texts.FACTS['context']}",
         escape(card.dtype),
         f"{load.prefix_hit_tokens_total:,} {texts.FACTS['hits']}",
@@ -134,10 +134,3 @@ def _legend() -> str:
         f'<li><span class="agon-key agon-key-{state}"></span>{name}</li>' for state, name in texts.PAGE_STATES.items()
     )
     return f'<ul class="agon-legend">{keys}</ul>'
-
-
-def short_count(number: int) -> str:
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return str(number)
