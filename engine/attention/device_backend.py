@@ -43,6 +43,16 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str 
 
 
 @dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """As StepKernels.attend_shared_prefix takes it: groups of adjacent rows that begin with the same pages."""
+
+    group_starts: torch.Tensor  #: [groups + 1] int32
+    prefix_lengths: torch.Tensor  #: [B] int32
+    max_prefix: int
+    max_suffix: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceLayout:
     """Which tokens of which slots a step computes. Tokens of a row are adjacent and the last ones of its context; a row
     of padding has slot -1 and context length 0."""
@@ -54,6 +64,7 @@ class DeviceLayout:
     query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each other row, the first of them at 0
     max_queries: int  #: most tokens of a row
     max_context: int  #: bound on context_lengths of decodes
+    shared: SharedPrefix | None = None  #: only where all rows are decodes
 
 
 def split_workspace(
@@ -118,6 +129,12 @@ class DeviceBackend:
             for i, shape in enumerate(shapes)
         ]
 
+    @property
+    def can_share_prefixes(self) -> bool:
+        """Whether some layers read whole contexts, and have workspaces for the states of prefix and rest."""
+        splits = [layer.workspace.lse.shape[2] for layer in self._layers if layer.options.window is None]
+        return bool(splits) and min(splits) > 1
+
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         return DeviceStep(self, layout)
 
@@ -146,7 +163,23 @@ class DeviceBackend:
         # Two launches where a step has both: tiles of prompts have 64 rows or more, of which a decode would use one in
         # ten, and do not divide a context. So a decode's last bits, too, are the same beside a prompt and without one.
         decodes, prompts = slice(layout.num_decodes), slice(layout.num_decodes, None)
-        if layout.num_decodes:
+        shared = layout.shared
+        if shared is not None and layer.options.window is None:
+            self._kernels.attend_shared_prefix(
+                query,
+                layer.pages,
+                table,
+                layout.slots,
+                layout.context_lengths,
+                shared.group_starts,
+                shared.prefix_lengths,
+                output,
+                layer.options,
+                layer.workspace,
+                shared.max_prefix,
+                shared.max_suffix,
+            )
+        elif layout.num_decodes:
             self._kernels.attend_decode(
                 query[decodes],
                 layer.pages,

@@ -149,6 +149,32 @@ class StepKernels(Protocol):
         """
         ...
 
+    def attend_shared_prefix(
+        self,
+        query: torch.Tensor,
+        pages: torch.Tensor,
+        page_table: torch.Tensor,
+        slots: torch.Tensor,
+        context_lengths: torch.Tensor,
+        group_starts: torch.Tensor,
+        prefix_lengths: torch.Tensor,
+        output: torch.Tensor,
+        options: AttentionOptions,
+        workspace: SplitWorkspace,
+        max_prefix: int,
+        max_suffix: int,
+        scales: PageScales | None = None,
+    ) -> None:
+        """As attend_decode, for rows of which some begin with the same pages: these are read once for a group.
+
+        group_starts [g + 1] int32: rows of group i are [group_starts[i], group_starts[i + 1]); every row is in one,
+        groups may be empty. prefix_lengths [B] int32: first tokens that a row has in common with its group, the same
+        for all rows of it and less than any one's context; the first row's pages are read for them. 0: none.
+        max_prefix, max_suffix: bounds known to the host on these and on what contexts have behind them. The workspace
+        has two splits or more; no window.
+        """
+        ...
+
     def attend_mixed(
         self,
         query: torch.Tensor,

@@ -16,12 +16,17 @@ MAX_GRAPH_ROWS = 512
 CONTEXT_BOUNDS = (1024, 4096)
 #: A step of so few rows is one wave of programs, whatever its bound.
 _FEW_ROWS = 2
+#: Steps of so many rows or more have graphs that read a shared prefix once (shared_prefixes.py), and in these a row has
+#: no more tokens than that behind its prefix.
+LEAST_SHARING_ROWS = 8
+SHARED_SUFFIX = 4096
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
     num_rows: int
     max_context: int  #: tokens that the longest sequence of a step may have, its new token included
+    is_shared: bool = False  #: rows of a group read the tokens that they share once
 
 
 def row_counts(max_running: int, max_rows: int = MAX_GRAPH_ROWS) -> tuple[int, ...]:
@@ -38,9 +43,18 @@ def context_bounds(max_model_len: int) -> tuple[int, ...]:
 
 
 class Buckets:
-    def __init__(self, max_running: int, max_model_len: int, max_rows: int = MAX_GRAPH_ROWS) -> None:
-        """Long contexts have graphs for powers of two only: keys and values, which padding has none of, are most of
-        what such steps read. So there are few graphs more than with two bounds: 21 for 64 rows, 47 for 256."""
+    def __init__(
+        self,
+        max_running: int,
+        max_model_len: int,
+        max_rows: int = MAX_GRAPH_ROWS,
+        *,
+        has_shared: bool = False,
+    ) -> None:
+        """has_shared: there are graphs for shared prefixes, too: for powers of two from 8 on.
+
+        Long contexts have graphs for powers of two only: keys and values, which padding has none of, are most of what
+        such steps read. So there are few graphs more than with two bounds: 21 for 64 rows, 47 for 256."""
         counts = row_counts(max_running, max_rows)
         self.max_rows = counts[-1]
         self._least_bound = context_bounds(max_model_len)[0]
@@ -51,17 +65,19 @@ class Buckets:
                 is_power = count & (count - 1) == 0
                 if (is_power or count == self.max_rows or not is_long) and (count > _FEW_ROWS or is_last):
                     found.add(Bucket(count, bound))
+                if has_shared and is_last and count >= LEAST_SHARING_ROWS and (is_power or count == self.max_rows):
+                    found.add(Bucket(count, bound, is_shared=True))
         self._ascending = tuple(sorted(found))
 
     def all(self) -> tuple[Bucket, ...]:
         """Largest first: what the first graph takes of their common memory is enough for all."""
         return self._ascending[::-1]
 
-    def bucket_for(self, num_rows: int, context: int) -> Bucket | None:
+    def bucket_for(self, num_rows: int, context: int, *, is_shared: bool = False) -> Bucket | None:
         """The one of fewest rows that holds a step, and of these the one of the shortest context; None: it has too many
         rows."""
-        first = bisect_left(self._ascending, Bucket(num_rows, context))
-        return next((bucket for bucket in self._ascending[first:] if bucket.max_context >= context), None)
+        rest = self._ascending[bisect_left(self._ascending, Bucket(num_rows, context)) :]
+        return next((b for b in rest if b.max_context >= context and b.is_shared == is_shared), None)
 
     def without_graph(self, num_rows: int, context: int) -> Bucket:
         """For a step that runs kernel by kernel: no more parts than it needs, but by the same kernels as the graphs,

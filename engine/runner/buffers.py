@@ -12,7 +12,7 @@ import torch
 
 from engine.runner.transfer import Upload
 
-#: What the host says of each row, with the numpy type in which it is sent.
+#: What the host says of each row, or of groups of them, with the numpy type in which it is sent.
 COLUMNS: dict[str, type[np.generic]] = {
     "seeds": np.int64,
     "counters": np.int64,
@@ -22,6 +22,8 @@ COLUMNS: dict[str, type[np.generic]] = {
     "temperatures": np.float32,
     "top_p": np.float32,
     "min_p": np.float32,
+    "group_starts": np.int32,
+    "prefix_lengths": np.int32,
 }
 
 
@@ -36,6 +38,8 @@ class DecodeBuffers:
     temperatures: torch.Tensor  #: [B] float32
     top_p: torch.Tensor  #: [B] float32
     min_p: torch.Tensor  #: [B] float32
+    group_starts: torch.Tensor  #: [B] int32: first row of each group that shares a prefix; only the first few are used
+    prefix_lengths: torch.Tensor  #: [B] int32: tokens that a row shares with its group
     # Made of these on the device
     token_ids: torch.Tensor  #: [B] int64
     positions: torch.Tensor  #: [B] int64

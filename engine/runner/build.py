@@ -100,6 +100,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         operators=parts.operators,
         max_in_flight=1 if config.overlap is False else 2,
         max_graph_rows=config.max_graph_batch,
+        shares_prefixes=config.enable_prefix_caching,
     )
     has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None

@@ -5,15 +5,17 @@ bucket alone. B = rows, S = slots, V = vocabulary.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from engine.attention.backend import ForwardBatch, StateStep
-from engine.attention.device_backend import DeviceBackend, DeviceLayout
+from engine.attention.device_backend import DeviceBackend, DeviceLayout, SharedPrefix
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.models.causal_lm import CausalLM
-from engine.runner.buckets import Bucket
+from engine.runner.buckets import SHARED_SUFFIX, Bucket
 from engine.runner.buffers import DecodeBuffers
+from engine.runner.shared_prefixes import MAX_GROUPS
 
 
 class DecodeProgram:
@@ -71,7 +73,12 @@ class DecodeProgram:
             query_starts=None,
             max_queries=1,
             max_context=bucket.max_context,
+            shared=None,
         )
+        if bucket.is_shared:
+            groups = rows.group_starts[: MAX_GROUPS + 1]
+            suffix = min(SHARED_SUFFIX, bucket.max_context)
+            layout = replace(layout, shared=SharedPrefix(groups, rows.prefix_lengths, bucket.max_context, suffix))
         return self._model.forward(ForwardBatch(rows.token_ids, rows.positions, self._backend.begin(layout), states))
 
     def sample(self, logits: torch.Tensor, rows: DecodeBuffers) -> None:

@@ -36,6 +36,7 @@ from engine.runner.graphs import DecodeGraphs, Recorder, Replay
 from engine.runner.host_mirror import HostMirror
 from engine.runner.page_tables import PageTables
 from engine.runner.pool import zeroed_pool
+from engine.runner.shared_prefixes import SharedPrefixes
 from engine.runner.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
 from engine.runner.transfer import Download, StepClock, Upload
 from engine.runner.trials import trials
@@ -77,9 +78,11 @@ class DeviceRunner:
         mirror: PoolPlan | None = None,
         max_in_flight: int = 2,
         max_graph_rows: int = MAX_GRAPH_ROWS,
+        shares_prefixes: bool = False,
     ) -> None:
         """kernels_name: for logs and metrics. max_running: slots. mirror: layout of the host memory for pages that are
-        swapped out. operators: those that the model was built with."""
+        swapped out. operators: those that the model was built with. shares_prefixes: sequences may begin with the same
+        pages."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self.pool_plan = plan
@@ -118,7 +121,9 @@ class DeviceRunner:
         self._program = DecodeProgram(
             model, kernels, self._backend, self._buffers, self._last_tokens, sampling, begin_states
         )
-        self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows)
+        has_shared = shares_prefixes and self._backend.can_share_prefixes
+        self._prefixes = SharedPrefixes(plan) if has_shared else None
+        self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows, has_shared=has_shared)
         self._graphs: DecodeGraphs | None = None
         self._graph_logits: torch.Tensor | None = None  # of the last replay, for what is done behind it
         #: One for each step in flight, in turn.
@@ -146,6 +151,9 @@ class DeviceRunner:
         self._upload.begin()
         self._upload.column("slots")[:] = -1
         self._upload.column("starts")[:] = 0
+        self._upload.column("group_starts")[:] = bucket.num_rows
+        self._upload.column("group_starts")[0] = 0
+        self._upload.column("prefix_lengths")[:] = 0
         send_sampling(self._upload, (), (), self._max_running)
         self._upload.send()
         if self._graph_logits is None:
@@ -178,6 +186,8 @@ class DeviceRunner:
         download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
         self._upload.begin()
+        if self._prefixes is not None:
+            self._prefixes.note(plan.page_table_updates)
         entries, pages = (self._upload.put(array) for array in self._tables.deltas(plan.page_table_updates))
         copies = self._send_copies(plan.copies)
         compute = self._send(plan.sequences) if plan.sequences else None
@@ -222,16 +232,31 @@ class DeviceRunner:
         if not shares.is_decode:
             mixed = MixedInputs.send(self._upload, sequences, shares)
             return self._with_draws(draws, lambda: self._forward_mixed(mixed, shares))
-        found = None
-        if self._graphs is not None and all(draw.is_newest_token for draw in draws):
-            found = self._graphs.find(len(sequences), shares.max_context)
+        replay = self._send_replay(sequences, shares, draws)
+        if replay is not None:
+            return replay
+        bucket = self.buckets.without_graph(len(sequences), shares.max_context)
+        inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
+        return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
+
+    def _send_replay(
+        self, sequences: tuple[ScheduledSequence, ...], shares: Shares, draws: list[Draw]
+    ) -> Callable[[], Drawn] | None:
+        """Of a step of decodes; None where there is no graph for it."""
+        if self._graphs is None or not all(draw.is_newest_token for draw in draws):
+            return None
+        shared = None if self._prefixes is None else self._prefixes.find(shares)
+        found = self._graphs.find(len(sequences), shares.max_context, is_shared=shared is not None)
         if found is None:
-            bucket = self.buckets.without_graph(len(sequences), shares.max_context)
-            inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
-            return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
+            return None
         bucket, replay = found
+        places: Sequence[int] = range(len(sequences))
+        if shared is not None:
+            places = shared.places
+            shares = shares.ordered(shared.order)
+            sequences = tuple(sequences[index] for index in shared.order)
+            shared.send(self._upload, bucket.num_rows)
         inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
-        places = [draw.row for draw in draws]
         send_sampling(self._upload, draws, places, bucket.num_rows)
         behind = self._behind.send(self._upload, draws, places)
 

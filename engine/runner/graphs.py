@@ -67,15 +67,17 @@ class DecodeGraphs:
         for count, bucket in enumerate(order, start=1):
             self._replays[bucket] = record(bucket)
             _log.info(
-                "captured graph %d of %d: %d rows, contexts up to %d, %.1f s so far",
+                "captured graph %d of %d: %d rows, contexts up to %d%s, %.1f s so far",
                 count,
                 len(order),
                 bucket.num_rows,
                 bucket.max_context,
+                ", behind shared prefixes" if bucket.is_shared else "",
                 time.perf_counter() - started,
             )
 
-    def find(self, num_rows: int, context: int) -> tuple[Bucket, Replay] | None:
-        """The graph that a step of that many rows, the longest of which has that context, can be padded to."""
-        bucket = self._buckets.bucket_for(num_rows, context)
+    def find(self, num_rows: int, context: int, *, is_shared: bool) -> tuple[Bucket, Replay] | None:
+        """The graph that a step of that many rows, the longest of which has that context, can be padded to. is_shared:
+        of rows that share prefixes."""
+        bucket = self._buckets.bucket_for(num_rows, context, is_shared=is_shared)
         return None if bucket is None else (bucket, self._replays[bucket])

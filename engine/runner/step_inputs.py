@@ -36,6 +36,9 @@ class Shares:
             lengths=np.fromiter((len(s.token_ids) for s in sequences), np.int64, count),
         )
 
+    def ordered(self, order: IntArray) -> "Shares":
+        return Shares(self.slots[order], self.starts[order], self.lengths[order])
+
     @property
     def num_decodes(self) -> int:
         """First sequences, of one token each. The plan has them before all others."""

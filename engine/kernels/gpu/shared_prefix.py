@@ -31,13 +31,7 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As attend_decode, whose arguments these are, and: group_starts [g + 1] int32: rows of group i are
-    [group_starts[i], group_starts[i + 1]), adjacent; every row is in one. prefix_lengths [B] int32: first tokens that a
-    row has in common with its group, the same for all rows of it and less than any one's context; the first row's page
-    table is read for them. 0: none. max_prefix, max_suffix: bounds known to the host on prefix lengths and on what
-    contexts have behind them. Half of the workspace's splits, at least one, are for the prefix. Layers with a window
-    have no shared prefix.
-    """
+    """As StepKernels.attend_shared_prefix says. Half of the workspace's splits, at least one, are for the prefix."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_rows(query, slots, workspace)
     check_starts(group_starts, len(group_starts) - 1)

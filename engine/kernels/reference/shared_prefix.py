@@ -1,4 +1,4 @@
-"""Decodes of rows that share a prefix, in plain torch: that they share it changes nothing of what they mean."""
+"""Decodes of rows that share a prefix, in plain torch: the pages of the first row of a group stand for those of all."""
 
 import torch
 
@@ -21,7 +21,13 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """Arguments as those of engine/kernels/gpu/shared_prefix.py; groups and prefixes are not looked at."""
-    max_context = max_prefix + max_suffix
-    step = (query, pages, page_table, slots, context_lengths)
-    attend_decode(*step, output, options, workspace, max_context, scales)
+    """As StepKernels.attend_shared_prefix says; of a page that a prefix ends in each row reads its own."""
+    rows = torch.arange(len(slots), device=slots.device)
+    group = torch.searchsorted(group_starts[1:].contiguous().long(), rows, right=True)
+    owners = group_starts[group].long()
+    tables, first_tables = (page_table[of.clamp(min=0).long()] for of in (slots, slots[owners]))
+    entries = torch.arange(page_table.shape[1], device=slots.device)
+    is_shared = (entries + 1) * pages.shape[3] <= prefix_lengths[owners][:, None]
+    row_slots = torch.where(slots < 0, -1, rows).to(slots.dtype)
+    step = (query, pages, torch.where(is_shared, first_tables, tables), row_slots, context_lengths)
+    attend_decode(*step, output, options, workspace, max_prefix + max_suffix, scales)

@@ -105,7 +105,8 @@ def load_device(
 def device_runner(
     folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
 ) -> DeviceRunner:
-    runner = load_device(folder, machinery, operators, **settings).runner
+    """Without an engine, and so without a prefix cache unless a test wants one."""
+    runner = load_device(folder, machinery, operators, **{"enable_prefix_caching": False, **settings}).runner
     assert isinstance(runner, DeviceRunner)
     return runner
 

@@ -37,6 +37,15 @@ def test_a_third_bound_makes_few_graphs_more(max_running: int, num_graphs: int) 
     assert buckets.bucket_for(33, 4097) == Bucket(64, 131_072)
 
 
+def test_shared_prefixes_have_graphs_for_powers_of_two_from_eight_rows_on() -> None:
+    buckets, without = Buckets(48, 8192, has_shared=True), Buckets(48, 8192)
+    shared = [bucket for bucket in buckets.all() if bucket.is_shared]
+    assert [bucket.num_rows for bucket in shared] == [48, 32, 16, 8]
+    assert set(buckets.all()) - set(shared) == set(without.all())
+    assert buckets.bucket_for(9, 300, is_shared=True) == Bucket(16, 8192, is_shared=True)
+    assert buckets.bucket_for(9, 300) == without.bucket_for(9, 300)
+
+
 def test_a_step_without_a_graph_has_no_more_parts_than_it_needs() -> None:
     buckets = Buckets(16, 8192)
     assert [buckets.without_graph(5, context) for context in (3, 1024, 1025, 8000)] == [

@@ -331,6 +331,40 @@ def test_requests_of_all_kinds_get_the_same_tokens_with_and_without_overlap(tiny
     assert outputs[0] == outputs[1] == outputs[2]
 
 
+def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two system prompts, a request of its own and samples of one prompt, and who shares what changes as they end. The
+    reference reads a group's prefix from the pages of its first row."""
+    monkeypatch.setattr("engine.runner.shared_prefixes.WORTH_BYTES", 1)
+    model = tiny_model("gemma2")
+    systems = [random_prompt(50, 24), random_prompt(51, 37)]
+    prompts = [systems[index % 2] + random_prompt(index, 1 + index % 3) for index in range(13)] + [random_prompt(60, 9)]
+    params = [SamplingParams(temperature=0.0, max_tokens=6 + index, ignore_eos=True) for index in range(14)]
+    samples = SamplingParams(temperature=0.8, n=3, seed=1, max_tokens=9, ignore_eos=True)
+    recorder = TapeRecorder()
+    settings = {"max_running": 16}
+    config = settings_for(model.folder, **settings)
+    loaded = load_device(model.folder, torch_machinery(recorder), **settings)
+    assert isinstance(loaded.runner, DeviceRunner)
+    eager = load_runner(settings_for(model.folder, overlap=True, **settings))
+    outputs = []
+    for runner in (loaded, eager):
+        llm = llm_on(runner, config)
+        llm.generate(systems, params[0])
+        results = llm.generate([*prompts, prompts[0]], [*params, samples])
+        outputs.append([[sample.token_ids for sample in result.outputs] for result in results])
+    assert outputs[0] == outputs[1]
+    assert outputs[0][:14] == [[model.greedy(prompt, 6 + index)] for index, prompt in enumerate(prompts)]
+    num_shared = [
+        count
+        for bucket, count in zip(loaded.runner.buckets.all(), recorder.num_replays, strict=True)
+        if bucket.is_shared
+    ]
+    assert len(num_shared) == 2, "for 8 rows and for 16"
+    assert all(num_shared)
+
+
 def test_a_page_copied_for_a_fork_serves_like_the_original(tiny_model: TinyModels) -> None:
     folder = tiny_model("gemma2").folder
     config = settings_for(folder)
