@@ -24,11 +24,15 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_comes_at_once() -> None:
-    """In seconds of work, so that a busy machine does not matter."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert run("--help").returncode == 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 0.3
+    """In seconds of work, 0.08 where nothing else runs. The least of some runs: neighbours in the caches cost, too."""
+
+    def work_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+
+    assert min(work_s() for _ in range(4)) < 0.3
 
 
 def test_help_lists_every_command() -> None:

@@ -6,7 +6,8 @@ A browser that is missing is a failure, not a skip: the pages are the product.
 import os
 import shutil
 import sys
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,14 @@ ReadableStreamDefaultReader.prototype.read = async function () {
 """
 
 
+@pytest.fixture
+def slow_models(site: Site) -> Generator[None, None, None]:
+    """Answers to prompts with "slow" in them take a quarter of a minute, so that nobody has to hurry."""
+    usual_s, site.arena.delta_s = site.arena.delta_s, 0.03
+    yield
+    site.arena.delta_s = usual_s
+
+
 @dataclass
 class Visit:
     """One visitor: a page of a fresh browser context and everything that came over its network."""
@@ -123,9 +132,17 @@ class Visit:
         return self.page.locator("#thread .bot-row .md").all_inner_texts()
 
     def vote_with(self, key: str) -> None:
+        self.page.wait_for_selector("#vote-left[aria-keyshortcuts]")  # from here on the page counts
         self.page.wait_for_timeout(600)  # the moment in which a key cannot vote by accident
         self.page.keyboard.press(key)
         self.page.wait_for_selector(".agon-reveal")
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """The browser goes on meanwhile."""
+        give_up_at = time.monotonic() + PATIENCE_MS / 1000
+        while not condition():
+            assert time.monotonic() < give_up_at
+            self.page.wait_for_timeout(50)
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import httpx
 import pytest
 from conftest import MAX_EVENTS, Site
@@ -8,10 +10,17 @@ from webui import texts
 from webui.theme import ASSETS
 
 
-def test_health_readiness_and_metrics(site: Site) -> None:
-    assert httpx.get(site.url + "/health").json() == {"status": "ok"}
-    assert httpx.get(site.url + "/ready").json() == {"controller": "ready"}
-    assert "agon_webui_requests_total" in httpx.get(site.url + "/metrics").text
+@pytest.fixture(scope="module")
+def client(site: Site) -> Iterator[httpx.Client]:
+    # No TLS here: loading the certificates of the world takes longer than most tests.
+    with httpx.Client(base_url=site.url, timeout=60, trust_env=False, verify=False) as client:
+        yield client
+
+
+def test_health_readiness_and_metrics(client: httpx.Client) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"controller": "ready"}
+    assert "agon_webui_requests_total" in client.get("/metrics").text
 
 
 @pytest.mark.parametrize(
@@ -31,40 +40,40 @@ def test_health_readiness_and_metrics(site: Site) -> None:
         "/openapi.json",
     ],
 )
-def test_doors_that_no_page_uses_are_shut(site: Site, path: str) -> None:
-    assert httpx.get(site.url + path).status_code == 404
-    assert httpx.post(site.url + path).status_code in (404, 405)
+def test_doors_that_no_page_uses_are_shut(client: httpx.Client, path: str) -> None:
+    assert client.get(path).status_code == 404
+    assert client.post(path).status_code in (404, 405)
 
 
-def test_a_person_who_follows_a_dead_link_gets_a_page_and_a_program_gets_json(site: Site) -> None:
-    page = httpx.get(site.url + "/no-such-page", headers={"Accept": "text/html"})
+def test_a_person_who_follows_a_dead_link_gets_a_page_and_a_program_gets_json(client: httpx.Client) -> None:
+    page = client.get("/no-such-page", headers={"Accept": "text/html"})
     assert page.status_code == 404
     assert texts.NOT_FOUND in page.text
     assert page.headers["content-security-policy"]
-    assert httpx.get(site.url + "/no-such-page").json()["error"]["code"] == "not_found"
+    assert client.get("/no-such-page").json()["error"]["code"] == "not_found"
 
 
-def test_the_icon_is_our_own(site: Site) -> None:
-    icon = httpx.get(site.url + "/favicon.ico")
+def test_the_icon_is_our_own(client: httpx.Client) -> None:
+    icon = client.get("/favicon.ico")
     assert icon.content == (ASSETS / "favicon.svg").read_bytes()
     assert icon.headers["content-type"].startswith("image/svg+xml")
 
 
-def test_a_request_larger_than_any_page_sends_is_refused(site: Site) -> None:
-    reply = httpx.post(site.url + "/gradio_api/queue/join", content=b"x" * 600_000)
+def test_a_request_larger_than_any_page_sends_is_refused(client: httpx.Client) -> None:
+    reply = client.post("/gradio_api/queue/join", content=b"x" * 600_000)
     assert reply.status_code == 413
 
 
-def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
-    policy = httpx.get(site.url + "/").headers["content-security-policy"]
+def test_pages_may_load_nothing_from_elsewhere(client: httpx.Client) -> None:
+    policy = client.get("/").headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "http:" not in policy
     assert "*" not in policy
 
 
 @pytest.mark.parametrize("path", ["/", "/side-by-side", "/chat", "/leaderboard", "/workers", "/about", "/config"])
-def test_no_page_is_sent_a_model_name_in_its_configuration(site: Site, path: str) -> None:
-    body = httpx.get(site.url + path).text
+def test_no_page_is_sent_a_model_name_in_its_configuration(client: httpx.Client, path: str) -> None:
+    body = client.get(path).text
     assert "gradio" in body
     assert not any(name in body for name in MODELS)
 

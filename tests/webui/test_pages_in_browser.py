@@ -99,12 +99,14 @@ def test_arrow_keys_do_not_vote_while_somebody_types(visit: Visit) -> None:
     assert page.locator(".agon-reveal").count() == 0
 
 
+@pytest.mark.usefixtures("slow_models")
 def test_what_is_typed_while_the_models_answer_stays_in_the_box(visit: Visit) -> None:
     page = visit.open("/")
     page.fill("#prompt textarea", "slow: tell me a story")
     page.keyboard.press("Control+Enter")
     page.locator("#thread .bot-row .md", has_text="Once").wait_for()
     visit.ask("And then?")
+    page.click("#stop")
     page.wait_for_selector("#vote-left")
     assert page.input_value("#prompt textarea") == "And then?"
     assert page.locator("#thread .user-row").count() == 1
@@ -123,9 +125,10 @@ def test_pages_where_models_are_chosen_say_that_there_are_none_and_show_the_firs
     finally:
         arena.models = models
     page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
-    assert page.locator("#models-hint .agon-notice").count() == 0
+    visit.wait_until(lambda: page.locator("#models-hint .agon-notice").count() == 0)
 
 
+@pytest.mark.usefixtures("slow_models")
 def test_stop_ends_both_answers(visit: Visit) -> None:
     page = visit.open("/")
     visit.ask("slow: tell me a story")
@@ -136,20 +139,24 @@ def test_stop_ends_both_answers(visit: Visit) -> None:
     assert texts.STATUS["stopped"] in page.inner_text("#heads")
 
 
+@pytest.mark.usefixtures("slow_models")
 def test_nothing_moves_while_text_streams(visit: Visit) -> None:
     page = visit.open("/")
-    visit.ask_and_wait("Tell me a story")
+    visit.ask_and_wait("Hello!")
     visit.ask("slow: tell me a story")
-    page.locator("#thread .bot-row .md", has_text="Once").nth(1).wait_for()
-    page.wait_for_timeout(1200)  # the new question has moved to its place
-    tops = set()
-    for _ in range(6):
+    page.locator("#thread .bot-row .md", has_text="Once").nth(0).wait_for()
+
+    def top() -> int:
         box = page.locator("#thread .bot-row").nth(2).bounding_box()
         assert box is not None
-        tops.add(round(box["y"]))
         page.wait_for_timeout(150)
-    assert len(tops) == 1
-    assert 0 < tops.pop() < 260
+        return round(box["y"])
+
+    visit.wait_until(lambda: 0 < top() < 260 and top() == top() == top())  # the new question has moved to its place
+    assert len({top() for _ in range(6)}) == 1
+    page.click("#stop")
+    page.wait_for_selector("#vote-left")
+    assert len(visit.answers()[2]) < len(STORY), "it was looked at while it streamed"
 
 
 def test_two_named_models_side_by_side(visit: Visit) -> None:
@@ -161,6 +168,7 @@ def test_two_named_models_side_by_side(visit: Visit) -> None:
     assert texts.VOTED["both_bad"] in page.inner_text(".agon-reveal")
 
 
+@pytest.mark.usefixtures("slow_models")
 def test_direct_chat_streams_stops_and_survives_a_reload(visit: Visit) -> None:
     page = visit.open("/chat")
     page.wait_for_function(f"document.querySelector('#model input')?.value === '{MODELS[0]}'")
@@ -172,8 +180,7 @@ def test_direct_chat_streams_stops_and_survives_a_reload(visit: Visit) -> None:
     closed = visit.site.arena.chats_closed
     page.click("#stop")
     page.wait_for_selector("#retry")
-    page.wait_for_timeout(300)
-    assert visit.site.arena.chats_closed == closed + 1
+    visit.wait_until(lambda: visit.site.arena.chats_closed == closed + 1)
     page.reload()
     page.locator("#thread .bot-row .md", has_text="I am well").wait_for()
 

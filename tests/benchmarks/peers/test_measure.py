@@ -20,6 +20,7 @@ SETTINGS: dict[str, Any] = {
 }
 COUNTER = f"""
 import sys
+import time
 sys.path.insert(0, {str(ADAPTERS)!r})
 import channel
 
@@ -31,6 +32,7 @@ class Counter:
 
     def generate(self, prompts, lengths):
         print("noise on stdout does no harm")
+        time.sleep(0.1)
         return [list(range(length + self.surplus)) for length in lengths]
 
 channel.serve(Counter)
@@ -57,7 +59,8 @@ def test_every_peer_gets_the_same_work_in_every_round(counter: Path) -> None:
     assert [row["peer"] for row in rows] == ["agon", "counter"]
     assert all(len(row["seconds"]) == len(row["others_cores"]) == 2 for row in rows)
     assert (ours["prompt_tokens"], ours["output_tokens"]) == (128, 128)
-    assert ours["ttft_ms"] > theirs["ttft_ms"]
+    assert ours["ttft_ms"] > 0
+    assert theirs["ttft_ms"] >= 100
     assert ours["first_tokens_equal"] == "1 of 1"
     assert theirs["version"] == "counter 1"
     assert ours["resident_bytes"] > 50 * 2**20

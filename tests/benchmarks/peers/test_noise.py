@@ -14,9 +14,11 @@ def test_work_of_a_child_counts_as_own() -> None:
 
 
 def test_a_sleeping_process_uses_nothing() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    code = "import time; print('asleep', flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
     try:
-        time.sleep(0.3)
+        child.stdout.readline()
         before = tree_busy_s(child.pid)
         time.sleep(0.3)
         assert tree_busy_s(child.pid) - before <= 0.1
@@ -24,7 +26,7 @@ def test_a_sleeping_process_uses_nothing() -> None:
         assert resident_bytes(child.pid) > 2**20
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
 
 
 def test_of_a_process_that_has_ended_nothing_is_known() -> None:
