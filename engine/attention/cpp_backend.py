@@ -41,6 +41,9 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape], dtype: 
     for shape in shapes:
         if shape.head_dim % _VECTOR or shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (multiples of {_VECTOR} up to {_MAX_HEAD_DIM} are supported)"
+    for layout in type_layouts(plan, tuple(shapes)):
+        if layout.kv_dtype not in (dtype, torch.int8):
+            return f"keys and values in {layout.layer_type.spec.dtype} where {dtype} is computed with"
     for kind in plan.types:
         if dtype == torch.bfloat16 and kind.page_tokens % 2:
             return f"pages of {kind.page_tokens} tokens (bfloat16 needs an even number)"
@@ -69,7 +72,7 @@ class CppBackend:
         self._layers = []
         for layer_id, shape in enumerate(shapes):
             layout = layouts[type_of[layer_id]]
-            pages = layout.layer_pages(pool, dtype, layer_id)
+            pages = layout.layer_pages(pool, layer_id)
             self._layers.append(
                 AttentionLayer(
                     type=type_of[layer_id],
@@ -79,6 +82,7 @@ class CppBackend:
                     page_tokens=layout.layer_type.page_tokens,
                     pages=pages.data_ptr(),
                     page_stride=pages.stride(0),
+                    has_int8_pages=layout.is_quantised,
                     window=layout.window or 0,
                     scale=shape.scale,
                     softcap=shape.softcap or 0.0,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from engine.attention.backend import AttentionShape, HeadNorms
-from engine.attention.layout import type_layouts
+from engine.attention.layout import TypeLayout, type_layouts
 from engine.attention.rotation import Rotation
-from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace, StepKernels
+from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
 #: Kernels load 16 elements at once only where addresses and strides are known to allow it.
@@ -36,7 +36,7 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str 
         if shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
     for layout in type_layouts(plan, tuple(shapes)):
-        layer_elements = layout.parts_per_layer * layout.part_elements
+        layer_elements = layout.layer_elements
         if layout.page_elements % _ALIGNED_ELEMENTS or layer_elements % _ALIGNED_ELEMENTS:
             return f"pages of {layout.page_elements} elements, {layer_elements} a layer (multiples of 16 are needed)"
     return None
@@ -88,6 +88,7 @@ class _Layer:
     type_id: int
     shape: AttentionShape
     pages: torch.Tensor  #: [N, 2, K, P, D], strided
+    scales: PageScales | None  #: of keys and values in 8 bits, one for each token and head
     options: AttentionOptions
     workspace: SplitWorkspace  #: the same for all layers with equal heads: they follow one another
 
@@ -122,7 +123,8 @@ class DeviceBackend:
             _Layer(
                 type_id=type_of[i],
                 shape=shape,
-                pages=layouts[type_of[i]].layer_pages(pool, dtype, i),
+                pages=layouts[type_of[i]].layer_pages(pool, i),
+                scales=_scales(layouts[type_of[i]], pool, i),
                 options=AttentionOptions(shape.scale, layouts[type_of[i]].window, shape.softcap),
                 workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
             )
@@ -157,6 +159,7 @@ class DeviceBackend:
             0.0 if head_norms is None else head_norms.eps,
             layer.pages,
             layout.page_slots[layer.type_id],
+            layer.scales,
         )
         query = qkv[:, : shape.num_heads]
         output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
@@ -190,6 +193,7 @@ class DeviceBackend:
                 layer.options,
                 layer.workspace,
                 layout.max_context,
+                layer.scales,
             )
         if layout.query_starts is not None:
             self._kernels.attend_mixed(
@@ -202,6 +206,7 @@ class DeviceBackend:
                 output[prompts],
                 layer.options,
                 layout.max_queries,
+                layer.scales,
             )
         return output.flatten(1)
 
@@ -215,6 +220,11 @@ class DeviceStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout)
+
+
+def _scales(layout: TypeLayout, pool: torch.Tensor, layer_id: int) -> PageScales | None:
+    scales = layout.layer_scales(pool, layer_id)
+    return None if scales is None else PageScales(scales[:, 0], scales[:, 1])
 
 
 def num_multiprocessors(device: torch.device) -> int:

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
 from engine.attention.layout import TypeLayout, small_pages, type_layouts
 from engine.attention.rotation import Rotation
+from engine.attention.stored_pages import Workspace, stored_pages
 from engine.memory.spec import PoolPlan
 
 #: Up to that many queries of a sequence, scores are plain matrix products: 3 times as fast as torch's fused attention
@@ -76,15 +77,13 @@ class TorchBackend:
             any(shapes[i].softcap is not None for i in layout.layer_type.layer_ids) for layout in self._layouts
         ]
         self._type_of = {i: t for t, layout in enumerate(self._layouts) for i in layout.layer_type.layer_ids}
-        owners = [self._layouts[self._type_of[layer_id]] for layer_id in range(len(shapes))]
-        self._gather_rows = [o.layer_rows(pool, dtype, i, o.gather_elements) for i, o in enumerate(owners)]
-        self._store_rows = [o.layer_rows(pool, dtype, i, o.store_elements) for i, o in enumerate(owners)]
-        self._workspace = torch.empty(0, dtype=dtype, device=pool.device)
+        self._workspace = Workspace(dtype, pool.device)
+        self._stored = [stored_pages(layout, pool, self._workspace) for layout in self._layouts]
 
     @property
     def workspace_bytes(self) -> int:
         """Most bytes of keys and values that any group has gathered so far."""
-        return self._workspace.numel() * self._workspace.itemsize
+        return self._workspace.num_bytes
 
     @property
     def name(self) -> str:
@@ -95,17 +94,23 @@ class TorchBackend:
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
         stores, groups, reads = [], [], []
         alike: dict[tuple[object, ...], tuple[_Group, ...]] = {}
-        for type_layout, pages, has_softcap in zip(self._layouts, self._pages, self._has_softcap, strict=True):
+        kinds = zip(self._layouts, self._stored, self._pages, self._has_softcap, strict=True)
+        for type_layout, stored, pages, has_softcap in kinds:
             table = layout.page_tables[type_layout.layer_type.name]
             shape, page_tokens = type_layout.shape, type_layout.layer_type.page_tokens
             self._clear_new_tails(layout, table, page_tokens, pages)
             page_ids = table[sequence_of, positions // page_tokens]
-            stores.append(self._tensor(_store_rows(type_layout, page_ids, positions % page_tokens)))
+            stores.append(stored.store_places(page_ids, positions % page_tokens))
             key = (type_layout.window, page_tokens, shape.num_heads, shape.num_kv_heads, has_softcap)
             if key not in alike:
                 alike[key] = tuple(self._groups(type_layout, layout, has_softcap))
             groups.append(alike[key])
-            reads.append(tuple(self._read_rows(type_layout, table, group) for group in alike[key]))
+            reads.append(
+                tuple(
+                    None if group.entries is None else stored.read_places(table[group.members[:, None], group.entries])
+                    for group in alike[key]
+                )
+            )
         return TorchStep(self, stores, groups, reads)
 
     def attend(
@@ -125,15 +130,15 @@ class TorchBackend:
             rotation.apply_(qkv[:, : shape.num_heads + shape.num_kv_heads])
         key_value = qkv[:, shape.num_heads :].view(-1, 2, shape.num_kv_heads, shape.head_dim)
         type_id = self._type_of[layer_id]
-        stored = self._store_rows[layer_id]
-        stored.index_copy_(0, step.store_rows[type_id], key_value.reshape(-1, stored.shape[1]))
+        stored = self._stored[type_id]
+        key_value = stored.store(layer_id, key_value, step.store_places[type_id])
         output: torch.Tensor | None = None
-        for group, read_rows in zip(step.groups[type_id], step.read_rows[type_id], strict=True):
+        for group, read_places in zip(step.groups[type_id], step.read_places[type_id], strict=True):
             group_query = _select(query, group)
-            if read_rows is None:
+            if read_places is None:
                 result = _attend_fresh(group_query, _select(key_value, group), group.mask, shape)
             else:
-                keys, values = self._gather(self._gather_rows[layer_id], group, read_rows, shape)
+                keys, values = stored.gather(layer_id, read_places, group.num_sequences)
                 attend = _attend_short if group.is_short else _attend_long
                 result = attend(group_query, keys, values, group.mask, shape)
             if group.real is not None:
@@ -145,18 +150,6 @@ class TorchBackend:
             output.index_copy_(0, group.targets, result)
         assert output is not None
         return output
-
-    def _gather(
-        self, pool_rows: torch.Tensor, group: _Group, read_rows: torch.Tensor, shape: AttentionShape
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of a group, each [B, K, L, D] contiguous, in a workspace that the next call overwrites."""
-        size = read_rows.numel() * pool_rows.shape[1]
-        if self._workspace.numel() < size:
-            self._workspace = pool_rows.new_empty(size)
-        gathered = self._workspace[:size].view(-1, pool_rows.shape[1])
-        torch.index_select(pool_rows, 0, read_rows, out=gathered)
-        keys, values = gathered.view(2, group.num_sequences, shape.num_kv_heads, -1, shape.head_dim).unbind(0)
-        return keys, values
 
     def _clear_new_tails(self, layout: StepLayout, table: IntArray, page_tokens: int, pages: torch.Tensor) -> None:
         """Zero the pages that this step begins but does not fill."""
@@ -229,11 +222,6 @@ class TorchBackend:
         mask = torch.zeros(is_hidden.shape, dtype=self._dtype, device=self._device)
         return mask.masked_fill_(self._tensor(is_hidden), float("-inf"))
 
-    def _read_rows(self, type_layout: TypeLayout, table: IntArray, group: _Group) -> torch.Tensor | None:
-        if group.entries is None:
-            return None
-        return self._tensor(_read_rows(type_layout, table[group.members[:, None], group.entries]))
-
     def _tensor(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)
 
@@ -244,14 +232,14 @@ class TorchStep:
     def __init__(
         self,
         backend: TorchBackend,
-        store_rows: Sequence[torch.Tensor],
+        store_places: Sequence[torch.Tensor],
         groups: Sequence[tuple[_Group, ...]],
-        read_rows: Sequence[tuple[torch.Tensor | None, ...]],
+        read_places: Sequence[tuple[torch.Tensor | None, ...]],
     ) -> None:
         self._backend = backend
-        self.store_rows = store_rows  #: rows of the pool that the step's keys and values go to
+        self.store_places = store_places  #: in the pool, that the step's keys and values go to
         self.groups = groups
-        self.read_rows = read_rows  #: rows of the pool that each group gathers; None: fresh prompts
+        self.read_places = read_places  #: in the pool, that each group gathers; None: fresh prompts
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
@@ -345,24 +333,6 @@ def _entries(first_pages: IntArray, end_pages: IntArray) -> IntArray:
     longest = int((end_pages - first_pages).max())
     entries = first_pages[:, None] + np.arange(longest)
     return np.where(entries < end_pages[:, None], entries, first_pages[:, None])
-
-
-def _store_rows(type_layout: TypeLayout, page_ids: IntArray, offsets: IntArray) -> IntArray:
-    """Rows of store_elements, from a layer's first on, for the keys and values of tokens: [T * 2 * K * rows]."""
-    row = type_layout.store_elements
-    parts = np.arange(type_layout.parts_per_layer) * (type_layout.part_elements // row)
-    head_rows = type_layout.shape.head_dim // row
-    first_rows = page_ids[:, None] * (type_layout.page_elements // row) + parts + offsets[:, None] * head_rows
-    return (first_rows[..., None] + np.arange(head_rows)).reshape(-1)
-
-
-def _read_rows(type_layout: TypeLayout, page_ids: IntArray) -> IntArray:
-    """Rows of gather_elements that hold these pages [B, pages], in the order (key or value, sequence, head, page)."""
-    row = type_layout.gather_elements
-    part_rows = type_layout.part_elements // row
-    parts = np.arange(type_layout.parts_per_layer).reshape(2, 1, type_layout.shape.num_kv_heads, 1) * part_rows
-    first_rows = page_ids[:, None, :] * (type_layout.page_elements // row) + parts
-    return (first_rows[..., None] + np.arange(part_rows)).reshape(-1)
 
 
 def _power_of_two(values: IntArray, least: int) -> IntArray:

@@ -14,16 +14,15 @@
 
 #include "layout.h"
 #include "store.h"
+#include "tile.h"
 #include "vec.h"
 
 namespace agon {
 
-constexpr int kTile = 64;             // tokens whose scores are computed at a time
 constexpr int64_t kSplit = 256;       // tokens of a part of the context; a multiple of kTile
 constexpr int kQueryTokens = 32;      // query tokens of one work item
 constexpr int64_t kDecodeTokens = 4;  // up to that many query tokens the parts of a context are separate work items
 constexpr float kLowest = -1e30f;     // below any score, and finite: the difference of two of them is no NaN
-constexpr int kTileVectors = kTile / kLanes;
 constexpr int kRowTile = kLanes == 16 ? 6 : 2;  // rows whose sums stay in registers
 
 using Item = AttentionItem;
@@ -39,23 +38,14 @@ template <typename T>
 struct Scratch {
   std::vector<float> scores, part, total;
   std::vector<uint32_t> query, weights;  // words: a float or two bfloat16
-  std::vector<T> keys, values;           // a tile, where pages are no multiple of a vector
+  TileMemory<T> tile;
   Scratch(int64_t rows, int64_t head_dim)
       : scores(rows * kTile),
         part(rows * (head_dim + 2)),
         total(rows * (head_dim + 2)),
         query(rows * head_dim),
         weights(rows * kTile),
-        keys(kTile * head_dim),
-        values(kTile * head_dim) {}
-};
-
-// Where the keys and values of a tile lie: for each vector of kLanes tokens its first word, and words from one group of
-// channels of the keys to the next.
-struct Tile {
-  const uint32_t* keys[kTileVectors];
-  const uint32_t* values[kTileVectors];
-  int64_t key_stride;
+        tile(head_dim) {}
 };
 
 static Sums sums_in(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
@@ -185,9 +175,9 @@ static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, 
 }
 
 // Scores of one row and one tile -> weights in T; adds to the row's sums. [low, high) are the tokens that it may read.
-template <typename T>
-static void soften(float* scores, uint32_t* weights, Sums sums, int64_t row, int64_t head_dim, float scale,
-                   float softcap, int64_t low, int64_t high) {
+template <typename T, typename S>
+static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t head_dim,
+                   float scale, float softcap, int64_t low, int64_t high) {
   Floats s[kTileVectors];
   Ints lane;
   for (int i = 0; i < kLanes; i++) lane[i] = i;
@@ -195,6 +185,7 @@ static void soften(float* scores, uint32_t* weights, Sums sums, int64_t row, int
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {
     s[v] = load(scores + v * kLanes) * scale;
+    if constexpr (kHasScales<S>) s[v] *= load(tile.key_scales[v]);
     if (softcap != 0.0f) s[v] = tanh(s[v] * (1.0f / softcap)) * softcap;
     const Ints token = lane + v * kLanes;
     s[v] = ((token >= int32_t(low)) & (token < int32_t(high))) ? s[v] : splat(-INFINITY);
@@ -206,7 +197,9 @@ static void soften(float* scores, uint32_t* weights, Sums sums, int64_t row, int
   for (int v = 0; v < kTileVectors; v++) {
     const Floats e = exp(s[v] - largest);
     weight += e;
-    store(reinterpret_cast<T*>(weights) + v * kLanes, e);
+    T* to = reinterpret_cast<T*>(weights) + v * kLanes;
+    if constexpr (kHasScales<S>) store(to, e * load(tile.value_scales[v]));
+    else store(to, e);
   }
   if (largest != sums.largest[row]) {
     const float shrink = exp(splat(sums.largest[row] - largest))[0];
@@ -218,49 +211,6 @@ static void soften(float* scores, uint32_t* weights, Sums sums, int64_t row, int
   sums.weight[row] += sum(weight);
 }
 
-// The tile's tokens [low, high) of one head; what lies outside is read from the null page, which is zero. (A page's own
-// tokens behind the context are zero too: store.cpp clears a page when it writes the first token.)
-template <typename T>
-static Tile find_tile(const AttentionArgs<T>& a, const Item& item, int64_t first, int64_t low, int64_t high,
-                      Scratch<T>& scratch) {
-  constexpr int64_t G = kGroup<T>;
-  const AttentionLayer& layer = a.layer;
-  const int64_t page_tokens = layer.page_tokens, D = layer.head_dim;
-  const int64_t* table = a.table.pages + item.sequence * a.table.stride;
-  const auto part = [&](int64_t token) {
-    const bool is_inside = token < high && token + page_tokens > low;
-    const int64_t page = is_inside ? table[token / page_tokens] : 0;
-    return head_part(static_cast<T*>(layer.pages) + page * layer.page_stride, item.kv_head, layer.num_kv_heads, page_tokens,
-                     D);
-  };
-  Tile tile;
-  if (page_tokens % kLanes == 0) {
-    tile.key_stride = page_tokens;
-    for (int v = 0; v < kTileVectors; v++) {
-      const int64_t token = first + v * kLanes, offset = token % page_tokens;
-      const auto head = part(token - offset);
-      tile.keys[v] = reinterpret_cast<const uint32_t*>(head.keys + offset * G);
-      tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + offset * D);
-    }
-    return tile;
-  }
-  T *keys = scratch.keys.data(), *values = scratch.values.data();
-  for (int64_t t = 0; t < kTile; t++) {
-    const int64_t offset = (first + t) % page_tokens;
-    const auto head = part(first + t - offset);
-    for (int64_t d = 0; d < D; d++) {
-      keys[(d / G * kTile + t) * G + d % G] = head.keys[(d / G * page_tokens + offset) * G + d % G];
-      values[(t / G * D + d) * G + t % G] = head.values[(offset / G * D + d) * G + offset % G];
-    }
-  }
-  tile.key_stride = kTile;
-  for (int v = 0; v < kTileVectors; v++) {
-    tile.keys[v] = reinterpret_cast<const uint32_t*>(keys + v * kLanes * G);
-    tile.values[v] = reinterpret_cast<const uint32_t*>(values + v * kLanes * D);
-  }
-  return tile;
-}
-
 // First token that some row of the item reads.
 static int64_t lowest_token(const AttentionLayer& layer, const Item& item) {
   return layer.window > 0 ? std::max<int64_t>(0, item.first_query - layer.window + 1) : 0;
@@ -268,35 +218,40 @@ static int64_t lowest_token(const AttentionLayer& layer, const Item& item) {
 
 // Adds the context's part [first_token, end_token) to the sums of the item's rows. following: what this thread does
 // next, to be fetched from memory meanwhile; may be null.
-template <typename T>
+template <typename T, typename S>
 static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t first_token, int64_t end_token, Sums sums,
                         Scratch<T>& scratch, const Item* following) {
   const AttentionLayer& layer = a.layer;
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
   const int64_t low = lowest_token(layer, item), high = std::min(item.first_query + item.num_queries, end_token);
-  const bool is_direct = layer.page_tokens % kLanes == 0;
+  const bool has_vectors = layer.page_tokens % kLanes == 0, is_direct = has_vectors && !kHasScales<S>;
   int64_t first = std::max(first_token, low / kTile * kTile);
   if (first >= high) return;
-  Tile tile = find_tile(a, item, first, low, high, scratch);
+  // A tile in place is known before the one in work is done with; all others are made in the same memory.
+  const auto find = [&](int64_t token) { return find_tile<T, S>(a, item, token, low, high, scratch.tile); };
+  Tile tile = find(first);
   for (; first < high; first += kTile) {
     const bool has_next = first + kTile < high && is_direct;
-    Tile next = tile;
-    if (has_next) {
-      next = find_tile(a, item, first + kTile, low, high, scratch);
-    } else if (following != nullptr && is_direct) {
-      const int64_t lowest = lowest_token(layer, *following);
+    const bool is_last = first + kTile >= high, expects = is_last && following != nullptr && has_vectors;
+    Tile next = has_next ? find(first + kTile) : tile;
+    if (expects) {
+      const int64_t lowest = lowest_token(layer, *following), end = following->end_token;
       const int64_t start = std::max(following->first_token, lowest / kTile * kTile);
-      next = find_tile(a, *following, start, lowest, following->end_token, scratch);
+      if constexpr (kHasScales<S>) fetch_bytes(HeadPages<T, S>(a, *following, lowest, end), start);
+      else next = find_tile<T, S>(a, *following, start, lowest, end, scratch.tile);
     }
+    if constexpr (kHasScales<S>)
+      if (!is_last && has_vectors) fetch_bytes(HeadPages<T, S>(a, item, low, high), first + kTile);
     in_row_tiles(rows, Score<T>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
       const int64_t row_low = layer.window > 0 ? std::max(low, position - layer.window + 1) : low;
-      soften<T>(scratch.scores.data() + row * kTile, scratch.weights.data() + row * kTile / kGroup<T>, sums, row, D,
-                float(layer.scale), float(layer.softcap), row_low - first, std::min(high, position + 1) - first);
+      soften<T, S>(scratch.scores.data() + row * kTile, tile, scratch.weights.data() + row * kTile / kGroup<T>, sums,
+                   row, D, float(layer.scale), float(layer.softcap), row_low - first,
+                   std::min(high, position + 1) - first);
     }
     add_values<T>(rows, scratch.weights.data(), tile, next, D, sums.values);
-    tile = has_next ? next : first + kTile < high ? find_tile(a, item, first + kTile, low, high, scratch) : tile;
+    if (!is_last) tile = has_next ? next : find(first + kTile);
   }
 }
 
@@ -359,7 +314,7 @@ int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& pla
   return plan.num_partials * partial_size(layer);
 }
 
-template <typename T>
+template <typename T, typename S>
 static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>& scratch, const Item* following) {
   const AttentionLayer& layer = a.layer;
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
@@ -372,7 +327,7 @@ static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>&
   if (item.partial >= 0) {
     const Sums sums = sums_in(a.partials + item.partial * partial_size(layer), rows);
     clear(sums, rows, D);
-    attend_part(a, item, item.first_token, item.end_token, sums, scratch, following);
+    attend_part<T, S>(a, item, item.first_token, item.end_token, sums, scratch, following);
     return;
   }
   const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
@@ -380,28 +335,28 @@ static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>&
   for (int64_t token = lowest_token(layer, item) / kSplit * kSplit; token < item.end_token; token += kSplit) {
     clear(part, rows, D);
     const bool is_last = token + kSplit >= item.end_token;
-    attend_part(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
+    attend_part<T, S>(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
     merge(total, part, rows, D);
   }
   write_output(a, item, total);
 }
 
-template <typename T>
+template <typename T, typename S>
 void attend(const AttentionArgs<T>& a, Team& team) {
   const AttentionLayer& layer = a.layer;
   const AttentionPlan& plan = a.plan;
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
   team.each(plan.runs.size() * layer.num_kv_heads, [&](int64_t i, int64_t) {
-    store_run(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
+    store_run<T, S>(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
   });
   Scratch<T> scratch(heads * plan.most_queries, D);
   team.each(plan.items.size(), [&](int64_t i, int64_t next) {
     const Item& item = plan.items[i];
     const Item* following = next < 0 ? nullptr : &plan.items[next];
     if (following != nullptr && following->stores_token)
-      fetch_place(a, following->sequence, following->first_query, following->kv_head);
-    if (item.stores_token) store_run(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
-    attend_item(a, item, scratch, following);
+      fetch_place<T, S>(a, following->sequence, following->first_query, following->kv_head);
+    if (item.stores_token) store_run<T, S>(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
+    attend_item<T, S>(a, item, scratch, following);
   });
   team.each(plan.merges.size(), [&](int64_t i, int64_t) {
     const Item& item = plan.merges[i];
@@ -416,7 +371,9 @@ void attend(const AttentionArgs<T>& a, Team& team) {
   });
 }
 
-template void attend(const AttentionArgs<float>&, Team&);
-template void attend(const AttentionArgs<bf16>&, Team&);
+template void attend<float, float>(const AttentionArgs<float>&, Team&);
+template void attend<float, int8_t>(const AttentionArgs<float>&, Team&);
+template void attend<bf16, bf16>(const AttentionArgs<bf16>&, Team&);
+template void attend<bf16, int8_t>(const AttentionArgs<bf16>&, Team&);
 
 }  // namespace agon

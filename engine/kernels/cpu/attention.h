@@ -14,8 +14,9 @@ struct AttentionLayer {
   int64_t type;       // which of the step's page tables
   int64_t rotation;   // which of the step's rotations; -1: none
   int64_t num_heads, num_kv_heads, head_dim, page_tokens;
-  void* pages;          // the layer's part of small page 0
-  int64_t page_stride;  // elements
+  void* pages;            // the layer's part of small page 0
+  int64_t page_stride;    // elements, of pages
+  int64_t has_int8_pages; // otherwise pages hold what is computed with
   int64_t window;       // tokens that a query reads; 0: all
   const float *query_norm, *key_norm;  // [D]; null: no norm
   double norm_eps, scale, softcap;     // softcap 0: none
@@ -77,7 +78,8 @@ struct AttentionArgs {
 int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& plan);
 
 // Norms and rotates queries and keys, stores keys and values in their pages, attends.
-template <typename T>
+// S: what pages hold, T itself or int8_t.
+template <typename T, typename S>
 void attend(const AttentionArgs<T>& a, Team& team);
 
 }  // namespace agon

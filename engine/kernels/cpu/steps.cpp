@@ -65,9 +65,10 @@ class Run {
       case kAttention: {
         const AttentionLayer& layer = *s.attention;
         const StepRotation none{nullptr, nullptr, 0};
-        return attend<T>({layer, plans_[layer.type], buffer(s.input), buffer(s.output), inputs_.tables[layer.type],
-                          layer.rotation < 0 ? none : inputs_.rotations[layer.rotation], partials_.data()},
-                         team);
+        const AttentionArgs<T> args{layer, plans_[layer.type], buffer(s.input), buffer(s.output),
+                                    inputs_.tables[layer.type],
+                                    layer.rotation < 0 ? none : inputs_.rotations[layer.rotation], partials_.data()};
+        return layer.has_int8_pages ? attend<T, int8_t>(args, team) : attend<T, T>(args, team);
       }
       case kAdd: return add(s, team);
     }

@@ -26,6 +26,7 @@ class AttentionLayer(ctypes.Structure):
         ("page_tokens", _I),
         ("pages", _P),
         ("page_stride", _I),
+        ("has_int8_pages", _I),
         ("window", _I),
         ("query_norm", _P),
         ("key_norm", _P),

@@ -1,16 +1,17 @@
-// A page's tokens are written together: word by word of all its keys, pair by pair of its values.
+// A page's tokens are written together: group by group of channels of all its keys, pair by pair of its values.
 
 #include "store.h"
 
 #include <cmath>
+#include <type_traits>
 
 namespace agon {
 
-template <typename T>
+template <typename T, typename To>
 void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, int64_t row, const T* from,
-                     const float* norm, T* to) {
+                     const float* norm, To* to) {
   const int64_t D = layer.head_dim;
-  if (norm == nullptr && rotation.cosines == nullptr) {
+  if (std::is_same_v<T, To> && norm == nullptr && rotation.cosines == nullptr) {
     std::memcpy(to, from, D * sizeof(T));
     return;
   }
@@ -40,70 +41,122 @@ void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, 
   for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(head + d));
 }
 
-template <typename T>
-static HeadPart<T> part_of_head(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int64_t kv_head) {
-  const AttentionLayer& layer = a.layer;
-  const int64_t page = a.table.pages[sequence * a.table.stride + token / layer.page_tokens];
-  return head_part(static_cast<T*>(layer.pages) + page * layer.page_stride, kv_head, layer.num_kv_heads,
-                   layer.page_tokens, layer.head_dim);
+// Numbers [D] -> bytes; returns what they are to be multiplied with. The largest becomes 127 or -127. Operation by
+// operation as engine/kernels/reference/store_heads.py does it: equal numbers become equal bytes.
+static float to_bytes(const float* from, int64_t head_dim, int8_t* to) {
+  Floats peaks = splat(0.0f);
+  for (int64_t d = 0; d < head_dim; d += kLanes) peaks = max(peaks, max(load(from + d), -load(from + d)));
+  const float scale = largest(peaks) / 127.0f;
+  const Floats lowest = splat(-127.0f), highest = splat(127.0f), divisor = splat(scale > 0.0f ? scale : 1.0f);
+  for (int64_t d = 0; d < head_dim; d += kLanes) {
+    const Floats x = max(load(from + d) / divisor, lowest);
+    store(to + d, x > highest ? highest : x);
+  }
+  return scale;
 }
 
-template <typename T>
-void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
-  constexpr int64_t G = kGroup<T>, kMost = 16;  // tokens whose keys are turned before they are written
-  const AttentionLayer& layer = a.layer;
-  const int64_t D = layer.head_dim, words = D / G, row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
-  const int64_t offset = run.first_token % layer.page_tokens;
-  const auto part = part_of_head(a, run.sequence, run.first_token, kv_head);
-  // What an earlier owner left behind the context would be multiplied by a weight of zero; a NaN would survive that.
-  if (offset == 0) std::memset(part.values, 0, layer.page_tokens * D * sizeof(T));
-  const T* key = a.qkv + run.first_row * row_size + (layer.num_heads + kv_head) * D;
-  const T* value = key + layer.num_kv_heads * D;
-  alignas(64) T turned[kMost * kMaxHeadDim];
-  const uint32_t* from = reinterpret_cast<const uint32_t*>(turned);
-  for (int64_t first = 0; first < run.count; first += kMost) {
-    const int64_t count = std::min(kMost, run.count - first);
-    for (int64_t t = 0; t < count; t++)
-      norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + (first + t) * row_size, layer.key_norm,
-                      turned + t * D);
-    uint32_t* to = reinterpret_cast<uint32_t*>(part.keys) + offset + first;
-    for (int64_t w = 0; w < words; w++)
-      for (int64_t t = 0; t < count; t++) to[w * layer.page_tokens + t] = from[t * words + w];
-  }
-  for (int64_t t = 0; t < run.count; t++, value += row_size) {
-    T* to = part.values + (offset + t) / G * D * G + (offset + t) % G;
+template <typename T, typename S>
+static HeadPart<S> part_of_head(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int64_t kv_head) {
+  const int64_t page = a.table.pages[sequence * a.table.stride + token / a.layer.page_tokens];
+  return head_part<S>(a.layer, page, kv_head);
+}
+
+// G channels of a token.
+template <typename T, typename S>
+using Group = std::conditional_t<kGroup<T> * sizeof(S) == 4, uint32_t,
+                                 std::conditional_t<kGroup<T> * sizeof(S) == 2, uint16_t, uint8_t>>;
+
+// Keys [count, D] of the page's tokens from offset on.
+template <typename T, typename S>
+static void store_keys(const AttentionLayer& layer, const S* keys, int64_t count, int64_t offset, S* page) {
+  const int64_t num_groups = layer.head_dim / kGroup<T>;
+  const auto* from = reinterpret_cast<const Group<T, S>*>(keys);
+  auto* to = reinterpret_cast<Group<T, S>*>(page) + offset;
+  for (int64_t g = 0; g < num_groups; g++)
+    for (int64_t t = 0; t < count; t++) to[g * layer.page_tokens + t] = from[t * num_groups + g];
+}
+
+// Values, likewise; rows of them are stride elements apart.
+template <typename T, typename S>
+static void store_values(int64_t head_dim, const S* value, int64_t stride, int64_t count, int64_t offset, S* page) {
+  constexpr int64_t G = kGroup<T>;
+  for (int64_t t = offset; t < offset + count; t++, value += stride) {
+    S* to = page + t / G * head_dim * G + t % G;
     if (G == 1) {
-      std::memcpy(to, value, D * sizeof(T));
-    } else if ((offset + t) % G == 0 && t + 1 < run.count) {  // a pair of tokens: whole words
-      const T* second = value + row_size;
-      for (int64_t d = 0; d < D; d++) {
+      std::memcpy(to, value, head_dim * sizeof(S));
+    } else if (t % G == 0 && t + 1 < offset + count) {  // a pair of tokens: whole words
+      const S* second = value + stride;
+      for (int64_t d = 0; d < head_dim; d++) {
         to[2 * d] = value[d];
         to[2 * d + 1] = second[d];
       }
       t++;
-      value += row_size;
+      value += stride;
     } else {
-      for (int64_t d = 0; d < D; d++) to[d * G] = value[d];
+      for (int64_t d = 0; d < head_dim; d++) to[d * G] = value[d];
     }
   }
 }
 
-template <typename T>
+template <typename T, typename S>
+void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
+  constexpr int64_t kMost = 16;  // tokens whose keys are turned before they are written
+  const AttentionLayer& layer = a.layer;
+  const int64_t D = layer.head_dim, row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
+  const int64_t begin = run.first_token % layer.page_tokens;
+  const auto part = part_of_head<T, S>(a, run.sequence, run.first_token, kv_head);
+  // What an earlier owner left behind the context would be multiplied by a weight of zero; a NaN would survive that.
+  if (begin == 0) {
+    std::memset(part.values, 0, layer.page_tokens * D * sizeof(S));
+    if constexpr (kHasScales<S>) std::memset(part.value_scales, 0, layer.page_tokens * sizeof(float));
+  }
+  const T* key = a.qkv + run.first_row * row_size + (layer.num_heads + kv_head) * D;
+  const T* value = key + layer.num_kv_heads * D;
+  alignas(64) S turned[kMost * kMaxHeadDim];
+  for (int64_t first = 0; first < run.count; first += kMost, key += kMost * row_size, value += kMost * row_size) {
+    const int64_t count = std::min(kMost, run.count - first), offset = begin + first;
+    if constexpr (kHasScales<S>) {
+      alignas(64) S values[kMost * kMaxHeadDim];
+      float head[kMaxHeadDim];
+      for (int64_t t = 0; t < count; t++) {
+        norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + t * row_size, layer.key_norm, head);
+        part.key_scales[offset + t] = to_bytes(head, D, turned + t * D);
+        for (int64_t d = 0; d < D; d += kLanes) store(head + d, load(value + t * row_size + d));
+        part.value_scales[offset + t] = to_bytes(head, D, values + t * D);
+      }
+      store_values<T, S>(D, values, D, count, offset, part.values);
+    } else {
+      for (int64_t t = 0; t < count; t++)
+        norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + t * row_size, layer.key_norm, turned + t * D);
+      store_values<T, S>(D, value, row_size, count, offset, part.values);
+    }
+    store_keys<T, S>(layer, turned, count, offset, part.keys);
+  }
+}
+
+template <typename T, typename S>
 void fetch_place(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int64_t kv_head) {
   constexpr int64_t G = kGroup<T>;
   const AttentionLayer& layer = a.layer;
   const int64_t D = layer.head_dim, offset = token % layer.page_tokens;
-  const auto part = part_of_head(a, sequence, token, kv_head);
+  const auto part = part_of_head<T, S>(a, sequence, token, kv_head);
   for (int64_t d = 0; d < D; d += G) __builtin_prefetch(part.keys + d * layer.page_tokens + offset * G, 1, 2);
-  for (int64_t d = 0; d < D * G; d += 64 / int64_t(sizeof(T)))
+  for (int64_t d = 0; d < D * G; d += 64 / int64_t(sizeof(S)))
     __builtin_prefetch(part.values + offset / G * D * G + d, 1, 2);
+  if constexpr (kHasScales<S>) {
+    __builtin_prefetch(part.key_scales + offset, 1, 2);
+    __builtin_prefetch(part.value_scales + offset, 1, 2);
+  }
 }
 
-#define AGON_INSTANTIATE(T)                                                                                       \
-  template void norm_and_rotate(const AttentionLayer&, const StepRotation&, int64_t, const T*, const float*, T*); \
-  template void store_run(const AttentionArgs<T>&, const PageRun&, int64_t);                                      \
-  template void fetch_place(const AttentionArgs<T>&, int64_t, int64_t, int64_t);
-AGON_INSTANTIATE(float)
-AGON_INSTANTIATE(bf16)
+#define AGON_INSTANTIATE(T, S)                                           \
+  template void store_run<T, S>(const AttentionArgs<T>&, const PageRun&, int64_t); \
+  template void fetch_place<T, S>(const AttentionArgs<T>&, int64_t, int64_t, int64_t);
+AGON_INSTANTIATE(float, float)
+AGON_INSTANTIATE(float, int8_t)
+AGON_INSTANTIATE(bf16, bf16)
+AGON_INSTANTIATE(bf16, int8_t)
+template void norm_and_rotate(const AttentionLayer&, const StepRotation&, int64_t, const float*, const float*, float*);
+template void norm_and_rotate(const AttentionLayer&, const StepRotation&, int64_t, const bf16*, const float*, bf16*);
 
 }  // namespace agon

@@ -25,6 +25,7 @@ typedef float Floats __attribute__((vector_size(kLanes * 4)));
 typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
 typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 #define AGON_INLINE inline __attribute__((always_inline))
 
@@ -63,7 +64,20 @@ AGON_INLINE void store(bf16* to, Floats v) {
   std::memcpy(to, &h, sizeof h);
 }
 
+AGON_INLINE Floats load(const int8_t* from) {
+  return __builtin_convertvector(__builtin_convertvector(load_as<Bytes>(from), Ints), Floats);
+}
+// To the nearest integers, halves upwards; they must be bytes.
+AGON_INLINE void store(int8_t* to, Floats v) {
+  v += 0.5f;
+  Ints whole = __builtin_convertvector(v, Ints);
+  whole += (Ints)(__builtin_convertvector(whole, Floats) > v);  // a true lane is -1: down, not towards zero
+  const Bytes bytes = __builtin_convertvector(whole, Bytes);
+  std::memcpy(to, &bytes, sizeof bytes);
+}
+
 AGON_INLINE float to_float(float x) { return x; }
+AGON_INLINE float to_float(int8_t x) { return float(x); }
 AGON_INLINE float to_float(bf16 x) {
   uint32_t w = uint32_t(x) << 16;
   float f;
@@ -76,6 +90,12 @@ AGON_INLINE void store_one(bf16* to, float x) {
   std::memcpy(&w, &x, 4);
   *to = x != x ? 0x7fc0 : bf16((w + 0x7fff + ((w >> 16) & 1)) >> 16);
 }
+
+// An element of pages as what is computed with.
+template <typename T>
+AGON_INLINE void copy_one(T* to, T x) { *to = x; }
+template <typename T>
+AGON_INLINE void copy_one(T* to, int8_t x) { store_one(to, to_float(x)); }
 
 // Part of a vector: the first n elements; the others are zero, and not touched in memory.
 template <typename T>

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from engine.attention.backend import AttentionShape, AttentionStep, StepLayout
 from engine.attention.layout import TypeLayout, layer_specs, type_layouts
-from engine.kernels.step_kernels import AttentionOptions
+from engine.kernels.reference.store_heads import LARGEST, quantised
+from engine.kernels.step_kernels import AttentionOptions, PageScales
 from engine.memory.planner import group_layers
 from engine.memory.spec import LayerType, PoolPlan
 from tests.engine.attention.oracle import paged_attention, store_key_value
@@ -30,6 +31,11 @@ class Case:
     dtype: torch.dtype
     windows: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer
     padding: int = 0  #: elements at the end of the pages of the first type; those of the others have one more each
+    kv_dtype: torch.dtype | None = None  #: None: that of the step
+
+    @property
+    def stored_dtype(self) -> torch.dtype:
+        return self.kv_dtype or self.dtype
 
     @property
     def shapes(self) -> tuple[AttentionShape, ...]:
@@ -38,8 +44,9 @@ class Case:
     @property
     def plan(self) -> PoolPlan:
         """Room for every type by itself; see `pages_from`."""
+        item_bytes = 4 if self.kv_dtype else self.dtype.itemsize
         types = [
-            replace(kind, padding_bytes=(self.padding + index) * self.dtype.itemsize if self.padding else 0)
+            replace(kind, padding_bytes=(self.padding + index) * item_bytes if self.padding else 0)
             for index, kind in enumerate(self._types)
         ]
         num_pages = sum(-(-(s + n) // self.page_tokens) for s, n in zip(self.starts, self.lengths, strict=True)) + 3
@@ -47,7 +54,7 @@ class Case:
 
     @property
     def _types(self) -> tuple[LayerType, ...]:
-        specs = layer_specs(self.shapes, self.dtype, max_model_len=2**20)
+        specs = layer_specs(self.shapes, self.stored_dtype, max_model_len=2**20)
         return group_layers(specs, page_tokens=self.page_tokens)
 
     def pages_from(self, which: int) -> int:
@@ -83,6 +90,7 @@ def cases(draw: st.DrawFn) -> Case:
         dtype=draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])),
         windows=draw(st.sampled_from([(None, None), (None, 20), (1, None, 1), (5, 5), (33, None, 7)])),
         padding=draw(st.sampled_from([0, 0, 3, 64])),
+        kv_dtype=draw(st.sampled_from([None, None, torch.int8])),
     )
 
 
@@ -102,7 +110,8 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
     """
     generator = torch.Generator().manual_seed(case.seed)
     shape, plan = case.shape, case.plan
-    pool = torch.full((plan.pool_bytes // case.dtype.itemsize,), poison, dtype=case.dtype).view(torch.uint8)
+    poison_dtype = torch.float32 if case.kv_dtype else case.dtype  # as scales, and of whatever bytes it consists
+    pool = torch.full((plan.pool_bytes // poison_dtype.itemsize,), poison, dtype=poison_dtype).view(torch.uint8)
     layouts = type_layouts(plan, case.shapes)
     starts, lengths = np.array(case.starts), np.array(case.lengths)
     num_pages = -(-(starts + lengths) // case.page_tokens)
@@ -114,7 +123,7 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
             table[row, : len(pages)] = pages
         tables[type_layout.layer_type.name] = table
         for layer_id in type_layout.layer_type.layer_ids:
-            pages = type_layout.layer_pages(pool, case.dtype, layer_id)
+            pages, scales = type_layout.layer_pages(pool, layer_id), type_layout.layer_scales(pool, layer_id)
             for row, start in enumerate(case.starts):
                 past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
                 window = case.windows[layer_id]
@@ -125,25 +134,44 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
                 if len(positions):
                     # What an engine guarantees: the page of the last token has no poison behind it.
                     pages[page_ids[-1]] = 0
-                store_key_value(past[positions], pages, page_ids, torch.from_numpy(positions % case.page_tokens))
+                    if scales is not None:
+                        scales[page_ids[-1]] = 0
+                store(past[positions], pages, scales, page_ids, torch.from_numpy(positions % case.page_tokens))
     num_tokens = int(lengths.sum())
     query = torch.randn(num_tokens, shape.num_heads, shape.head_dim, generator=generator).to(case.dtype)
     key_value = torch.randn(num_tokens, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
     return Prepared(pool, StepLayout(starts, lengths, tables), layouts, query, key_value)
 
 
+def store(
+    key_value: torch.Tensor,
+    pages: torch.Tensor,
+    scales: torch.Tensor | None,
+    page_ids: torch.Tensor,
+    offsets: torch.Tensor,
+) -> None:
+    """As they are, or each head rounded with a scale of its own."""
+    if scales is not None:
+        factors = key_value.float().abs().amax(dim=-1) / LARGEST[pages.dtype]
+        key_value = quantised(key_value.float(), factors[..., None], pages.dtype)
+        store_key_value(factors, scales, page_ids, offsets)
+    store_key_value(key_value, pages, page_ids, offsets)
+
+
 def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     layout, shape = prepared.layout, case.shape
     type_layout = next(kind for kind in prepared.type_layouts if layer_id in kind.layer_type.layer_ids)
-    pages = type_layout.layer_pages(prepared.pool, case.dtype, layer_id)
+    pages = type_layout.layer_pages(prepared.pool, layer_id)
+    scales = type_layout.layer_scales(prepared.pool, layer_id)
     table = torch.from_numpy(layout.page_tables[type_layout.layer_type.name])
     sequence_of = np.repeat(np.arange(len(layout.starts)), layout.lengths)
     page_ids = table[sequence_of, layout.positions // case.page_tokens]
-    store_key_value(prepared.key_value, pages, page_ids, torch.from_numpy(layout.positions % case.page_tokens))
+    store(prepared.key_value, pages, scales, page_ids, torch.from_numpy(layout.positions % case.page_tokens))
     query_starts = torch.from_numpy(np.concatenate(([0], np.cumsum(layout.lengths))))
     ends = torch.from_numpy(layout.starts + layout.lengths)
     options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap)
-    output, _ = paged_attention(prepared.query, pages, table, ends, query_starts, options)
+    factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
+    output, _ = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
     return output
 
 

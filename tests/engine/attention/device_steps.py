@@ -16,7 +16,9 @@ NOWHERE = 2**30  #: a page that does not exist, in the width of the device's tab
 def aligned(case: Case) -> Case:
     """The same with heads and pages that kernels can load at once."""
     padding = 64 if case.padding and len(case.plan.types) == 1 else 0
-    return replace(case, shape=replace(case.shape, head_dim=4 * case.shape.head_dim), padding=padding)
+    page_tokens = 16 if case.kv_dtype else case.page_tokens  # with scales, pages of few tokens end anywhere
+    shape = replace(case.shape, head_dim=4 * case.shape.head_dim)
+    return replace(case, shape=shape, padding=padding, page_tokens=page_tokens)
 
 
 def begin(

@@ -20,7 +20,8 @@ from tests.engine.kernels.libraries import USABLE, library
 
 def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> CppBackend:
     """A backend whose pages hold what the reference's hold, written token by token through its own operator."""
-    pool = torch.full_like(prepared.pool.view(case.dtype), float("nan")).view(torch.uint8)
+    nan_dtype = torch.float32 if case.kv_dtype else case.dtype
+    pool = torch.full_like(prepared.pool.view(nan_dtype), float("nan")).view(torch.uint8)
     pool[: case.plan.large_page_bytes] = 0  # the null page of every type
     backend = CppBackend(case.plan, pool, case.shapes, case.dtype, library)
     past = [(row, start) for row, start in enumerate(case.starts) if start]
@@ -32,7 +33,8 @@ def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> C
     step = backend.begin(StepLayout(np.zeros_like(starts), starts, tables))
     for kind in prepared.type_layouts:
         for layer_id in kind.layer_type.layer_ids:
-            pages = kind.layer_pages(prepared.pool, case.dtype, layer_id)
+            pages, scales = kind.layer_pages(prepared.pool, layer_id), kind.layer_scales(prepared.pool, layer_id)
+            pages = pages if scales is None else (pages * scales[..., None]).to(case.dtype)
             key_value = torch.cat(
                 [
                     pages[table[np.arange(start) // case.page_tokens], :, :, np.arange(start) % case.page_tokens]

@@ -32,11 +32,11 @@ def test_a_step_writes_only_the_places_of_its_own_tokens() -> None:
     step = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype).begin(prepared.layout)
     attend(step, 1, prepared.query, prepared.key_value)
     (type_layout,) = prepared.type_layouts
-    layer_0 = type_layout.layer_pages(prepared.pool, case.dtype, 0)
+    layer_0 = type_layout.layer_pages(prepared.pool, 0)
     table = prepared.layout.page_tables[type_layout.layer_type.name]
     begun = int(table[1, 0])  # the new page of the second sequence is cleared for all layers
     untouched = [page for page in range(type_layout.num_pages) if page != begun]
-    old = type_layout.layer_pages(before, case.dtype, 0)
+    old = type_layout.layer_pages(before, 0)
     assert torch.equal(layer_0[untouched], old[untouched])
     assert torch.equal(layer_0[begun], torch.zeros_like(layer_0[begun]))
 

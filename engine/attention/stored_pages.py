@@ -1,0 +1,141 @@
+"""Keys and values of one layer type in the byte pool, as torch operators write and gather them: as they are, or in 8
+bits with a scale for every token and head (layout.py says where all of it lies).
+
+T = tokens, B = sequences, E = pages of each, K = key/value heads, P = tokens in a page, D = head dimension,
+L = E * P.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from engine.attention.backend import IntArray
+from engine.attention.layout import TypeLayout
+from engine.kernels.reference.store_heads import LARGEST, quantised
+
+
+class Workspace:
+    """Memory that gathered keys and values share, whichever layer they are of."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        """dtype: that is computed with."""
+        self._memory = torch.empty(0, dtype=dtype, device=device)
+
+    @property
+    def num_bytes(self) -> int:
+        return self._memory.numel() * self._memory.itemsize
+
+    def take(self, num_elements: int) -> torch.Tensor:
+        if self._memory.numel() < num_elements:
+            self._memory = self._memory.new_empty(num_elements)
+        return self._memory[:num_elements]
+
+
+class StoredPages(Protocol):
+    """Places are computed once for all layers of a step."""
+
+    def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
+        """page_ids, offsets [T]."""
+        ...
+
+    def read_places(self, page_ids: IntArray) -> torch.Tensor:
+        """page_ids [B, E]."""
+        ...
+
+    def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """key_value [T, 2, K, D] -> what other steps will read of it."""
+        ...
+
+    def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values, each [B, K, L, D] contiguous, in a workspace that the next call overwrites."""
+        ...
+
+
+def stored_pages(layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> StoredPages:
+    return (QuantisedPages if layout.is_quantised else PlainPages)(layout, pool, workspace)
+
+
+class PlainPages:
+    """Of the dtype that is computed with: the pool is a matrix of equal rows, and one index serves all layers."""
+
+    def __init__(self, layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> None:
+        self._layout = layout
+        self._workspace = workspace
+        self._device = pool.device
+        ids = layout.layer_type.layer_ids
+        self._gather_rows = {i: layout.layer_rows(pool, i, layout.gather_elements) for i in ids}
+        self._store_rows = {i: layout.layer_rows(pool, i, layout.store_elements) for i in ids}
+
+    def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
+        """Rows of store_elements, from a layer's first on: [T * 2 * K * rows]."""
+        layout = self._layout
+        row = layout.store_elements
+        parts = np.arange(layout.parts_per_layer) * (layout.part_elements // row)
+        head_rows = layout.shape.head_dim // row
+        first_rows = page_ids[:, None] * (layout.page_elements // row) + parts + offsets[:, None] * head_rows
+        return torch.from_numpy((first_rows[..., None] + np.arange(head_rows)).reshape(-1)).to(self._device)
+
+    def read_places(self, page_ids: IntArray) -> torch.Tensor:
+        """Rows of gather_elements, in the order (key or value, sequence, head, page)."""
+        layout = self._layout
+        row = layout.gather_elements
+        part_rows = layout.part_elements // row
+        parts = np.arange(layout.parts_per_layer).reshape(2, 1, layout.shape.num_kv_heads, 1) * part_rows
+        first_rows = page_ids[:, None, :] * (layout.page_elements // row) + parts
+        return torch.from_numpy((first_rows[..., None] + np.arange(part_rows)).reshape(-1)).to(self._device)
+
+    def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        rows = self._store_rows[layer_id]
+        rows.index_copy_(0, places, key_value.reshape(-1, rows.shape[1]))
+        return key_value
+
+    def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
+        shape, rows = self._layout.shape, self._gather_rows[layer_id]
+        gathered = self._workspace.take(places.numel() * rows.shape[1]).view(-1, rows.shape[1])
+        torch.index_select(rows, 0, places, out=gathered)
+        keys, values = gathered.view(2, num_sequences, shape.num_kv_heads, -1, shape.head_dim).unbind(0)
+        return keys, values
+
+
+class QuantisedPages:
+    """Of 8 bits. Everything of a step reads what was rounded, its own prompts as well: so a prompt gives the same
+    tokens whether it was computed at once, in chunks, or found in the cache."""
+
+    def __init__(self, layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> None:
+        self._layout = layout
+        self._workspace = workspace
+        self._device = pool.device
+        self._largest = LARGEST[layout.kv_dtype]
+        ids = layout.layer_type.layer_ids
+        # As bytes: torch does not index every type of 8 bits.
+        self._pages = {i: layout.layer_pages(pool, i).view(torch.uint8) for i in ids}
+        self._scales = {i: layout.layer_scales(pool, i) for i in ids}
+
+    def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
+        """[2, T]."""
+        return torch.from_numpy(np.stack((page_ids, offsets))).to(self._device)
+
+    def read_places(self, page_ids: IntArray) -> torch.Tensor:
+        return torch.from_numpy(page_ids).to(self._device)
+
+    def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        kv_dtype, scales = self._layout.kv_dtype, self._scales[layer_id]
+        assert scales is not None
+        page_ids, offsets = places
+        heads = key_value.float()
+        factors = heads.abs().amax(dim=-1) / self._largest  # [T, 2, K]
+        rounded = quantised(heads, factors[..., None], kv_dtype)
+        self._pages[layer_id][page_ids, :, :, offsets] = rounded.view(torch.uint8)
+        scales[page_ids, :, :, offsets] = factors
+        return (rounded.float() * factors[..., None]).to(key_value.dtype)
+
+    def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
+        scales = self._scales[layer_id]
+        assert scales is not None
+        heads = self._pages[layer_id][places].view(self._layout.kv_dtype).float()  # [B, E, 2, K, P, D]
+        heads.mul_(scales[places][..., None])
+        ordered = heads.permute(2, 0, 3, 1, 4, 5)
+        gathered = self._workspace.take(heads.numel()).view(ordered.shape).copy_(ordered)
+        keys, values = gathered.flatten(3, 4).unbind(0)
+        return keys, values

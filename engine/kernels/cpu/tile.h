@@ -1,0 +1,166 @@
+// A tile of a context: the keys and values of kTile tokens of one head as the products of attention.cpp take them.
+//
+// T: what is computed with. S: what pages hold, T itself or int8_t. Pages of T are read where they lie if whole vectors of
+// tokens do. Bytes become T in memory that stays in the first two levels of cache: every one of them is a bfloat16 or a
+// float exactly, so that the products are those of the bytes, and a token's two scales come to its score and to its weight,
+// which is one multiplication instead of D. Products of bytes (VNNI) would need queries and weights in bytes as well, and
+// cost accuracy to save what a context that comes from memory does not wait for.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "attention.h"
+#include "layout.h"
+#include "vec.h"
+
+namespace agon {
+
+constexpr int kTile = 64;  // tokens whose scores are computed at a time
+constexpr int kTileVectors = kTile / kLanes;
+
+// Where the keys and values of a tile lie: for each vector of kLanes tokens its first word, and words from one group of
+// channels of the keys to the next. Scales of each vector of tokens, where pages have any.
+struct Tile {
+  const uint32_t* keys[kTileVectors];
+  const uint32_t* values[kTileVectors];
+  int64_t key_stride;
+  const float* key_scales[kTileVectors];
+  const float* value_scales[kTileVectors];
+};
+
+// A tile that is no part of pages.
+template <typename T>
+struct TileMemory {
+  std::vector<T> keys, values;
+  std::vector<float> key_scales, value_scales;
+  explicit TileMemory(int64_t head_dim)
+      : keys(kTile * head_dim), values(kTile * head_dim), key_scales(kTile), value_scales(kTile) {}
+};
+
+// The parts of one head in the pages of one sequence, of those tokens [low, high) that are read; what lies outside is in
+// the null page, which is zero. (A page's own tokens behind the context are zero too: store.cpp clears a page when it
+// writes the first token.)
+template <typename T, typename S>
+class HeadPages {
+ public:
+  HeadPages(const AttentionArgs<T>& a, const AttentionItem& item, int64_t low, int64_t high)
+      : layer_(a.layer), table_(a.table.pages + item.sequence * a.table.stride), head_(item.kv_head), low_(low), high_(high) {}
+
+  // token: the first of its page.
+  AGON_INLINE HeadPart<S> part(int64_t token) const {
+    const bool is_inside = token < high_ && token + layer_.page_tokens > low_;
+    const int64_t page = is_inside ? table_[token / layer_.page_tokens] : 0;
+    return head_part<S>(layer_, page, head_);
+  }
+
+  // Whether whole vectors of tokens lie side by side.
+  bool has_vectors() const { return layer_.page_tokens % kLanes == 0; }
+  int64_t page_tokens() const { return layer_.page_tokens; }
+  int64_t head_dim() const { return layer_.head_dim; }
+
+ private:
+  const AttentionLayer& layer_;
+  const int64_t* table_;
+  const int64_t head_, low_, high_;
+};
+
+// Where pages hold T in whole vectors.
+template <typename T>
+static Tile tile_in_place(const HeadPages<T, T>& pages, int64_t first) {
+  constexpr int64_t G = kGroup<T>;
+  Tile tile;
+  tile.key_stride = pages.page_tokens();
+  for (int v = 0; v < kTileVectors; v++) {
+    const int64_t token = first + v * kLanes, offset = token % pages.page_tokens();
+    const auto head = pages.part(token - offset);
+    tile.keys[v] = reinterpret_cast<const uint32_t*>(head.keys + offset * G);
+    tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + offset * pages.head_dim());
+  }
+  return tile;
+}
+
+template <typename T>
+static Tile tile_in(const TileMemory<T>& memory, int64_t head_dim) {
+  Tile tile;
+  tile.key_stride = kTile;
+  for (int v = 0; v < kTileVectors; v++) {
+    tile.keys[v] = reinterpret_cast<const uint32_t*>(memory.keys.data() + v * kLanes * kGroup<T>);
+    tile.values[v] = reinterpret_cast<const uint32_t*>(memory.values.data() + v * kLanes * head_dim);
+    tile.key_scales[v] = memory.key_scales.data() + v * kLanes;
+    tile.value_scales[v] = memory.value_scales.data() + v * kLanes;
+  }
+  return tile;
+}
+
+// Pages of any size, one element after the other.
+template <typename T, typename S>
+static Tile tile_by_elements(const HeadPages<T, S>& pages, int64_t first, TileMemory<T>& memory) {
+  constexpr int64_t G = kGroup<T>;
+  const int64_t page_tokens = pages.page_tokens(), D = pages.head_dim();
+  for (int64_t t = 0; t < kTile; t++) {
+    const int64_t offset = (first + t) % page_tokens;
+    const auto head = pages.part(first + t - offset);
+    for (int64_t d = 0; d < D; d++) {
+      copy_one(&memory.keys[(d / G * kTile + t) * G + d % G], head.keys[(d / G * page_tokens + offset) * G + d % G]);
+      copy_one(&memory.values[(t / G * D + d) * G + t % G], head.values[(offset / G * D + d) * G + offset % G]);
+    }
+    if constexpr (kHasScales<S>) {
+      memory.key_scales[t] = head.key_scales[offset];
+      memory.value_scales[t] = head.value_scales[offset];
+    }
+  }
+  return tile_in(memory, D);
+}
+
+// Bytes in whole vectors.
+template <typename T>
+static Tile tile_of_bytes(const HeadPages<T, int8_t>& pages, int64_t first, TileMemory<T>& memory) {
+  constexpr int64_t G = kGroup<T>;
+  const int64_t page_tokens = pages.page_tokens(), D = pages.head_dim();
+  Tile tile = tile_in(memory, D);
+  for (int v = 0; v < kTileVectors; v++) {
+    const int64_t token = first + v * kLanes, offset = token % page_tokens;
+    const auto head = pages.part(token - offset);
+    const int8_t *keys = head.keys + offset * G, *values = head.values + offset * D;
+    T *to = memory.keys.data() + v * kLanes * G, *to_values = memory.values.data() + v * kLanes * D;
+    for (int64_t w = 0; w < D / G; w++, keys += page_tokens * G, to += kTile * G)
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < kLanes * G; i += kLanes) store(to + i, load(keys + i));
+    for (int64_t i = 0; i < kLanes * D; i += kLanes) store(to_values + i, load(values + i));
+    tile.key_scales[v] = head.key_scales + offset;
+    tile.value_scales[v] = head.value_scales + offset;
+  }
+  return tile;
+}
+
+// Asks for the bytes of the tile that tile_of_bytes will read next.
+template <typename T>
+static void fetch_bytes(const HeadPages<T, int8_t>& pages, int64_t first) {
+  constexpr int64_t kLine = 64, G = kGroup<T>;
+  const int64_t D = pages.head_dim(), page_tokens = pages.page_tokens(), step = std::min<int64_t>(page_tokens, kTile);
+  for (int64_t token = first; token < first + kTile; token += step) {
+    const int64_t offset = token % page_tokens;
+    const auto head = pages.part(token - offset);
+    for (int64_t i = 0; i < step * D; i += kLine) {
+      __builtin_prefetch(head.keys + (step == page_tokens ? i : i / (step * G) * page_tokens * G + offset * G), 0, 2);
+      __builtin_prefetch(head.values + offset * D + i, 0, 2);
+    }
+    for (int64_t i = 0; i < step; i += kLine / 4) {
+      __builtin_prefetch(head.key_scales + offset + i, 0, 2);
+      __builtin_prefetch(head.value_scales + offset + i, 0, 2);
+    }
+  }
+}
+
+// first: a multiple of kTile.
+template <typename T, typename S>
+static Tile find_tile(const AttentionArgs<T>& a, const AttentionItem& item, int64_t first, int64_t low, int64_t high,
+                      TileMemory<T>& memory) {
+  const HeadPages<T, S> pages(a, item, low, high);
+  if (!pages.has_vectors()) return tile_by_elements(pages, first, memory);
+  if constexpr (kHasScales<S>) return tile_of_bytes(pages, first, memory);
+  else return tile_in_place(pages, first);
+}
+
+}  // namespace agon
