@@ -45,6 +45,7 @@ class ArenaSettings:
     webui_port: int
     worker_port: int
     threads_per_worker: int
+    kv_dtype: str | None = None  #: None: the worker's own choice
     engine: str | None = None  #: another engine of the worker, for tests
     redis_url: str | None = None  #: an external store; None: the embedded one
 
@@ -191,6 +192,8 @@ def _worker(
     flags = ["--model", f"{model.name}={model.source}"]
     flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
     flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
+    if settings.kv_dtype is not None:
+        flags += ["--kv-dtype", settings.kv_dtype]
     if settings.engine is not None:
         flags += ["--engine", settings.engine]
     return ChildSpec(

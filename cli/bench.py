@@ -23,6 +23,7 @@ from cli.arena import demo_models
 from cli.bench_progress import progress_bar
 from cli.bench_workloads import RECIPES, TextWork, Work
 from cli.errors import CliError
+from cli.kv_dtype import KVDType
 
 if TYPE_CHECKING:
     from cli.bench_offline import EngineSettings
@@ -73,6 +74,7 @@ MaxRunning = Annotated[
 ]
 MaxBatchedTokens = Annotated[int, typer.Option(min=1, help="Tokens in one step, prompts and answers together.")]
 LoadFormat = Annotated[Weights, typer.Option(help="dummy: random weights for a folder that has only config.json.")]
+KVPrecision = Annotated[KVDType, typer.Option(help="Of keys and values in pages. fp8: on CUDA.")]
 Output = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf (matplotlib).")]
 
@@ -96,6 +98,7 @@ def offline(
     single: Annotated[int, typer.Option(min=1, help="With --against: prompts also measured one at a time.")] = 4,
     threads: Threads = None,
     dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
+    kv_dtype: KVPrecision = KVDType.AUTO,
     device: Annotated[Device, typer.Option()] = Device.CPU,
     load_format: LoadFormat = Weights.AUTO,
     tensor_parallel: TensorParallel = 1,
@@ -121,6 +124,7 @@ def offline(
         max_batched_tokens=max_batched_tokens,
         load_format=load_format,
         tensor_parallel=tensor_parallel,
+        kv_dtype=kv_dtype,
     )
     work = _work(engine.model, workload, num_prompts, input_len, output_len)
     with _engine_errors():
@@ -170,6 +174,7 @@ def latency(
     output_len: Annotated[int, typer.Option(min=1, help="Tokens of the answer.")] = 128,
     threads: Threads = None,
     dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
+    kv_dtype: KVPrecision = KVDType.AUTO,
     device: Annotated[Device, typer.Option()] = Device.CPU,
     load_format: LoadFormat = Weights.AUTO,
     tensor_parallel: TensorParallel = 1,
@@ -193,6 +198,7 @@ def latency(
         max_batched_tokens=max_batched_tokens,
         load_format=load_format,
         tensor_parallel=tensor_parallel,
+        kv_dtype=kv_dtype,
     )
     (work,) = bench_workloads.random_work(1, input_len, output_len, _vocab_size(engine.model))
     with _engine_errors(), progress_bar("answers", warm_ups + repeats) as advance:
@@ -315,6 +321,7 @@ def _engine_settings(
     max_batched_tokens: int,
     load_format: Weights,
     tensor_parallel: int,
+    kv_dtype: KVDType,
 ) -> "EngineSettings":
     from cli.bench_offline import EngineSettings
 
@@ -327,6 +334,7 @@ def _engine_settings(
         max_batched_tokens=max_batched_tokens,
         load_format=load_format.value,
         tensor_parallel=tensor_parallel,
+        kv_dtype=kv_dtype.value,
     )
 
 

@@ -51,6 +51,7 @@ async def measure(
         max_batched_tokens=settings.max_batched_tokens,
         num_threads=settings.threads,
         tensor_parallel=settings.tensor_parallel,
+        kv_dtype=settings.kv_dtype,
     )
     engine = await AsyncEngine.from_config(config)
     try:
@@ -60,7 +61,7 @@ async def measure(
             if number >= warm_ups:
                 streams.append(stream)
             advance()
-        return engine.info.dtype, streams
+        return engine.info.precision, streams
     finally:
         await engine.shutdown()
 

@@ -17,6 +17,7 @@ from cli.bench_workloads import Tokens, Work
 from cli.errors import CliError
 
 DType = Literal["auto", "float32", "bfloat16"]
+KVDType = Literal["auto", "int8", "fp8"]
 LoadFormat = Literal["auto", "dummy"]
 
 
@@ -32,6 +33,7 @@ class EngineSettings:
     max_batched_tokens: int
     load_format: LoadFormat = "auto"
     tensor_parallel: int = 1
+    kv_dtype: KVDType = "auto"
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ class Measured:
 class Comparison:
     """`num_equal` of `num_compared` prompts got token for token the same answer from both systems."""
 
-    dtype: str  #: what "auto" became
+    dtype: str  #: what "auto" became, and that of keys and values where it is another
     operators: str  #: what our engine computed with
     measured: list[Measured]
     num_equal: int = 0
@@ -103,7 +105,7 @@ def measure(
         progress("warming up")
         ours.together([Work(item.ids, 2) for item in work[: settings.max_running]])
         _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
-        return Comparison(ours.dtype, ours.operators, [measured])
+        return Comparison(ours.precision, ours.operators, [measured])
 
 
 def compare(
@@ -134,7 +136,7 @@ def compare(
         rows = [measured for measured, _ in plan]
         reference, ours_single, ours_together = rows[0].outputs, rows[2].outputs, rows[3].outputs
         equal = [a == b == c for a, b, c in zip(reference, ours_single, ours_together[:num_single], strict=True)]
-        return Comparison(ours.dtype, ours.operators, rows, sum(equal), len(equal))
+        return Comparison(ours.precision, ours.operators, rows, sum(equal), len(equal))
 
 
 def _take_turns(
@@ -213,8 +215,10 @@ class _Agon:
             num_threads=settings.threads,
             load_format=settings.load_format,
             tensor_parallel=settings.tensor_parallel,
+            kv_dtype=settings.kv_dtype,
         )
         self.dtype = self._llm.info.dtype
+        self.precision = self._llm.info.precision
         self.operators = self._llm.info.operators
 
     def one_at_a_time(self, work: Sequence[Work]) -> list[Tokens]:

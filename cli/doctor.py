@@ -67,6 +67,7 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_cpu,
         _check_operators,
         _check_triton,
+        _check_kv_dtype,
         _check_store,
         _check_web,
         lambda: _check_ports(folder),
@@ -150,6 +151,24 @@ def kernels_finding(triton_version: str | None, *, can_build: bool) -> Finding:
         text = f"Triton {triton_version}, but no C compiler or no Python.h: it cannot build what launches its kernels"
         return Finding("kernels", Verdict.PROBLEM, f"{text} (Debian: apt install gcc python3-dev)")
     return Finding("kernels", Verdict.OK, f"Triton {triton_version}")
+
+
+def _check_kv_dtype() -> Iterator[Finding]:
+    try:
+        import torch
+    except ImportError:
+        return
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    yield kv_dtype_finding(os.environ.get("AGON_KV_DTYPE", "auto"), capability)
+
+
+def kv_dtype_finding(asked: str, capability: tuple[int, int] | None) -> Finding:
+    """What keys and values can be kept in. asked: AGON_KV_DTYPE; capability: of the CUDA device, None without one."""
+    usable = ("auto", "int8", "fp8") if capability is not None and capability >= (8, 9) else ("auto", "int8")
+    text = f"{asked} (AGON_KV_DTYPE), usable here: {', '.join(usable)}"
+    if asked in usable:
+        return Finding("kv dtype", Verdict.OK, text)
+    return Finding("kv dtype", Verdict.PROBLEM, text)
 
 
 def _version_of(package: str) -> str | None:

@@ -16,6 +16,7 @@ from cli.arena import ArenaSettings, build_stages, check_ports, parse_models
 from cli.child import ChildState
 from cli.data_dir import DataDir, Running, default_data_dir
 from cli.embedded_redis import EmbeddedRedis, find_binary
+from cli.kv_dtype import KVDType
 from cli.status import StatusView, choose_view
 from cli.supervisor import Supervisor
 from wire.workers import WorkerView
@@ -45,6 +46,9 @@ def up(
         int | None,
         typer.Option(min=1, help="CPU threads of each worker. Default: half of the cores (a battle keeps two busy)."),
     ] = None,
+    kv_dtype: Annotated[
+        KVDType | None, typer.Option(help="Keys and values of all models in pages. Default: AGON_KV_DTYPE, or auto.")
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the web UI when it is ready.")] = False,
     engine: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -57,6 +61,7 @@ def up(
         webui_port=webui_port,
         worker_port=worker_port,
         threads_per_worker=threads_per_worker or max(1, (os.cpu_count() or 2) // 2),
+        kv_dtype=kv_dtype.value if kv_dtype is not None else None,
         engine=engine,
         redis_url=os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL") or None,
     )

@@ -7,6 +7,7 @@ from typing import Literal
 from engine.errors import InvalidRequest
 
 DType = Literal["auto", "bfloat16", "float32"]
+KVDType = Literal["auto", "int8", "fp8"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     seed: int = 0  #: used for requests that bring no seed, and for dummy weights
     operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU, Triton on CUDA; "torch": neither
+    #: Of keys and values in pages; "auto": the model's dtype. "int8", and "fp8" on CUDA devices that compute it: 8 bits
+    #: and a scale for every token and head, so that about twice as many tokens fit; less exact.
+    kv_dtype: KVDType = "auto"
     weights: Literal["auto", "int8"] = "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
     #: Plan and launch a step before the tokens of the one before are known. None: where a device computes meanwhile.
     #: On a CPU the launch itself computes: there it gains nothing, tokens only come one step later.
@@ -63,6 +67,8 @@ class EngineConfig:
             raise ValueError(f"swap_bytes must not be negative, got {self.swap_bytes}")
         if self.weights not in ("auto", "int8"):
             raise ValueError(f"weights must be auto or int8, got {self.weights!r}")
+        if self.kv_dtype not in ("auto", "int8", "fp8"):
+            raise ValueError(f"kv_dtype must be auto, int8 or fp8, got {self.kv_dtype!r}")
         if self.operators not in ("auto", "torch"):
             raise ValueError(f"operators must be auto or torch, got {self.operators!r}")
         if self.dtype not in ("auto", "bfloat16", "float32"):

@@ -46,6 +46,7 @@ class WorkerSettings(BaseSettings):
     device: str = "auto"
     threads: int | None = Field(default=None, ge=1)  #: torch threads; default: torch's own choice
     operators: Literal["auto", "torch"] = "auto"  #: auto: C++ where it can be built, Triton on CUDA
+    kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  #: of keys and values in pages; 8 bits hold about twice as many
     weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
     tensor_parallel: int = Field(default=1, ge=1)  #: processes (GPUs) that share the model
     enforce_eager: bool = False  #: on CUDA: no graphs

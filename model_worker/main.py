@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     flag("--device", "auto, cpu or cuda")
     flag("--threads", "torch threads", type=int)
     flag("--operators", "on CPU: C++ where it can be built (auto), or never", choices=("auto", "torch"))
+    flag("--kv-dtype", "keys and values in 8 bits: about twice the tokens, less exact (auto)", choices=_KV_DTYPES)
     flag("--weights", "int8: linear weights of 8 bits, on CPU: faster, less exact", choices=("auto", "int8"))
     flag("--tensor-parallel", "processes (GPUs) that share the model (1)", type=int)
     flag(
@@ -111,4 +112,5 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_KV_DTYPES = ("auto", "int8", "fp8")
 _ENGINES = ("paged", "echo", "openai")

@@ -71,7 +71,7 @@ class PagedEngine:
                 revision=info.revision,
                 architecture=info.architecture,
                 num_parameters=info.num_parameters,
-                dtype=info.dtype,
+                dtype=info.precision,
                 context_length=engine.limits.max_model_len,
             ),
             capacity=Capacity(
@@ -219,6 +219,7 @@ def _engine_config(settings: WorkerSettings) -> EngineConfig:
         enable_prefix_caching=settings.prefix_caching,
         seed=settings.seed,
         operators=settings.operators,
+        kv_dtype=settings.kv_dtype,
         weights=settings.weights,
         enforce_eager=settings.enforce_eager,
         max_graph_batch=settings.max_graph_batch,

@@ -20,7 +20,6 @@ import torch
 from engine.attention.backend import AttentionShape, StateShape
 from engine.memory.spec import LayerSpec, LayerType, PoolPlan
 
-
 #: Of the scale of one token's key or value in one head, where those have 8 bits.
 _SCALE_BYTES = 4
 
@@ -143,12 +142,13 @@ class TypeLayout:
         if not self.is_quantised:
             return None
         num_heads, page_tokens = self.shape.num_kv_heads, self.layer_type.page_tokens
+        page_bytes = self.layer_type.small_page_bytes
         first_byte = self._first_element(layer_id) + self.parts_per_layer * self.part_elements
-        assert first_byte % _SCALE_BYTES == 0 == self.layer_type.small_page_bytes % _SCALE_BYTES, "scales are not aligned"
+        assert first_byte % _SCALE_BYTES == 0 == page_bytes % _SCALE_BYTES, "scales are not aligned"
         floats = pool[: len(pool) // _SCALE_BYTES * _SCALE_BYTES].view(torch.float32)
         return floats.as_strided(
             (self.num_pages, 2, num_heads, page_tokens),
-            (self.layer_type.small_page_bytes // _SCALE_BYTES, num_heads * page_tokens, page_tokens, 1),
+            (page_bytes // _SCALE_BYTES, num_heads * page_tokens, page_tokens, 1),
             first_byte // _SCALE_BYTES,
         )
 

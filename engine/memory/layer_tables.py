@@ -16,8 +16,8 @@ from engine.memory.spec import CHECKPOINT_TOKENS, LayerKind, LayerSpec
 KVDType = Literal["auto", "bfloat16", "float16", "float32", "fp8", "int8"]
 
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "fp8": 1, "int8": 1}
-#: int8 keys and values carry one float32 scale per token and head; fp8 has one scale per tensor, kept with the weights.
-_SCALE_BYTES = {"int8": 4}
+#: Keys and values of 8 bits carry one float32 scale per token and head.
+_SCALE_BYTES = {"int8": 4, "fp8": 4}
 
 _KINDS: dict[str, LayerKind] = {
     "full_attention": "full",

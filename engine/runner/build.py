@@ -36,6 +36,7 @@ class Parts:
     config: EngineConfig
     limits: ModelLimits
     dtype: torch.dtype
+    kv_dtype: torch.dtype  #: of keys and values in pages
     device: torch.device
     operators: Operators
     group: Group
@@ -69,7 +70,7 @@ def build_runner(parts: Parts) -> Runner | DeviceRunner:
 
 def build_eager_runner(parts: Parts) -> Runner:
     config = parts.config
-    plan = plan_pool(config, parts.model, parts.limits, parts.dtype, parts.device, parts.group)
+    plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
     runner = Runner(
         parts.model,
         plan=plan,
@@ -105,7 +106,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None
     if config.kv_cache_bytes is None:
-        smallest = smallest_pool(design_of(config, model, limits, parts.dtype))
+        smallest = smallest_pool(design_of(config, model, limits, parts.kv_dtype))
         profile = profile_memory(
             machinery.gauge,
             partial(make, plan=smallest),
@@ -113,7 +114,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
             recorder=machinery.make_recorder() if has_graphs else None,
         )
         room_bytes = profile.room_bytes(config.device_memory_share)
-    plan = plan_pool(config, model, limits, parts.dtype, parts.device, parts.group, room_bytes)
+    plan = plan_pool(config, model, limits, parts.kv_dtype, parts.device, parts.group, room_bytes)
     runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes))
     runner.warm_up(config.max_batched_tokens)
     if has_graphs:
@@ -127,5 +128,5 @@ def _why_not_triton(parts: Parts) -> str | None:
     """None: its kernels can serve the model."""
     if find_spec("triton") is None:
         return "triton is not installed"
-    design = design_of(parts.config, parts.model, parts.limits, parts.dtype)
+    design = design_of(parts.config, parts.model, parts.limits, parts.kv_dtype)
     return unsupported_reason(smallest_pool(design), parts.model.attention_shapes)

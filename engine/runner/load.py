@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from engine.attention.layout import is_quantised
 from engine.config import EngineConfig, ModelLimits
 from engine.errors import CheckpointError, NotDivisible
 from engine.kernels import choose_operators
@@ -30,6 +31,8 @@ FLOAT32_LIMIT_BYTES = 256 * 2**20
 #: Weights that fit into one core's caches are read faster than two threads can meet: one thread is enough, and where
 #: several models share a machine it is much better.
 ONE_THREAD_LIMIT_BYTES = 32 * 2**20
+#: Of CUDA devices that convert float8_e4m3fn (Ada, Hopper).
+_LEAST_FP8_CAPABILITY = (8, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,13 @@ class ModelInfo:
     context_length: int  #: tokens, after the configured limit
     revision: str  #: short digest of the weights; "dummy" for random ones
     device: str
+    kv_dtype: str = "auto"  #: of keys and values in pages, as torch calls it
     operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
+
+    @property
+    def precision(self) -> str:
+        """The dtype, and that of keys and values where it is another: "bfloat16, KV int8"."""
+        return self.dtype if self.kv_dtype in ("auto", self.dtype) else f"{self.dtype}, KV {self.kv_dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,10 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
-    runner = build(Parts(model, config, limits, dtype, device, operators, group))
+    kv_dtype = choose_kv_dtype(config.kv_dtype, dtype, device)
+    if is_quantised(kv_dtype) and not model.attention_shapes:
+        raise CheckpointError(f"kv_dtype {config.kv_dtype}: {architecture.name} keeps no keys and values, only states")
+    runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group))
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
@@ -104,6 +116,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         context_length=limits.max_model_len,
         revision="dummy" if checkpoint is None else checkpoint.revision,
         device=str(device),
+        kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=runner.operators_name,
     )
     _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
@@ -166,6 +179,22 @@ def _dtype(name: str, device: torch.device, num_parameters: int, settings: Confi
         return torch.float32 if 4 * num_parameters <= FLOAT32_LIMIT_BYTES else torch.bfloat16
     own = settings.get("dtype", str, settings.get("torch_dtype", str, "bfloat16"))
     return torch.float32 if own == "float32" else torch.bfloat16
+
+
+def choose_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """dtype: of the model. Raises CheckpointError where the device does not compute what was asked for."""
+    match name:
+        case "auto":
+            return dtype
+        case "int8":
+            return torch.int8
+    if device.type != "cuda":
+        raise CheckpointError(f"kv_dtype fp8 is for CUDA devices that compute it, not for {device}; int8 is for all")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < _LEAST_FP8_CAPABILITY:
+        found, needed = (".".join(map(str, version)) for version in (capability, _LEAST_FP8_CAPABILITY))
+        raise CheckpointError(f"kv_dtype fp8 needs compute capability {needed}, {device} has {found}; int8 does not")
+    return torch.float8_e4m3fn
 
 
 def _num_threads(weight_bytes: int, place: Place) -> int:

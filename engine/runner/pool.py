@@ -23,9 +23,9 @@ _POOL_ALIGNMENT = 64  #: bytes: a cache line, and the widest vector load
 _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
 
 
-def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, dtype: torch.dtype) -> Design:
+def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> Design:
     """How the model's pool is cut, whatever its size."""
-    specs = layer_specs(model.attention_shapes, dtype, limits.max_model_len)
+    specs = layer_specs(model.attention_shapes, kv_dtype, limits.max_model_len)
     specs += state_specs(model.state_shapes, config.checkpoint_tokens)
     return choose_design(specs, page_tokens=config.page_tokens)
 
@@ -39,7 +39,7 @@ def plan_pool(
     config: EngineConfig,
     model: CausalLM,
     limits: ModelLimits,
-    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
     device: torch.device,
     group: Group,
     room_bytes: int | None = None,
@@ -48,7 +48,7 @@ def plan_pool(
 
     room_bytes: what a pool of unstated size may take here; None: a share of the free memory.
     """
-    design = design_of(config, model, limits, dtype)
+    design = design_of(config, model, limits, kv_dtype)
     pool_bytes = config.kv_cache_bytes
     if pool_bytes is None:
         enough = pool_bytes_for(
@@ -65,9 +65,11 @@ def plan_pool(
     plan = pool_of(design, pool_bytes)
     rule = AdmissionRule(plan, config.max_batched_tokens)
     _log.info(
-        "page pool of %.1f MiB in pages of %s: one request of up to %d tokens, or %d of the full context of %d",
+        "page pool of %.1f MiB in pages of %s, keys and values in %s: one request of up to %d tokens, or %d of the full "
+        "context of %d",
         plan.pool_bytes / 2**20,
         ", ".join(f"{len(kind.layer_ids)} {kind.name} x {kind.page_tokens} tokens" for kind in plan.types),
+        str(kv_dtype).removeprefix("torch."),
         rule.max_tokens(limits.max_model_len),
         rule.max_sequences(limits.max_model_len),
         limits.max_model_len,

@@ -139,6 +139,17 @@ async def test_a_worker_is_given_longer_to_stop_than_it_takes_to_drain(tmp_path:
     assert len({re.search(r"--port (\d+)", " ".join(spec.command))[1] for spec in workers}) == 2  # type: ignore[index]
 
 
+async def test_workers_get_the_kv_dtype_that_was_asked_for(tmp_path: Path) -> None:
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    for kv_dtype in (None, "int8"):
+        chosen = settings(tmp_path, redis_url="redis://host", kv_dtype=kv_dtype)
+        async with httpx.AsyncClient() as client:
+            stages = build_stages(chosen, folder, folder.secrets(), None, client)
+        for spec in (spec for stage in stages for spec in stage if spec.name.startswith("worker")):
+            assert ("--kv-dtype int8" in " ".join(spec.command)) == (kv_dtype == "int8")
+
+
 @pytest.mark.parametrize(("threads", "own", "wanted"), [(2, None, None), (3, None, "2000"), (3, "7", "7")])
 async def test_idle_threads_of_crowded_workers_do_not_keep_cores_busy(
     threads: int, own: str | None, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

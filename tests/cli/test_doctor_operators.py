@@ -1,10 +1,10 @@
-"""What `agon doctor` says about the C++ operators, and about the kernels of CUDA devices."""
+"""What `agon doctor` says about the C++ operators, the kernels of CUDA devices, and what keys and values are kept in."""
 
 from pathlib import Path
 
 import pytest
 
-from cli.doctor import Verdict, _check_operators, kernels_finding
+from cli.doctor import Verdict, _check_operators, kernels_finding, kv_dtype_finding
 from engine.kernels.cpu.build import best_instruction_set, build
 
 
@@ -42,3 +42,21 @@ def test_triton_that_cannot_build_its_launchers_is_a_problem() -> None:
     finding = kernels_finding("3.7.1", can_build=False)
     assert finding.verdict is Verdict.PROBLEM
     assert "apt install gcc python3-dev" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "capability", "verdict"),
+    [
+        ("auto", None, Verdict.OK),
+        ("int8", None, Verdict.OK),
+        ("fp8", None, Verdict.PROBLEM),
+        ("fp8", (8, 0), Verdict.PROBLEM),
+        ("fp8", (9, 0), Verdict.OK),
+    ],
+)
+def test_keys_and_values_that_this_machine_cannot_keep_are_a_problem(
+    asked: str, capability: tuple[int, int] | None, verdict: Verdict
+) -> None:
+    finding = kv_dtype_finding(asked, capability)
+    assert finding.verdict is verdict
+    assert finding.text.startswith(f"{asked} (AGON_KV_DTYPE), usable here: auto, int8")

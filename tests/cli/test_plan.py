@@ -37,7 +37,7 @@ def test_page_size_and_dtype_change_the_plan(capsys):
     assert plain["types"][0]["small_page_bytes"] == 32 * 16 * 4096
     coarse = plan_data(capsys, "llama-3.1-8b", "--page-tokens", "32", "--kv-dtype", "fp8")
     assert coarse["types"][0]["tokens_per_page"] == 32
-    assert coarse["types"][0]["small_page_bytes"] == 32 * 32 * 2048
+    assert coarse["types"][0]["small_page_bytes"] == 32 * 32 * 16 * (128 + 4)
 
 
 def test_capacity_is_told_in_tokens_pages_and_requests(capsys):

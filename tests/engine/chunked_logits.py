@@ -26,13 +26,15 @@ def chunked_logits(
     chunk: int,
     operators: Operators,
     dtype: torch.dtype = torch.float32,
+    kv_dtype: torch.dtype | None = None,
     device: torch.device = CPU,
 ) -> torch.Tensor:
-    """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order."""
+    """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order. kv_dtype: of keys and
+    values in pages; None: dtype."""
     config = ConfigReader(read_config(folder))
     weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=device, operators=operators)
     model = architecture_of(config).build(config, weights, dtype, None)
-    specs = layer_specs(model.attention_shapes, dtype, model.max_positions)
+    specs = layer_specs(model.attention_shapes, kv_dtype or dtype, model.max_positions)
     specs += state_specs(model.state_shapes, len(token_ids))
     plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8, device=device)

@@ -111,6 +111,18 @@ async def test_int8_weights_answer_too_and_say_so() -> None:
         await loaded.shutdown()
 
 
+async def test_keys_and_values_of_8_bits_hold_more_tokens_and_the_card_says_so() -> None:
+    settings = settings_for(FINCH, kv_dtype="int8", dtype="float32")
+    exact = await load_engine(settings.model_copy(update={"kv_dtype": "auto"}))
+    loaded = await load_engine(settings)
+    try:
+        assert (exact.card.dtype, loaded.card.dtype) == ("float32", "float32, KV int8")
+        assert loaded.capacity.kv_tokens > 2 * exact.capacity.kv_tokens
+    finally:
+        await exact.shutdown()
+        await loaded.shutdown()
+
+
 async def test_int8_weights_without_the_cpp_operators_are_refused() -> None:
     with pytest.raises(BadCheckpoint, match="int8 weights need the C\\+\\+ operators"):
         await load_engine(settings_for(FINCH, weights="int8", operators="torch"))

@@ -112,6 +112,16 @@ def test_it_gives_what_its_operators_give(make: object, weights: str) -> None:
         assert recorded.isfinite().all()
 
 
+@pytest.mark.parametrize("make", [llama, gemma])
+def test_so_it_does_over_pages_of_8_bits(make: object) -> None:
+    runs = [run(make, torch.bfloat16, USABLE[0], 2, False, is_recorded=r, kv_dtype=torch.int8) for r in (False, True)]
+    for one_by_one, recorded in zip(*runs, strict=True):
+        assert torch.equal(one_by_one, recorded)
+    exact = run(make, torch.bfloat16, USABLE[0], 2, False)
+    assert not torch.equal(exact[1], runs[1][1])
+    torch.testing.assert_close(exact[1], runs[1][1], atol=0.1, rtol=0.1)
+
+
 @pytest.mark.parametrize("instruction_set", USABLE)
 @pytest.mark.parametrize("has_int8_weights", [False, True])
 def test_a_row_is_the_same_on_any_number_of_threads(instruction_set: str, has_int8_weights: bool) -> None:
@@ -136,13 +146,14 @@ def run(
     has_int8_weights: bool,
     *,
     is_recorded: bool = True,
+    kv_dtype: torch.dtype | None = None,
 ) -> Sequence[torch.Tensor]:
     """Update and stream behind two layers, in two steps: the contexts, then a mixed step on top of them."""
     operators = CppOperators(library(instruction_set, num_threads), dtype, has_int8_weights=has_int8_weights)
     torch.manual_seed(1)
     random = Random(operators, dtype)
     decoder = Decoder([make(random, layer_id) for layer_id in range(2)], operators)  # type: ignore[operator]
-    specs = layer_specs((SHAPE, SHAPE), dtype, 512)
+    specs = layer_specs((SHAPE, SHAPE), kv_dtype or dtype, 512)
     plan = plan_pool(specs, page_tokens=16, pool_bytes=4 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
     backend = CppBackend(plan, pool, (SHAPE, SHAPE), dtype, operators.library)

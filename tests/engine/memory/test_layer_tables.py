@@ -95,10 +95,10 @@ def test_a_mamba_layer_stores_a_convolution_and_an_ssm_state():
     assert found == {("recurrent", (8192 + 2 * 8 * 128) * 3 * 2, 512): 2, ("recurrent", 8192 * 128 * 2, 512): 2}
 
 
-def test_quantised_keys_and_values_take_a_byte_and_int8_its_scales():
+def test_quantised_keys_and_values_take_a_byte_and_their_scales():
     llama = CONFIGS["llama-3.1-8b"]
-    assert kinds(llama, kv_dtype="fp8") == {("full", 2 * 8 * 128, 0): 32}
-    assert kinds(llama, kv_dtype="int8") == {("full", 2 * 8 * (128 + 4), 0): 32}
+    for kv_dtype in ("fp8", "int8"):
+        assert kinds(llama, kv_dtype=kv_dtype) == {("full", 2 * 8 * (128 + 4), 0): 32}
     assert kinds(llama, kv_dtype="float32") == {("full", 2 * 8 * 128 * 4, 0): 32}
 
 
