@@ -65,8 +65,8 @@ def plan_pool(
     plan = pool_of(design, pool_bytes)
     rule = AdmissionRule(plan, config.max_batched_tokens)
     _log.info(
-        "page pool of %.1f MiB in pages of %s, keys and values in %s: one request of up to %d tokens, or %d of the full "
-        "context of %d",
+        "page pool of %.1f MiB in pages of %s, keys and values in %s: one request of up to %d tokens, or %d of the "
+        "full context of %d",
         plan.pool_bytes / 2**20,
         ", ".join(f"{len(kind.layer_ids)} {kind.name} x {kind.page_tokens} tokens" for kind in plan.types),
         str(kv_dtype).removeprefix("torch."),

@@ -1,4 +1,4 @@
-"""What `agon doctor` says about the C++ operators, the kernels of CUDA devices, and what keys and values are kept in."""
+"""What `agon doctor` says about the C++ operators, the kernels of CUDA devices, and the dtypes of keys and values."""
 
 from pathlib import Path
 
