@@ -88,9 +88,9 @@ AGON_INLINE void in_row_tiles(int64_t rows, const Work& work) {
   }
 }
 
-// Scores [rows, kTile] of a tile: query [rows, words] times keys. Fetches the keys of the next tile on the way, into the
-// second level cache: there are more of its requests under way at once than of the first level (17 against 12 GB/s).
-template <typename T>
+// Scores [rows, kTile] of a tile: query [rows, words] times keys. Fetches the keys of the next tile in place on the way,
+// into the second level cache: there are more of its requests under way at once than of the first level (17 against 12 GB/s).
+template <typename T, typename S>
 struct Score {
   const uint32_t* query;
   int64_t words;
@@ -113,7 +113,7 @@ struct Score {
     for (int64_t w = 0; w < words; w++) {
 #pragma GCC unroll 16
       for (int v = 0; v < kTileVectors; v++) {
-        __builtin_prefetch(ahead[v], 0, 2);
+        if constexpr (!kHasScales<S>) __builtin_prefetch(ahead[v], 0, 2);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; r++) acc[r][v] = add_product<T>(acc[r][v], x[r * words + w], keys[v]);
         keys[v] += tile.key_stride;
@@ -128,7 +128,7 @@ struct Score {
 };
 
 // Adds weights [rows, kTile / G] times kColumns vectors of the tile's values to sums [rows, D].
-template <typename T, int kColumns>
+template <typename T, typename S, int kColumns>
 struct AddValues {
   const uint32_t* weights;
   const Tile &tile, &next;
@@ -152,7 +152,7 @@ struct AddValues {
       for (int64_t i = 0; i < kSteps; i++, w++, values += head_dim, ahead += head_dim)
 #pragma GCC unroll 4
         for (int c = 0; c < kColumns; c++) {
-          __builtin_prefetch(ahead + c * kLanes, 0, 2);
+          if constexpr (!kHasScales<S>) __builtin_prefetch(ahead + c * kLanes, 0, 2);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; r++) acc[r][c] = add_product<T>(acc[r][c], w[r * kWords], values + c * kLanes);
         }
@@ -164,14 +164,14 @@ struct AddValues {
   }
 };
 
-template <typename T>
+template <typename T, typename S>
 static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t head_dim,
                        float* sums) {
   int64_t column = 0;
   for (; column + 4 * kLanes <= head_dim; column += 4 * kLanes)
-    in_row_tiles(rows, AddValues<T, 4>{weights, tile, next, column, head_dim, sums});
+    in_row_tiles(rows, AddValues<T, S, 4>{weights, tile, next, column, head_dim, sums});
   for (; column < head_dim; column += kLanes)
-    in_row_tiles(rows, AddValues<T, 1>{weights, tile, next, column, head_dim, sums});
+    in_row_tiles(rows, AddValues<T, S, 1>{weights, tile, next, column, head_dim, sums});
 }
 
 // Scores of one row and one tile -> weights in T; adds to the row's sums. [low, high) are the tokens that it may read.
@@ -242,7 +242,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
     }
     if constexpr (kHasScales<S>)
       if (!is_last && has_vectors) fetch_bytes(HeadPages<T, S>(a, item, low, high), first + kTile);
-    in_row_tiles(rows, Score<T>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
+    in_row_tiles(rows, Score<T, S>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
       const int64_t row_low = layer.window > 0 ? std::max(low, position - layer.window + 1) : low;
@@ -250,7 +250,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
                    row, D, float(layer.scale), float(layer.softcap), row_low - first,
                    std::min(high, position + 1) - first);
     }
-    add_values<T>(rows, scratch.weights.data(), tile, next, D, sums.values);
+    add_values<T, S>(rows, scratch.weights.data(), tile, next, D, sums.values);
     if (!is_last) tile = has_next ? next : find(first + kTile);
   }
 }

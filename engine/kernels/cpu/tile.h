@@ -124,10 +124,8 @@ static Tile tile_of_bytes(const HeadPages<T, int8_t>& pages, int64_t first, Tile
     const auto head = pages.part(token - offset);
     const int8_t *keys = head.keys + offset * G, *values = head.values + offset * D;
     T *to = memory.keys.data() + v * kLanes * G, *to_values = memory.values.data() + v * kLanes * D;
-    for (int64_t w = 0; w < D / G; w++, keys += page_tokens * G, to += kTile * G)
-#pragma GCC unroll 2
-      for (int64_t i = 0; i < kLanes * G; i += kLanes) store(to + i, load(keys + i));
-    for (int64_t i = 0; i < kLanes * D; i += kLanes) store(to_values + i, load(values + i));
+    for (int64_t g = 0; g < D / G; g++, keys += page_tokens * G, to += kTile * G) widen(to, keys);
+    for (int64_t i = 0; i < kLanes * D; i += kLanes * G) widen(to_values + i, values + i);
     tile.key_scales[v] = head.key_scales + offset;
     tile.value_scales[v] = head.value_scales + offset;
   }

@@ -1,11 +1,12 @@
 // Vectors of floats as wide as the target has them, in GCC's and Clang's vector extensions: one source for AVX-512, AVX2
-// and everything else. The only instruction named by hand is the bfloat16 dot product, which no compiler finds itself.
+// and everything else. Instructions are named by hand only where compilers do not find them: dot products of bfloat16 and
+// of bytes, and bytes to floats, which GCC 12 takes one by one (7 times as slow).
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -65,7 +66,26 @@ AGON_INLINE void store(bf16* to, Floats v) {
 }
 
 AGON_INLINE Floats load(const int8_t* from) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_as<__m128i>(from)));
+#elif defined(__AVX2__)
+  return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
   return __builtin_convertvector(__builtin_convertvector(load_as<Bytes>(from), Ints), Floats);
+#endif
+}
+// kLanes words' worth of bytes as what is computed with: every byte is a bfloat16 exactly, so nothing is rounded.
+AGON_INLINE void widen(float* to, const int8_t* from) { store(to, load(from)); }
+AGON_INLINE void widen(bf16* to, const int8_t* from) {
+#if defined(__AVX512BF16__)
+  const __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh((__m512)load(from + kLanes), (__m512)load(from));
+  std::memcpy(to, &pairs, sizeof pairs);
+#else
+  for (int half = 0; half < 2; half++) {
+    const Halves upper = __builtin_convertvector(as_words(load(from + half * kLanes)) >> 16, Halves);
+    std::memcpy(to + half * kLanes, &upper, sizeof upper);
+  }
+#endif
 }
 // To the nearest integers, halves upwards; they must be bytes.
 AGON_INLINE void store(int8_t* to, Floats v) {
