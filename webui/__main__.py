@@ -2,11 +2,13 @@
 
 import argparse
 import os
+import sys
 
 # Gradio asks the network about itself unless told otherwise, and reads this when it is imported.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import uvicorn
+from pydantic import ValidationError
 
 from webui.config import Settings
 
@@ -18,7 +20,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--controller", metavar="URL", help="the controller's address (AGON_CONTROLLER_URL)")
     given = parser.parse_args(arguments)
     overrides = {"webui_host": given.host, "webui_port": given.port, "controller_url": given.controller}
-    settings = Settings(**{name: value for name, value in overrides.items() if value is not None})
+    try:
+        settings = Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_input=False):
+            print(f"webui: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
+        raise SystemExit(2) from None
 
     from webui.app import create_app
 

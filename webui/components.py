@@ -219,7 +219,7 @@ def _heads(session: Session) -> str:
         return ""
     cells = "".join(_head(session, side) for side in SIDES)
     said = texts.BOTH_DONE + " " + texts.VOTE_HINT if session.is_votable else ""
-    return f'<div class="agon-heads">{cells}</div><p class="agon-said" role="status">{escape(said)}</p>'
+    return f'<div class="agon-heads">{cells}</div><p class="agon-said">{escape(said)}</p>'
 
 
 def _head(session: Session, side: Side) -> str:

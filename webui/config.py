@@ -1,8 +1,6 @@
 """The web UI's settings, read once at start; nothing else of the web UI reads the environment."""
 
-from pathlib import Path
-
-from pydantic import Field
+from pydantic import Field, FilePath
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -26,7 +24,7 @@ class Settings(BaseSettings):
     #: Proxies in front of the web UI whose X-Forwarded-For header is believed (comma separated addresses, or *).
     webui_trusted_proxies: str = "127.0.0.1"
     #: A file of plain text: the terms of whoever runs this arena, shown under About.
-    webui_terms_file: Path | None = None
+    webui_terms_file: FilePath | None = None
 
     def terms(self) -> str | None:
         return None if self.webui_terms_file is None else self.webui_terms_file.read_text(encoding="utf-8")

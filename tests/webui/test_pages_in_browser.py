@@ -87,6 +87,18 @@ def test_nothing_that_a_model_or_a_visitor_writes_runs_or_calls_out(visit: Visit
     assert not any("evil.example" in url for url in reached)
 
 
+def test_the_end_of_the_answers_is_spoken_and_a_button_that_goes_hands_the_keyboard_on(visit: Visit) -> None:
+    page = visit.open("/")
+    page.locator(".agon-example").first.focus()
+    page.keyboard.press("Enter")
+    page.locator("body > [role=status]", has_text=texts.BOTH_DONE).wait_for(state="attached")
+    assert page.evaluate("document.activeElement.closest('#prompt') !== null")
+    page.focus("#vote-up")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".agon-reveal")
+    page.wait_for_function("document.activeElement.closest('#prompt') !== null")
+
+
 def test_arrow_keys_do_not_vote_while_somebody_types(visit: Visit) -> None:
     page = visit.open("/")
     visit.ask_and_wait("Hello!")

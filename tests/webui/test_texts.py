@@ -2,7 +2,10 @@ import ast
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from webui import texts
+from webui.__main__ import main
 from webui.config import Settings
 from webui.pages import about
 from wire.battles import Outcome
@@ -29,6 +32,20 @@ def test_the_operators_terms_stand_under_about_as_text(tmp_path: Path) -> None:
     assert texts.TERMS_TITLE in page
     assert "<p>Be kind.</p><p>No &lt;b&gt;secrets&lt;/b&gt;.</p>" in page
     assert texts.TERMS_TITLE not in about.render(Settings().terms())
+
+
+def test_a_setting_that_cannot_be_used_is_named_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AGON_WEBUI_TERMS_FILE", "/no/such/file")
+    monkeypatch.setenv("AGON_WEBUI_MAX_EVENTS", "0")
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()] == [
+        "AGON_WEBUI_MAX_EVENTS",
+        "AGON_WEBUI_TERMS_FILE",
+    ]
 
 
 def test_every_text_is_used() -> None:

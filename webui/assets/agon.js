@@ -113,7 +113,29 @@
     if (document.title !== title) document.title = title;
   }
 
+  // Screen readers hear of changes only in an element that was there before; Gradio builds the heads anew every time.
+  const live = document.createElement("p");
+  live.style.cssText = "position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)";
+  live.setAttribute("role", "status");
+
+  function speak() {
+    const said = document.querySelector("#heads .agon-said")?.textContent ?? "";
+    if (live.textContent !== said) live.textContent = said;
+  }
+
+  // A button that was pressed and is gone (a vote, an example, Stop) must not take the keyboard's place with it. Not on
+  // phones, where the box would open the keyboard.
+  let lastFocused = null;
+
+  function keepFocus() {
+    if (!lastFocused || lastFocused.isConnected || document.activeElement !== document.body) return;
+    lastFocused = null;
+    if (matchMedia("(hover: hover)").matches) document.querySelector("#prompt textarea")?.focus({ preventScroll: true });
+  }
+
   function onChange() {
+    speak();
+    keepFocus();
     nameTab();
     for (const fold of document.querySelectorAll(".agon-fold > button")) {
       const isOpen = String(fold.classList.contains("open"));
@@ -136,6 +158,8 @@
   function start() {
     const theme = storedTheme();
     if (theme && !new URLSearchParams(location.search).has("__theme")) showTheme(theme);
+    document.body.append(live);
+    document.addEventListener("focusin", (event) => (lastFocused = event.target));
     document.addEventListener("keydown", onKey);
     document.addEventListener("click", (event) => {
       if (event.target.closest?.("[data-agon=theme]")) toggleTheme();
