@@ -181,6 +181,7 @@ class DeviceBackend:
                 layer.workspace,
                 shared.max_prefix,
                 shared.max_suffix,
+                layer.scales,
             )
         elif layout.num_decodes:
             self._kernels.attend_decode(

@@ -92,6 +92,11 @@ def with_operators(build: Builder, operators: Operators) -> Builder:
     return rebuilt
 
 
+def with_kv_dtype(build: Builder, kv_dtype: torch.dtype | None) -> Builder:
+    """The same with keys and values in that type, whatever the device is said to compute. None: that of the model."""
+    return lambda parts: build(parts if kv_dtype is None else replace(parts, kv_dtype=kv_dtype))
+
+
 def load_device(
     folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
 ) -> LoadedModel:

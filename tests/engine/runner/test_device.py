@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from engine.batch import PENDING_TOKEN, PageTableUpdate, ScheduledSequence, Step
 from engine.config import SamplingParams
 from engine.kernels.torch_operators import TorchOperators
 from engine.runner import Runner, load_runner
+from engine.runner.build import build_device_runner, build_eager_runner
 from engine.runner.device import DeviceRunner
 from engine.sampling.sampler import SamplingRow, sample
 from tests.engine.checkpoints import TinyModel, save
@@ -22,6 +24,7 @@ from tests.engine.runner.device_runners import (
     load_device,
     settings_for,
     torch_machinery,
+    with_kv_dtype,
 )
 from tests.engine.runner.tape import NoWaiting, TapeRecorder, WaitsForDevice
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
@@ -70,6 +73,19 @@ def test_greedy_tokens_are_those_of_the_eager_runner_in_any_company(tiny_model: 
     else:
         assert not recorder.num_replays
     assert runner.operators_name == ("torch, CUDA graphs" if name in CAPTURABLE else "torch")
+
+
+@pytest.mark.parametrize(("name", "kv_dtype"), [("qwen3", torch.int8), ("jamba", torch.float8_e4m3fn)])
+def test_so_they_are_over_pages_of_8_bits(tiny_model: TinyModels, name: str, kv_dtype: torch.dtype) -> None:
+    config = settings_for(tiny_model(name).folder, max_running=SLOTS)
+    build = partial(build_device_runner, machinery=torch_machinery())
+    runners = [load_runner(config, build=with_kv_dtype(b, kv_dtype)).runner for b in (build, build_eager_runner)]
+    assert isinstance(runners[0], DeviceRunner)
+    assert isinstance(runners[1], Runner)
+    assert in_random_company(runners[0], GREEDY) == generate(runners[1], PROMPTS, 8, chunk=64)
+    dtypes = {kind.spec.kind: kind.spec.dtype for kind in runners[0].pool_plan.types}
+    assert dtypes["full"] == str(kv_dtype).removeprefix("torch.")
+    assert dtypes.get("recurrent", "float32") == "float32"
 
 
 @pytest.mark.parametrize("name", ["mamba", "jamba"])
@@ -331,8 +347,9 @@ def test_requests_of_all_kinds_get_the_same_tokens_with_and_without_overlap(tiny
     assert outputs[0] == outputs[1] == outputs[2]
 
 
+@pytest.mark.parametrize("kv_dtype", [None, torch.int8, torch.float8_e4m3fn])
 def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
-    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch, kv_dtype: torch.dtype | None
 ) -> None:
     """Two system prompts, a request of its own and samples of one prompt, and who shares what changes as they end. The
     reference reads a group's prefix from the pages of its first row."""
@@ -345,9 +362,11 @@ def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
     recorder = TapeRecorder()
     settings = {"max_running": 16}
     config = settings_for(model.folder, **settings)
-    loaded = load_device(model.folder, torch_machinery(recorder), **settings)
+    build = partial(build_device_runner, machinery=torch_machinery(recorder))
+    loaded = load_runner(config, build=with_kv_dtype(build, kv_dtype))
     assert isinstance(loaded.runner, DeviceRunner)
-    eager = load_runner(settings_for(model.folder, overlap=True, **settings))
+    eager_config = settings_for(model.folder, overlap=True, **settings)
+    eager = load_runner(eager_config, build=with_kv_dtype(build_eager_runner, kv_dtype))
     outputs = []
     for runner in (loaded, eager):
         llm = llm_on(runner, config)
@@ -355,7 +374,8 @@ def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
         results = llm.generate([*prompts, prompts[0]], [*params, samples])
         outputs.append([[sample.token_ids for sample in result.outputs] for result in results])
     assert outputs[0] == outputs[1]
-    assert outputs[0][:14] == [[model.greedy(prompt, 6 + index)] for index, prompt in enumerate(prompts)]
+    if kv_dtype is None:
+        assert outputs[0][:14] == [[model.greedy(prompt, 6 + index)] for index, prompt in enumerate(prompts)]
     num_shared = [
         count
         for bucket, count in zip(loaded.runner.buckets.all(), recorder.num_replays, strict=True)

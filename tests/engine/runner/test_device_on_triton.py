@@ -89,6 +89,12 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
 
 
+def test_so_they_are_over_pages_of_8_bits(tmp_path: Path) -> None:
+    folder = small("qwen3", tmp_path).folder
+    wanted = generate(load_runner(settings_for(folder, kv_dtype="int8")).runner, PROMPTS, 2, chunk=4)
+    assert generate(triton_runner(folder, kv_dtype="int8"), PROMPTS, 2, chunk=4) == wanted
+
+
 def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path) -> None:
     folder = small("llama", tmp_path).folder
     wanted = generate(load_runner(settings_for(folder)).runner, PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM)
