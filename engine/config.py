@@ -39,6 +39,9 @@ class EngineConfig:
     #: and a scale for every token and head, so that about twice as many tokens fit; less exact.
     kv_dtype: KVDType = "auto"
     weights: Literal["auto", "int8"] = "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
+    #: On CPU: matrices lie in a file in the cache folder, which all workers of the same checkpoint map. "auto": where
+    #: that costs nothing (32 MiB and more, huge pages, one NUMA node).
+    share_weights: Literal["auto", "on", "off"] = "auto"
     #: Plan and launch a step before the tokens of the one before are known. None: where a device computes meanwhile.
     #: On a CPU the launch itself computes: there it gains nothing, tokens only come one step later.
     overlap: bool | None = None
@@ -69,6 +72,8 @@ class EngineConfig:
             raise ValueError(f"weights must be auto or int8, got {self.weights!r}")
         if self.kv_dtype not in ("auto", "int8", "fp8"):
             raise ValueError(f"kv_dtype must be auto, int8 or fp8, got {self.kv_dtype!r}")
+        if self.share_weights not in ("auto", "on", "off"):
+            raise ValueError(f"share_weights must be auto, on or off, got {self.share_weights!r}")
         if self.operators not in ("auto", "torch"):
             raise ValueError(f"operators must be auto or torch, got {self.operators!r}")
         if self.dtype not in ("auto", "bfloat16", "float32"):

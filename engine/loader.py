@@ -99,11 +99,29 @@ class Checkpoint:
                 digest.update(stream.read())
         return digest.hexdigest()[:12]
 
+    @property
+    def identity(self) -> str:
+        """As revision, and of which files in which state: another content, another identity, also where no sample of it
+        differs."""
+        digest = hashlib.sha256(self.revision.encode())
+        for file in sorted(self._files):
+            status = file.resolve().stat()
+            digest.update(f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
     def read(self, name: str, shape: tuple[Size, ...]) -> torch.Tensor:
         """A tensor of that shape and a floating dtype; it may share memory with the mapped file.
 
         Of sharded dimensions only the part that this process holds is read.
         """
+        entry = self.check(name, shape)
+        if any(isinstance(size, Shard) and not size.is_whole for size in shape):
+            return _read_shard(entry, shape, ())
+        tensor: torch.Tensor = self._files[self._file_of[name]].get_tensor(name)
+        return tensor
+
+    def check(self, name: str, shape: tuple[Size, ...]) -> Any:
+        """The tensor's entry in its file, unread."""
         if name not in self._file_of:
             raise CheckpointError(f"the checkpoint has no tensor {name}")
         entry = self._slice(name)
@@ -113,10 +131,7 @@ class Checkpoint:
             raise CheckpointError(f"tensor {name} has shape {list(found)}, the config says {list(expected)}")
         if entry.get_dtype() not in _FLOATS:
             raise CheckpointError(f"tensor {name} has dtype {entry.get_dtype()}; supported: {', '.join(_FLOATS)}")
-        if any(isinstance(size, Shard) for size in shape):
-            return _read_shard(entry, shape)
-        tensor: torch.Tensor = self._files[self._file_of[name]].get_tensor(name)
-        return tensor
+        return entry
 
     def _slice(self, name: str) -> Any:
         return self._files[self._file_of[name]].get_slice(name)
@@ -141,10 +156,13 @@ class CheckpointWeights:
         device: torch.device,
         operators: Operators,
         group: Group | None = None,
+        has_matrices: bool = True,
     ) -> None:
-        """group: the processes that share the model; None: this one has it for itself."""
+        """group: the processes that share the model; None: this one has it for itself. has_matrices: False where the
+        operators hold them already, so that they need not be read."""
         self.operators = operators
         self.group = group or Solo()
+        self._has_matrices = has_matrices
         self._checkpoint = checkpoint
         self._dtype = dtype
         self._device = device
@@ -156,6 +174,13 @@ class CheckpointWeights:
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         self._taken.add(name)
         return self._checkpoint.read(name, shape).to(device=self._device, dtype=self._dtype, copy=True)
+
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        if self._has_matrices:
+            return self.take(name, *shape)
+        self._taken.add(name)
+        self._checkpoint.check(name, shape)
+        return torch.empty(tuple(held_size(size) for size in shape), dtype=self._dtype, device="meta")
 
     def check_all_taken(self, ignored: re.Pattern[str]) -> None:
         """Tensors that nobody took mean that the code does not do what the checkpoint was trained for."""
@@ -207,20 +232,21 @@ class DummyWeights:
             return tensor.copy_(_cut(whole, shape))
         return tensor.fill_(1.0 if name.endswith("weight") else 0.0)
 
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        return self.take(name, *shape)
 
-def _read_shard(entry: Any, shape: tuple[Size, ...]) -> torch.Tensor:
-    """Reads nothing from the file but what is held."""
 
-    def read(ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
-        dim = len(ranges)
-        if dim == len(shape):
-            tensor: torch.Tensor = entry[tuple(slice(start, end) for start, end in ranges)]
-            return tensor
-        size = shape[dim]
-        parts = [read((*ranges, part)) for part in (size.ranges if isinstance(size, Shard) else ((0, size),))]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
-
-    return read(())
+def _read_shard(entry: Any, shape: tuple[Size, ...], ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    """Reads nothing from the file but what is held. ranges: of the first dimensions."""
+    # Not a function within a function: one that calls itself would keep the file mapped until the next collection.
+    dim = len(ranges)
+    if dim == len(shape):
+        tensor: torch.Tensor = entry[tuple(slice(start, end) for start, end in ranges)]
+        return tensor
+    size = shape[dim]
+    held = size.ranges if isinstance(size, Shard) else ((0, size),)
+    parts = [_read_shard(entry, shape, (*ranges, part)) for part in held]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def _cut(tensor: torch.Tensor, shape: tuple[Size, ...]) -> torch.Tensor:

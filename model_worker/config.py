@@ -48,6 +48,7 @@ class WorkerSettings(BaseSettings):
     operators: Literal["auto", "torch"] = "auto"  #: auto: C++ where it can be built, Triton on CUDA
     kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  #: of keys and values in pages; 8 bits hold about twice as many
     weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
+    share_weights: Literal["auto", "on", "off"] = "auto"  #: on CPU: one copy for all workers of a checkpoint
     tensor_parallel: int = Field(default=1, ge=1)  #: processes (GPUs) that share the model
     enforce_eager: bool = False  #: on CUDA: no graphs
     max_graph_batch: int = Field(default=512, ge=1)  #: on CUDA: largest decode step that gets a graph

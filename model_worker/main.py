@@ -81,6 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     flag("--operators", "on CPU: C++ where it can be built (auto), or never", choices=("auto", "torch"))
     flag("--kv-dtype", "keys and values in 8 bits: about twice the tokens, less exact (auto)", choices=_KV_DTYPES)
     flag("--weights", "int8: linear weights of 8 bits, on CPU: faster, less exact", choices=("auto", "int8"))
+    flag(
+        "--share-weights",
+        "on CPU: one copy of the weights for all workers of a model, in the cache folder; auto: where it costs nothing",
+        choices=("auto", "on", "off"),
+    )
     flag("--tensor-parallel", "processes (GPUs) that share the model (1)", type=int)
     flag(
         "--enforce-eager",

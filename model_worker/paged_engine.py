@@ -221,6 +221,7 @@ def _engine_config(settings: WorkerSettings) -> EngineConfig:
         operators=settings.operators,
         kv_dtype=settings.kv_dtype,
         weights=settings.weights,
+        share_weights=settings.share_weights,
         enforce_eager=settings.enforce_eager,
         max_graph_batch=settings.max_graph_batch,
         device_memory_share=settings.device_memory_share,

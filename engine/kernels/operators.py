@@ -80,6 +80,10 @@ class Operators(Protocol):
         """weight [out, in], bias [out]. Neither is referred to afterwards where the layout is another."""
         ...
 
+    def embedding(self, table: torch.Tensor) -> LinearFunction:
+        """table [rows, size]: ids [T] -> rows [T, size]."""
+        ...
+
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
         """table [tokens, size]: ids [T] -> rows [T, size], and x [R, size] -> x table^T [R, tokens].
 

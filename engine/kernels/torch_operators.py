@@ -37,8 +37,11 @@ class TorchOperators:
 
         return multiply
 
+    def embedding(self, table: torch.Tensor) -> LinearFunction:
+        return lambda ids: F.embedding(ids, table)
+
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
-        return lambda ids: F.embedding(ids, table), self.linear(table, None)
+        return self.embedding(table), self.linear(table, None)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         def norm(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:

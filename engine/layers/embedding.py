@@ -16,16 +16,15 @@ from engine.parallel.shard import Shard
 
 
 class Embedding:
-    def __init__(self, weight: torch.Tensor) -> None:
-        """weight [rows, size]."""
-        self._weight = weight
+    def __init__(self, rows_of: LinearFunction) -> None:
+        self._rows_of = rows_of
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, num_rows: int, size: int) -> Self:
-        return cls(weights.take(f"{name}.weight", num_rows, size))
+        return cls(weights.operators.embedding(weights.take_matrix(f"{name}.weight", num_rows, size)))
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        return F.embedding(ids, self._weight)
+        return self._rows_of(ids)
 
 
 class TokenEmbedding:
@@ -43,7 +42,7 @@ class TokenEmbedding:
         length = -(-num_tokens // group.place.size)  # of every process, so that logits of all can be joined
 
         def take(matrix: str) -> torch.Tensor:
-            rows = weights.take(f"{matrix}.weight", num_tokens if shard.is_whole else shard, size)
+            rows = weights.take_matrix(f"{matrix}.weight", num_tokens if shard.is_whole else shard, size)
             return F.pad(rows, (0, 0, 0, length - shard.held)) if shard.held < length else rows
 
         table = take(name)
@@ -51,7 +50,7 @@ class TokenEmbedding:
         if head is None:
             embed, multiply = weights.operators.tied_embedding(table)
         else:
-            embed, multiply = Embedding(table), weights.operators.linear(take(head), None)
+            embed, multiply = weights.operators.embedding(table), weights.operators.linear(take(head), None)
         if shard.is_whole:
             return cls(embed, multiply)
         return cls(_embed_parts(embed, shard, group), _join_logits(multiply, num_tokens, group))

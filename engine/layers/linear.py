@@ -48,13 +48,13 @@ class Linear:
     ) -> Self:
         """Several projections of the same input as one product; their outputs stand side by side."""
         parts = [
-            weights.take(f"{name}.weight", out, in_features) for name, out in zip(names, out_features, strict=True)
+            weights.take_matrix(f"{name}.weight", out, in_features)
+            for name, out in zip(names, out_features, strict=True)
         ]
         biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
-        weight = torch.cat(parts) if len(parts) > 1 else parts[0]
         return cls(
             weights.operators,
-            weight,
+            _stacked(parts),
             torch.cat(biases) if bias else None,
             summed_over=weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None,
         )
@@ -71,3 +71,12 @@ class Linear:
     def is_summed(self) -> bool:
         """Whether `multiply` gives only a part of the sums."""
         return self._group is not None
+
+
+def _stacked(matrices: Sequence[torch.Tensor]) -> torch.Tensor:
+    """[out, in] of each -> [all outs, in]."""
+    if len(matrices) == 1:
+        return matrices[0]
+    if matrices[0].is_meta:  # torch.cat would import torch's compiler for it, which takes a second
+        return matrices[0].new_empty((sum(map(len, matrices)), matrices[0].shape[1]))
+    return torch.cat(list(matrices))

@@ -30,3 +30,10 @@ class WeightSource(Protocol):
         Raises CheckpointError where it is missing or has another shape.
         """
         ...
+
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        """As take, for what only the operators' `linear`, `embedding` or `tied_embedding` will read.
+
+        Where they hold it already it has no values (a meta tensor); it may be cut, joined and turned as any other.
+        """
+        ...

@@ -68,6 +68,9 @@ class _Within:
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         return self._weights.take(f"{self._prefix}{name}", *shape)
 
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        return self._weights.take_matrix(f"{self._prefix}{name}", *shape)
+
 
 def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:
     """Of layers with the whole context, and of layers with a window. Older configs scale the former only."""

@@ -83,7 +83,7 @@ def _layer(
 
 def _transposed(weights: WeightSource, name: str, in_features: Size, out_features: Size) -> Linear:
     """GPT-2 stores its matrices as [in, out]."""
-    weight = weights.take(f"{name}.weight", in_features, out_features)
+    weight = weights.take_matrix(f"{name}.weight", in_features, out_features)
     bias = weights.take(f"{name}.bias", out_features)
     summed_over = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
     return Linear(weights.operators, weight.t().contiguous(), bias, summed_over=summed_over)

@@ -85,7 +85,7 @@ def _sorted_qkv(weights: WeightSource, name: str, heads: HeadShare, hidden: int,
     """Checkpoints store query, key and value of one head after another; we want all queries, all keys, all values."""
     by_head = (heads.shape.num_heads, 3, heads.shape.head_dim)
     rows = Shard(3 * heads.queries.size, tuple((3 * start, 3 * end) for start, end in heads.queries.ranges))
-    weight = weights.take(f"{name}.weight", rows, hidden).view(*by_head, hidden).transpose(0, 1)
+    weight = weights.take_matrix(f"{name}.weight", rows, hidden).view(*by_head, hidden).transpose(0, 1)
     bias = weights.take(f"{name}.bias", rows).view(by_head).transpose(0, 1).reshape(-1) if has_bias else None
     return Linear(weights.operators, weight.reshape(rows.held, hidden), bias)
 

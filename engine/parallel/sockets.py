@@ -35,6 +35,11 @@ def cores_of(place: Place, allowed: frozenset[int], nodes: Path = _NODES) -> fro
     return None
 
 
+def num_nodes(nodes: Path = _NODES) -> int:
+    """NUMA nodes of this machine; 1 where the system does not say."""
+    return max(1, len(list(nodes.glob("node[0-9]*/cpulist"))))
+
+
 def _parse(text: str) -> frozenset[int]:
     """ "0-3,8" -> 0, 1, 2, 3, 8."""
     cores: set[int] = set()

@@ -12,6 +12,7 @@ from engine.attention.layout import is_quantised
 from engine.config import EngineConfig, ModelLimits
 from engine.errors import CheckpointError, NotDivisible
 from engine.kernels import choose_operators
+from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.memory.spec import PoolPlan
@@ -20,6 +21,7 @@ from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
+from engine.runner.packed_weights import build_on_image
 from engine.runner.step_runner import StepRunner
 from engine.tokenizer import Tokenizer, read_eos_token_ids
 
@@ -136,11 +138,19 @@ def _build(
     if checkpoint is None:
         dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators, group=group)
         return architecture.build(settings, dummy, dtype, config.max_model_len)
-    weights = CheckpointWeights(checkpoint, dtype=dtype, device=device, operators=operators, group=group)
-    with torch.inference_mode():
-        model = architecture.build(settings, weights, dtype, config.max_model_len)
-    weights.check_all_taken(architecture.ignored)
-    return model
+
+    def make(has_matrices: bool) -> CausalLM:
+        weights = CheckpointWeights(
+            checkpoint, dtype=dtype, device=device, operators=operators, group=group, has_matrices=has_matrices
+        )
+        with torch.inference_mode():
+            model = architecture.build(settings, weights, dtype, config.max_model_len)
+        weights.check_all_taken(architecture.ignored)
+        return model
+
+    if isinstance(operators, CppOperators):
+        return build_on_image(make, operators, checkpoint, config, group.place)
+    return make(True)
 
 
 def _count_parameters(architecture: Architecture, settings: ConfigReader, config: EngineConfig) -> int:

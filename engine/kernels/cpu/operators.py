@@ -10,17 +10,20 @@ from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import ActivationKind
-from engine.kernels.cpu.weight_arena import WeightArena
+from engine.kernels.cpu.weight_arena import Arena, PrivateArena
 from engine.kernels.operators import LinearFunction, NormFunction
+
+#: Rounded at once: what that needs in float32 stays in a core's cache, and leaves no large holes in memory.
+_INT8_ROWS = 256
 
 
 class CppOperators:
     def __init__(self, library: Library, dtype: torch.dtype, *, has_int8_weights: bool = False) -> None:
         """dtype: of activations, float32 or bfloat16, and of weights unless those are to be int8."""
         self.library = library
-        self._dtype = dtype
+        self.dtype = dtype
         self._has_int8_weights = has_int8_weights
-        self._arena = WeightArena()
+        self.arena: Arena = PrivateArena()  #: where matrices lie that are bound from now on
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
         self.silu_mul = CppActivation(library, ActivationKind.SILU_MUL, dtype)
@@ -45,15 +48,20 @@ class CppOperators:
             # Inputs go in pairs (bfloat16) or fours (int8): zeros beside them change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
             return lambda x: multiply_padded(F.pad(x, (0, padding)))
-        own_bias = None if bias is None else bias.to(self._dtype).clone()
+        own_bias = None if bias is None else bias.to(self.dtype).clone()
         return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
+
+    def embedding(self, table: torch.Tensor) -> LinearFunction:
+        own = self.arena.empty(table.numel(), self.dtype).view(table.shape)
+        if not self.arena.is_filled:
+            own.copy_(table)
+        return lambda ids: F.embedding(ids, own)
 
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
         size = table.shape[1]
         if self._has_int8_weights or size % 2:  # rows of 8 bits would not do as embeddings
-            own = table.to(self._dtype)
-            return lambda ids: F.embedding(ids, own), self.linear(table, None)
-        packed = self._packed(table.to(self._dtype))
+            return self.embedding(table), self.linear(table, None)
+        packed = self._packed(table.to(self.dtype))
         call, num_threads = self._unpack_rows, self.library.num_threads
 
         def embed(ids: torch.Tensor) -> torch.Tensor:
@@ -61,37 +69,51 @@ class CppOperators:
             call(ids.data_ptr(), packed.data_ptr(), rows.data_ptr(), len(ids), size, num_threads)
             return rows
 
-        return embed, CppLinear(self.library, packed, None, table.shape, self._dtype)
+        return embed, CppLinear(self.library, packed, None, table.shape, self.dtype)
 
     def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
-        return CppLinear(self.library, self._packed(weight.to(self._dtype)), bias, weight.shape, self._dtype)
+        return CppLinear(self.library, self._packed(weight.to(self.dtype)), bias, weight.shape, self.dtype)
 
     def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
         """Weights rounded to 127 steps on either side of zero, each output with a scale of its own."""
-        scales = weight.float().abs().amax(dim=1) / 127
-        steps = (weight.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round().to(torch.int8)
-        padding = -weight.shape[0] % self.library.panel_outputs
-        sums = F.pad(steps.sum(dim=1, dtype=torch.int32), (0, padding))
-        int8 = (F.pad(scales, (0, padding)), sums)
-        return CppLinear(self.library, self._packed(steps), bias, weight.shape, self._dtype, int8)
+        num_outputs = len(weight)
+        num_padded = num_outputs + -num_outputs % self.library.panel_outputs
+        scales, sums = self.arena.empty(num_padded, torch.float32), self.arena.empty(num_padded, torch.int32)
+        steps = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
+        if not self.arena.is_filled:
+            for tensor in (scales, sums):
+                tensor[num_outputs:] = 0
+            for first in range(0, num_outputs, _INT8_ROWS):
+                rows = slice(first, min(first + _INT8_ROWS, num_outputs))
+                scales[rows], sums[rows], steps[rows] = _rounded(weight[rows])
+        return CppLinear(self.library, self._packed(steps), bias, weight.shape, self.dtype, (scales, sums))
 
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape
         num_panels = -(-num_outputs // self.library.panel_outputs)
-        packed = self._arena.empty(num_panels * self.library.panel_outputs * num_inputs, weight.dtype)
-        weight = weight.contiguous()
-        pack = self.library.function("pack_linear", weight.dtype)
-        pack(weight.data_ptr(), packed.data_ptr(), num_outputs, num_inputs, self.library.num_threads)
+        packed = self.arena.empty(num_panels * self.library.panel_outputs * num_inputs, weight.dtype)
+        if not self.arena.is_filled:
+            weight = weight.contiguous()
+            pack = self.library.function("pack_linear", weight.dtype)
+            pack(weight.data_ptr(), packed.data_ptr(), num_outputs, num_inputs, self.library.num_threads)
         return packed
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
-        return CppNorm(self.library, weight.float().contiguous(), None, eps, self._dtype)
+        return CppNorm(self.library, weight.float().contiguous(), None, eps, self.dtype)
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
         scales, shifts = weight.float().contiguous(), bias.float().contiguous()
-        return CppNorm(self.library, scales, shifts, eps, self._dtype)
+        return CppNorm(self.library, scales, shifts, eps, self.dtype)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids
+
+
+def _rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scales [out] float32, sums of steps [out] int32, steps [out, in] int8."""
+    exact = weight.float()
+    scales = exact.abs().amax(dim=1) / 127
+    steps = exact.div_(scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().to(torch.int8)
+    return scales, steps.sum(dim=1, dtype=torch.int32), steps

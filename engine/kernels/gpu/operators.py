@@ -23,8 +23,11 @@ class GpuOperators:
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         return lambda x: F.linear(x, weight, bias)
 
+    def embedding(self, table: torch.Tensor) -> LinearFunction:
+        return lambda ids: F.embedding(ids, table)
+
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
-        return lambda ids: F.embedding(ids, table), self.linear(table, None)
+        return self.embedding(table), self.linear(table, None)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         return lambda stream, update: norm.rms_norm(stream, update, weight, eps)
