@@ -115,5 +115,5 @@ def _rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     """Scales [out] float32, sums of steps [out] int32, steps [out, in] int8."""
     exact = weight.float()
     scales = exact.abs().amax(dim=1) / 127
-    steps = exact.div_(scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().to(torch.int8)
+    steps = (exact / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().to(torch.int8)
     return scales, steps.sum(dim=1, dtype=torch.int32), steps
