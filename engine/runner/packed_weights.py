@@ -46,11 +46,16 @@ def build_on_image(
     images = WeightImages(image_folder(), only_huge=config.share_weights == "auto")
     key = image_key(operators, checkpoint, place)
     try:
-        return _find(make, operators, images, key) or _pack(make, operators, images, key)
+        return _find(make, operators, images, key) or _pack(make, operators, images, key, _level(config))
     except ImageUnavailable as error:
-        _log.warning("weights are not shared with other workers: %s", error)
+        _log.log(_level(config), "weights are not shared with other workers: %s", error)
     operators.arena = PrivateArena()
     return make(True)
+
+
+def _level(config: EngineConfig) -> int:
+    """Of the line that says why not: only who has asked for it need know."""
+    return logging.WARNING if config.share_weights == "on" else logging.INFO
 
 
 def image_folder() -> Path:
@@ -91,7 +96,7 @@ def _find(make: Make, operators: CppOperators, images: WeightImages, key: str) -
     return model
 
 
-def _pack(make: Make, operators: CppOperators, images: WeightImages, key: str) -> CausalLM:
+def _pack(make: Make, operators: CppOperators, images: WeightImages, key: str, level: int) -> CausalLM:
     with images.draft(key) as draft:
         if (model := _find(make, operators, images, key)) is not None:
             return model  # made by another worker meanwhile
@@ -101,7 +106,7 @@ def _pack(make: Make, operators: CppOperators, images: WeightImages, key: str) -
         try:
             images.write(key, draft, arena)
         except ImageUnavailable as error:
-            _log.warning("weights are not shared with other workers: %s", error)
+            _log.log(level, "weights are not shared with other workers: %s", error)
             return model
         _log.info("wrote the packed weights to %s in %.2f s", images.folder, time.perf_counter() - started)
     del model, arena  # before they are mapped: they would be there twice
