@@ -66,6 +66,7 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_torch,
         _check_cpu,
         _check_operators,
+        _check_weights,
         _check_triton,
         _check_kv_dtype,
         _check_store,
@@ -129,6 +130,29 @@ def _check_operators() -> Iterator[Finding]:
     else:
         text = "no C++ compiler: the CPU engine falls back to torch operators, several times slower"
         yield Finding("operators", Verdict.HINT, f"{text} (Debian: apt install g++)")
+
+
+def _check_weights() -> Iterator[Finding]:
+    """Whether workers of one model share a copy of its weights."""
+    try:
+        from engine.kernels.cpu.weight_image import WeightImages
+        from engine.runner.packed_weights import image_folder
+    except ImportError:
+        return
+    folder = image_folder()
+    sizes = WeightImages(folder, only_huge=True).sizes()
+    held = f"{sum(sizes.values()) / _GIB:.1f} GiB of {len(sizes)} models" if sizes else "none yet"
+    place = _existing(folder)
+    try:
+        gives_huge_pages = sys.platform == "linux" and WeightImages(place, only_huge=True).gives_huge_pages()
+    except OSError as error:
+        yield Finding("weights", Verdict.HINT, f"each worker keeps a copy of its own: {place}: {error.strerror}")
+        return
+    if gives_huge_pages:
+        text = f"workers of a model share one copy in huge pages, in {folder}: {held}"
+    else:
+        text = f"each worker keeps a copy of its own: no huge pages in {folder} (--share-weights on shares anyhow)"
+    yield Finding("weights", Verdict.OK, text)
 
 
 def _check_triton() -> Iterator[Finding]:
@@ -218,7 +242,7 @@ def _check_ports(folder: DataDir) -> Iterator[Finding]:
 
 
 def _check_disk(folder: DataDir) -> Iterator[Finding]:
-    place = next(path for path in (folder.path, *folder.path.parents) if path.exists())
+    place = _existing(folder.path)
     free = shutil.disk_usage(place).free
     text = f"{free / _GIB:.1f} GiB free at {place}"
     if not os.access(place, os.W_OK):
@@ -230,6 +254,11 @@ def _check_disk(folder: DataDir) -> Iterator[Finding]:
     if len(str(folder.store)) > 90:
         text = f"the path is too long for a socket, which will lie in {tempfile.gettempdir()} instead"
         yield Finding("disk", Verdict.HINT, text)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _check_memory() -> Iterator[Finding]:

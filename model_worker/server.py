@@ -7,6 +7,7 @@ ends the process at once.
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -82,6 +83,9 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
 
 
 async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) -> None:
+    if not gc.isenabled():  # __main__.py
+        gc.freeze()  # modules stay: no later collection looks through them
+        gc.enable()
     worker.attach(engine)
     log_event(
         "ready",
