@@ -4,6 +4,7 @@ The groups of torch.distributed are made by hand: there is no default group, so 
 several engines fit into one process. Used by one thread, but for `abort`.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -44,20 +45,20 @@ class TorchGroup:
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         assert x.is_contiguous()
         self._await_all()
-        _wait(self._compute.allreduce([x], dist.AllreduceOptions()))
+        _meet(lambda: self._compute.allreduce([x], dist.AllreduceOptions()))
         return x
 
     def join(self, x: torch.Tensor) -> torch.Tensor:
         joined = torch.empty((self.place.size, *x.shape), dtype=x.dtype, device=x.device)
         self._await_all()
-        _wait(self._compute._allgather_base(joined.flatten(0, 1), x.contiguous()))
+        _meet(lambda: self._compute._allgather_base(joined.flatten(0, 1), x.contiguous()))
         return joined
 
     def minimum(self, number: int) -> int:
         numbers = torch.tensor([number])
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp(dist.ReduceOp.MIN)
-        _wait(self._control.allreduce([numbers], options))
+        _meet(lambda: self._control.allreduce([numbers], options))
         return int(numbers)
 
     def tell(self, message: bytes) -> None:
@@ -105,7 +106,7 @@ class TorchGroup:
     def _broadcast(self, x: torch.Tensor) -> None:
         options = dist.BroadcastOptions()
         options.rootRank = 0
-        _wait(self._control.broadcast([x], options))
+        _meet(lambda: self._control.broadcast([x], options))
 
 
 def _gloo(store: Store, place: Place, *, is_local: bool) -> Any:
@@ -120,8 +121,9 @@ def _gloo(store: Store, place: Place, *, is_local: bool) -> Any:
     return group
 
 
-def _wait(work: dist.Work) -> None:
+def _meet(start: Callable[[], dist.Work]) -> None:
+    """NCCL says already at the call that it was aborted, or that others cannot be reached; gloo says it later."""
     try:
-        work.wait()
+        start().wait()
     except RuntimeError as error:
         raise RankLost(f"another process of tensor parallelism does not answer: {error}") from error

@@ -22,6 +22,7 @@ CONFIG_KEY = "config"
 END = b""
 #: For a process whose connection has closed to be seen to have ended.
 _EXPLAIN_S = 5.0
+_GONE = "another process of tensor parallelism has gone"
 
 
 def plan_codec() -> Codec[StepPlan]:
@@ -63,16 +64,25 @@ class Leader:
         try:
             self._group.tell(self._codec.encode(plan))
             self._runner.launch(plan)
-        except RankLost as error:
-            raise explained(error, self._followers) from error
+        except (RankLost, RuntimeError) as error:
+            raise self._blamed(error) from error
         self._is_waited_for = True
 
     def collect(self) -> StepOutput:
         """Raises RankLost, also where GPUs went on computing without one of them."""
-        output = self._runner.collect()
+        try:
+            output = self._runner.collect()
+        except RuntimeError as error:
+            raise self._blamed(error) from error
         if not self.is_alive():
-            raise explained(RankLost("another process of tensor parallelism has gone"), self._followers)
+            raise explained(RankLost(_GONE), self._followers)
         return output
+
+    def _blamed(self, error: Exception) -> Exception:
+        """An error of a device, while one of the processes has gone, is of that: its GPU has left the others."""
+        if isinstance(error, RankLost):
+            return explained(error, self._followers)
+        return error if self.is_alive() else explained(RankLost(f"{_GONE}: {error}"), self._followers)
 
     def run(self, plan: StepPlan) -> StepOutput:
         self.launch(plan)

@@ -33,6 +33,8 @@ FLOAT32_LIMIT_BYTES = 256 * 2**20
 #: Weights that fit into one core's caches are read faster than two threads can meet: one thread is enough, and where
 #: several models share a machine it is much better.
 ONE_THREAD_LIMIT_BYTES = 32 * 2**20
+#: Of CUDA devices: from there on they have bfloat16 and asynchronous copies, which the kernels are written for.
+_LEAST_CAPABILITY = (8, 0)
 #: Of CUDA devices that convert float8_e4m3fn (Ada, Hopper).
 _LEAST_FP8_CAPABILITY = (8, 9)
 
@@ -171,15 +173,24 @@ def _context_length(config: EngineConfig, model: CausalLM) -> int:
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """local_rank: among the processes of this machine that share a model; each has a GPU of its own."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name != "cuda":
-        return torch.device(name)
-    if not torch.cuda.is_available():
+    has_cuda = torch.cuda.is_available()
+    if name not in ("auto", "cuda") or (name == "auto" and not has_cuda):
+        return torch.device("cpu" if name == "auto" else name)
+    if not has_cuda:
         raise CheckpointError("device cuda was asked for, but torch finds no CUDA device")
     if local_rank >= torch.cuda.device_count():
         raise NotDivisible(f"process {local_rank} of this machine finds only {torch.cuda.device_count()} CUDA devices")
-    return torch.device("cuda", local_rank)
+    capability = torch.cuda.get_device_capability(local_rank)
+    if capability >= _LEAST_CAPABILITY:
+        return torch.device("cuda", local_rank)
+    reason = (
+        f"{torch.cuda.get_device_name(local_rank)} has compute capability {capability[0]}.{capability[1]}; "
+        f"{_LEAST_CAPABILITY[0]}.{_LEAST_CAPABILITY[1]} (A100, RTX 30) or above is needed"
+    )
+    if name == "cuda":
+        raise CheckpointError(reason)
+    _log.warning("%s: the CPU serves", reason)
+    return torch.device("cpu")
 
 
 def _dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:

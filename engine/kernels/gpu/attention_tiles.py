@@ -37,7 +37,7 @@ def tiles_for(
     is_plain: bool = True,
 ) -> AttentionTiles:
     """Measured on such a device, or by formula. max_queries: those of a row in mixed mode, of a group in prefix mode,
-    else 1. architecture: 80, 89, 90. is_plain: without window and soft cap; only that is measured."""
+    else 1. architecture: 80, 89, 90 and so on. is_plain: without window and soft cap; only that is measured."""
     if is_plain:
         values = tuned_values(
             Key.of_attention(mode, dtype, page_dtype, head_dim, group_size, max_queries), architecture
@@ -69,12 +69,12 @@ def formula_tiles(
         # the bytes it takes four.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else 3)
-    if architecture >= 90:
+    if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, num_stages)
     # Without warp group products the operands go through registers, of which windows, soft caps and conversions leave
-    # fewer.
+    # fewer. sm_120 has neither these products nor more shared memory than sm_89.
     is_tight = not is_plain or page_dtype.itemsize == 1
     if block_d > 64 and is_tight:
         block_m = max(min(block_m, 64), triton.next_power_of_2(group_size))

@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from engine.kernels.gpu.attention_tiles import AttentionTiles, formula_tiles, tiles_for
+from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, formula_tiles, tiles_for
 from engine.kernels.gpu.tuning import TABLES, Key, as_entry, tuned_values
 
 KEY = Key.of_attention("decode", torch.bfloat16, torch.int8, 128, 4, 1)
@@ -27,6 +27,14 @@ def test_an_entry_is_found_by_all_of_its_key(tmp_path: Path) -> None:
 def test_shapes_of_one_class_have_one_key() -> None:
     assert Key.of_attention("decode", torch.bfloat16, torch.int8, 128, 3, 1) == KEY
     assert Key.of_attention("mixed", torch.float32, torch.float32, 64, 8, 500).rows == 128
+
+
+@pytest.mark.parametrize("mode", ["decode", "mixed"])
+def test_consumer_blackwell_gets_tiles_that_fit_into_its_shared_memory(mode: Mode) -> None:
+    """99 KiB, as on sm_89; sm_100 has as much as sm_90."""
+    shape = (mode, torch.bfloat16, torch.bfloat16, 128, 4, 1 if mode == "decode" else 512)
+    assert formula_tiles(*shape, 120) == formula_tiles(*shape, 89)
+    assert formula_tiles(*shape, 100) == formula_tiles(*shape, 90)
 
 
 @pytest.mark.parametrize("architecture", [80, 89, 90])

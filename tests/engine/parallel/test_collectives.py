@@ -61,3 +61,13 @@ def test_a_rank_that_has_gone_is_an_error_and_no_wait() -> None:
             group.sum(torch.ones(3))
 
     on_every_rank(2, work)
+
+
+def test_what_a_group_refuses_at_the_call_is_an_error_of_the_group_too() -> None:
+    """As NCCL's communicators do that were aborted."""
+
+    def work(group: TorchGroup) -> None:
+        with pytest.raises(RankLost, match="does not answer"):
+            group.sum(torch.ones(3, device="meta"))
+
+    on_every_rank(1, work)

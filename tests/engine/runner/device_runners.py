@@ -100,7 +100,9 @@ def with_kv_dtype(build: Builder, kv_dtype: torch.dtype | None) -> Builder:
 def load_device(
     folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
 ) -> LoadedModel:
-    """On CPU. operators: torch's, unless stated."""
+    """On CPU. operators: torch's, unless stated. A tape does not see what C++ operators do, and would repeat half of a
+    step: those it refuses."""
+    assert settings.get("operators", "torch") == "torch" or settings.get("device") == "cuda"
     build: Builder = partial(build_device_runner, machinery=machinery or torch_machinery())
     if operators is not None:
         build = with_operators(build, operators)
