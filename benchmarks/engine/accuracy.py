@@ -1,5 +1,5 @@
-"""What fewer bits cost: the demo models' held-out probes in float32, bfloat16 and int8 weights, and how often greedy
-tokens differ. `python -m benchmarks.engine.accuracy [--count N] [--out FILE]`"""
+"""What fewer bits cost: the demo models' held-out probes in float32, bfloat16, int8 weights and int8 keys and values, and
+how often greedy tokens differ. `python -m benchmarks.engine.accuracy [--count N] [--out FILE]`"""
 
 import argparse
 from collections.abc import Sequence
@@ -19,6 +19,8 @@ FORMATS: dict[str, dict[str, Any]] = {
     "bfloat16": {"dtype": "bfloat16"},
     "int8 weights, float32": {"dtype": "float32", "weights": "int8"},
     "int8 weights, bfloat16": {"dtype": "bfloat16", "weights": "int8"},
+    "int8 KV, float32": {"dtype": "float32", "kv_dtype": "int8"},
+    "int8 KV, bfloat16": {"dtype": "bfloat16", "kv_dtype": "int8"},
 }
 _SAMPLING = SamplingParams(temperature=0.0, max_tokens=96)
 
