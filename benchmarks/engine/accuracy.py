@@ -1,5 +1,5 @@
-"""What fewer bits cost: the demo models' held-out probes in float32, bfloat16, int8 weights and int8 keys and values, and
-how often greedy tokens differ. `python -m benchmarks.engine.accuracy [--count N] [--out FILE]`"""
+"""What fewer bits cost: the demo models' held-out probes in float32, bfloat16, int8 weights and int8 keys and
+values, and how often greedy tokens differ. `python -m benchmarks.engine.accuracy [--count N] [--out FILE]`"""
 
 import argparse
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """What keys and values of 8 bits cost in accuracy, logit by logit: the demo models' own greedy answers to held-out
 questions, read once more under each dtype. `python -m benchmarks.engine.kv_dtype [--count N] [--out FILE]`
 
-Unlike greedy answers compared as a whole (accuracy.py), every token counts the same, and none depends on the one before.
+Unlike greedy answers compared as a whole (accuracy.py), every token counts the same, and none depends on
+the one before.
 """
 
 import argparse
