@@ -8,7 +8,7 @@ from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, field
 
 from engine.batch import PENDING_TOKEN, PageCopy, PageMove, PageTableUpdate, ScheduledSequence, StepPlan
-from engine.memory.kv_cache import Extension
+from engine.memory.growth import Extension
 from engine.request import Request, Sequence
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from engine.memory.admission import AdmissionRule, Needs
 from engine.memory.deferred_frees import DeferredFrees
-from engine.memory.kv_cache import Extension, KVCache
+from engine.memory.growth import Extension
+from engine.memory.kv_cache import KVCache
 from engine.memory.large_pool import LargePool
 from engine.memory.lockstep import LockstepGroup
 from engine.memory.room import Room
@@ -112,8 +113,7 @@ class StaticPartitionKVCache(KVCache):
             replace(group, pool=SmallPool(group.pool.layer_type, group.pool.ratio, own, group.pool.width))
             for group, own in zip(self.groups, large_pools, strict=True)
         ]
-        self._use_groups()
-        self._room = _SeparateRoom(self.groups, large_pools)
+        self._use_groups(_SeparateRoom(self.groups, large_pools))
 
 
 class ContiguousCache:

@@ -6,11 +6,11 @@ requests beyond a number, no queue and no tensors: what must be copied or told t
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
-from engine.memory import integrity, retention
+from engine.memory import integrity, retention, suspension
 from engine.memory.admission import AdmissionRule
 from engine.memory.deferred_frees import DeferredFrees
+from engine.memory.growth import NOTHING_CHANGED, CacheCounters, Extension, Growth
 from engine.memory.hashing import PageChain
 from engine.memory.images import Images
 from engine.memory.large_pool import LargePool
@@ -22,41 +22,6 @@ from engine.memory.small_pool import RequestKey, SmallPool
 from engine.memory.spec import NULL_PAGE, PoolPlan
 
 SequenceKey = int
-
-
-@dataclass(frozen=True, slots=True)
-class TableChange:
-    """Entries from `start` on of a sequence's table for one layer type (its index in PoolPlan.types)."""
-
-    layer_type: int
-    start: int
-    pages: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Content of small page `src` must be in `dst` before anything is written in this step."""
-
-    layer_type: int
-    src: int
-    dst: int
-
-
-@dataclass(frozen=True, slots=True)
-class Extension:
-    changes: tuple[TableChange, ...] = ()
-    copies: tuple[Copy, ...] = ()
-
-
-_NOTHING_CHANGED = Extension()
-
-
-@dataclass(slots=True)
-class CacheCounters:
-    """Since the cache was made."""
-
-    num_copies: int = 0  #: small pages copied on write
-    num_encoded_images: int = 0  #: images whose pages were not cached when a sequence reached them
 
 
 class KVCache:
@@ -84,11 +49,11 @@ class KVCache:
         self._step = 0
         self._num_releases = 0
 
-    def _use_groups(self) -> None:
-        self._room = Room(self.rule, self.large_pool, self.groups)
+    def _use_groups(self, room: Room | None = None) -> None:
+        self._room = room or Room(self.rule, self.large_pool, self.groups)
         self._matcher = PrefixMatcher(self.groups)
+        self._growth = Growth(self.groups, self._room, self._matcher, self._frees, self.counters)
         self._text_page_tokens = text_page_tokens(self.groups)
-        self._image_groups = [group for group in self.groups if group.has_images]
         self._chunk_policies = [group.policy for group in self.groups if group.kind in ("recurrent", "budgeted")]
 
     # Life of a sequence
@@ -195,48 +160,9 @@ class KVCache:
         tables = self._tables[sequence]
         tables.last_access = self._step
         if end <= tables.num_slots and not tables.may_share_tail:
-            return _NOTHING_CHANGED
+            return NOTHING_CHANGED
         assert self.chunk_end(start, end) == end
-        num_before = [len(pages) for pages in tables.pages]
-        for group in self._image_groups:
-            self._take_cached_images(tables, group, end)
-        num_new = [
-            max(0, group.policy.num_entries(end, tables.images) - len(pages))
-            for group, pages in zip(self.groups, tables.pages, strict=True)
-        ]
-        needs = num_new
-        if tables.may_share_tail:
-            num_copies = self._num_copies(tables, num_before, start)
-            needs = [count + copies for count, copies in zip(num_new, num_copies, strict=True)]
-        may_take_large = self._room.prepare(tables.request, needs)
-        if may_take_large is None:
-            for group in self._image_groups:
-                for page in tables.pages[group.index][num_before[group.index] :]:
-                    group.pool.release(page, self._step)
-                del tables.pages[group.index][num_before[group.index] :]
-            return None
-        if self._image_groups:
-            self.counters.num_encoded_images += sum(1 for _ in tables.missing_images(self._image_groups[0], end))
-        changes: list[TableChange] = []
-        copies: list[Copy] = []
-        for group, count, first_new in zip(self.groups, num_new, num_before, strict=True):
-            pages = tables.pages[group.index]
-            if tables.may_share_tail:
-                for index in range(group.policy.first_written_page(start, tables.images), first_new):
-                    if group.pool.ref_counts[pages[index]] > 1:
-                        copies += self._copy_on_write(tables, group, index, may_take_large)
-                        changes += self._changes(tables, group, index, index + 1)
-            if count:
-                copies += self._grow(tables, group, count, may_take_large)
-            if len(pages) > first_new:
-                changes += self._changes(tables, group, first_new, len(pages))
-        if not may_take_large:
-            self._room.give_back_unused(tables.request)
-        tables.num_slots = min(
-            [group.policy.capacity(len(tables.pages[group.index]), tables.images) for group in self.groups]
-        )
-        tables.may_share_tail = False
-        return Extension(tuple(changes), tuple(copies))
+        return self._growth.extend(tables, start, end, self._step, is_caching=self._is_caching)
 
     def chunk_end(self, start: int, end: int) -> int:
         """Up to where positions [start, end) may be computed in one step: recurrent states stop at checkpoints."""
@@ -290,10 +216,7 @@ class KVCache:
         `close`."""
         tables = self._tables[sequence]
         self._give_up_pages(tables)
-        # What it has published stays cached or is gone; the pages it comes back with are published anew.
-        tables.num_published = [min(pair) for pair in zip(tables.num_published, tables.first_live, strict=True)]
-        tables.next_boundary = 0
-        tables.is_suspended = True
+        suspension.suspend(tables)
 
     def resume(
         self,
@@ -310,29 +233,13 @@ class KVCache:
         Returns the tables; their content must be there before the step reads or copies it. None, with nothing changed,
         where `can_admit` says no to these lengths.
         """
-        first = self._tables[sequences[0]]
-        needs = self.rule.needs(lengths, num_shared_tokens, first.images)
+        request = [self._tables[sequence] for sequence in sequences]
+        needs = self.rule.needs(lengths, num_shared_tokens, request[0].images)
         if not self._room.has(needs, num_spare_pages):
             return None
-        may_take_large = self._room.prepare(first.request, needs)  # growth included: the rest is left in whole pages
-        assert may_take_large is not None, "there is room"
-        for group, need in zip(self.groups, needs, strict=True):
-            new = {NULL_PAGE: NULL_PAGE}
-            for sequence, old_tables in zip(sequences, layout, strict=True):
-                pages = self._tables[sequence].pages[group.index]
-                for old in old_tables[group.types[0]]:
-                    if old not in new:
-                        new[old] = self._allocate(first.request, group, may_take_large)
-                    elif old != NULL_PAGE:
-                        group.pool.share(new[old])
-                    pages.append(new[old])
-            assert len(new) - 1 <= need, "admission counts them all"
-        if not may_take_large:
-            self._room.give_back_unused(first.request)
-        for sequence in sequences:
-            tables = self._tables[sequence]
-            assert tables.is_suspended
-            tables.is_suspended, tables.last_access = False, self._step
+        suspension.resume(request, layout, needs, self.groups, self._room)
+        for tables in request:
+            tables.last_access = self._step
         return [self.page_table(sequence) for sequence in sequences]
 
     # Room for one
@@ -396,29 +303,6 @@ class KVCache:
                 if page != NULL_PAGE:
                     group.pool.share(page)
 
-    def _num_copies(self, tables: SequenceTables, num_before: Sequence[int], start: int) -> list[int]:
-        """Pages of each group that writing from `start` on must copy, because other sequences share them."""
-        counts = []
-        for group, pages, num_own in zip(self.groups, tables.pages, num_before, strict=True):
-            written = pages[group.policy.first_written_page(start, tables.images) : num_own]
-            counts.append(sum(group.pool.ref_counts[page] > 1 for page in written))
-        return counts
-
-    def _grow(self, tables: SequenceTables, group: LockstepGroup, count: int, may_take_large: bool) -> list[Copy]:
-        """Append so many pages. A recurrent state goes on from its last checkpoint."""
-        pages, copies = tables.pages[group.index], []
-        for _ in range(count):
-            page = self._allocate(tables.request, group, may_take_large)
-            if pages and group.kind == "recurrent":
-                copies += self._copies(group, pages[-1], page)
-            pages.append(page)
-        return copies
-
-    def _allocate(self, request: RequestKey, group: LockstepGroup, may_take_large: bool) -> int:
-        page = group.pool.allocate(request, may_take_large=may_take_large)
-        assert page is not None, "there was room"
-        return page
-
     def _give_up_pages(self, tables: SequenceTables) -> None:
         if tables.num_slots:
             self._num_releases += 1
@@ -429,32 +313,6 @@ class KVCache:
             tables.pages[group.index] = []
             if group.index in tables.checkpoints:
                 group.pool.restamp(*tables.checkpoints[group.index], tables.last_access)
-
-    def _copy_on_write(
-        self, tables: SequenceTables, group: LockstepGroup, index: int, may_take_large: bool
-    ) -> list[Copy]:
-        pages = tables.pages[group.index]
-        src = pages[index]
-        dst = self._allocate(tables.request, group, may_take_large)
-        self._frees.release(group.pool, src, self._step)
-        pages[index] = dst
-        self.counters.num_copies += group.pool.width
-        return self._copies(group, src, dst)
-
-    def _copies(self, group: LockstepGroup, src: int, dst: int) -> list[Copy]:
-        pool = group.pool
-        return [Copy(*copy) for copy in zip(group.types, pool.beside(src), pool.beside(dst), strict=True)]
-
-    def _changes(self, tables: SequenceTables, group: LockstepGroup, start: int, end: int) -> list[TableChange]:
-        columns = group.pool.tables(tables.pages[group.index][start:end])
-        return [TableChange(which, start, column) for which, column in zip(group.types, columns, strict=True)]
-
-    def _take_cached_images(self, tables: SequenceTables, group: LockstepGroup, end: int) -> None:
-        if self._is_caching:
-            pages = self._matcher.cached_images(tables, group, end)
-            for page in pages:
-                group.pool.share(page)
-            tables.pages[group.index] += pages
 
     def _publish(self, tables: SequenceTables, group: LockstepGroup, token_ids: Sequence[int]) -> None:
         """Name the pages whose content is final, so that others find them."""

@@ -50,6 +50,12 @@ class Room:
                 assert has_claimed, "there was room"
         return False
 
+    def take(self, request: RequestKey, group: LockstepGroup, may_take_large: bool) -> int:
+        """One of the pages for which `prepare` has made sure, and its answer."""
+        page = group.pool.allocate(request, may_take_large=may_take_large)
+        assert page is not None, "there was room"
+        return page
+
     def give_back_unused(self, request: RequestKey) -> None:
         """After the allocations for which `prepare` has claimed large pages."""
         for group in self._groups:

@@ -7,8 +7,9 @@ Slow, short, and without a line in common with the real thing.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine.memory.growth import Extension
 from engine.memory.images import Images
-from engine.memory.kv_cache import Extension, KVCache
+from engine.memory.kv_cache import KVCache
 from engine.memory.spec import NULL_PAGE, LayerType
 
 Content = dict[int, object]  # slot in a page -> what is in it
