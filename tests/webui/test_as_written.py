@@ -18,6 +18,20 @@ def test_tags_and_images_become_text(text: str, markdown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("so $a<b$ and $x$.", "so \\(a&lt;b\\) and \\(x\\)."),
+        ("($\\frac{1}{2}$)", "(\\(\\frac{1}{2}\\))"),
+        ("$$a + b$$", "$$a + b$$"),
+        ("from $5 to $6, US$5-$6, $7.50 and 8 $", "from $5 to $6, US$5-$6, $7.50 and 8 $"),
+        ("echo $HOME $PATH, `$x$`", "echo $HOME $PATH, `$x$`"),
+    ],
+)
+def test_formulas_between_dollars_are_told_from_prices(text: str, markdown: str) -> None:
+    assert as_written(text) == markdown
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "```html\n<div>\n</div>\n```",
@@ -42,6 +56,6 @@ def test_tags_that_the_page_understands_are_kept() -> None:
 
 
 def test_a_long_text_without_an_end_takes_no_time() -> None:
-    for piece in ("`", "``` ", "<", "![", "    x\n", "\n", "` a "):
+    for piece in ("`", "``` ", "<", "![", "    x\n", "\n", "` a ", "$a ", "$"):
         text = piece * 20_000
         assert len(as_written(text)) >= len(text)
