@@ -72,6 +72,11 @@ class Operators(Protocol):
         """What recurrent layers compute with; None: plain torch on states that were read out of their pages."""
         ...
 
+    @property
+    def routes_on_device(self) -> bool:
+        """Whether experts should be chosen without a look at numbers, because that waits for a device."""
+        ...
+
     def recorder(self) -> Recorder | None:
         """A new one; None where every operator is a call of its own."""
         ...

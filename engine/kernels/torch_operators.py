@@ -19,6 +19,10 @@ class TorchOperators:
     def name(self) -> str:
         return "torch"
 
+    @property
+    def routes_on_device(self) -> bool:
+        return False
+
     def recorder(self) -> None:
         return None
 

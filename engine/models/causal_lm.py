@@ -19,9 +19,9 @@ class CausalLM(Protocol):
         ...
 
     @property
-    def is_capturable(self) -> bool:
-        """Whether forward and logits look at no number on the host and launch the same for every step of equal shapes,
-        so that a decode step can be captured as a CUDA graph. Not so where experts or states are chosen on the host."""
+    def capturable_rows(self) -> range:
+        """Of how many tokens steps can be captured as CUDA graphs, because forward and logits look at no number on the
+        host and launch the same for every such step. Empty where experts or states are chosen on the host."""
         ...
 
     @property

@@ -10,6 +10,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
@@ -103,7 +104,7 @@ def _softcap(config: ConfigReader, key: str, default: float | None) -> float | N
 
 class Gemma:
     state_shapes: tuple[StateShape, ...] = ()
-    is_capturable = True
+    capturable_rows = ANY_ROWS
 
     def __init__(self, config: GemmaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size

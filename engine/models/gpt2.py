@@ -9,6 +9,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import Embedding, TokenEmbedding
+from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
@@ -27,7 +28,7 @@ def gpt2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_mo
 
 class GPT2:
     state_shapes: tuple[StateShape, ...] = ()
-    is_capturable = True
+    capturable_rows = ANY_ROWS
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("scale_attn_weights", True)

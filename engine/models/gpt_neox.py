@@ -9,6 +9,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
@@ -28,7 +29,7 @@ def gpt_neox(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, ma
 
 class GPTNeoX:
     state_shapes: tuple[StateShape, ...] = ()
-    is_capturable = True
+    capturable_rows = ANY_ROWS
 
     def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
         hidden = config.require("hidden_size", int)

@@ -9,7 +9,7 @@ from engine.attention.backend import AttentionShape, ForwardBatch, StateStep
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import Experts
+from engine.layers.experts import NO_ROWS, Experts, capturable_rows
 from engine.layers.linear import Linear
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
 from engine.layers.mlp import GatedMLP
@@ -37,8 +37,6 @@ class Jamba:
         self.state_shapes = sizes.state_shapes(dtype) * (num_layers - sum(has_attention))
         self._num_taps = sizes.num_taps
         self._operators = weights.operators
-        # Else the host chooses experts, or orders the recurrence.
-        self.is_capturable = config.get("num_experts", int, 16) == 1 and weights.operators.state_kernels is not None
         head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, "model.embed_tokens", self.vocab_size, hidden, head=head)
         self._layers: list[_Layer] = []
@@ -57,6 +55,9 @@ class Jamba:
                 mixer_weights = MambaWeights.load(weights, f"{name}.mamba", sizes, (norms[0], norms[1], norms[2]))
                 mixer = Mamba(2 * num_before, 2 * num_before + 1, mixer_weights)
             self._layers.append(_Layer(config, index, mixer, hidden, eps, weights))
+        # Without kernels the host orders the recurrence.
+        has_kernels = weights.operators.state_kernels is not None
+        self.capturable_rows = capturable_rows(layer.mlp for layer in self._layers) if has_kernels else NO_ROWS
         self._norm = RMSNorm.load(weights, "model.final_layernorm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
@@ -87,7 +88,7 @@ class _Layer:
         self._mixer_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps)
         self._mixer = mixer
         self._mlp_norm = RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps)
-        self._mlp = _feed_forward(config, index, f"{name}.feed_forward", hidden, weights)
+        self.mlp = _feed_forward(config, index, f"{name}.feed_forward", hidden, weights)
 
     def __call__(
         self,
@@ -103,7 +104,7 @@ class _Layer:
             mixed = self._mixer(normed, states, order)
         else:
             mixed = self._mixer(normed, None, batch.attention)
-        return self._mlp(self._mlp_norm(stream, mixed))
+        return self.mlp(self._mlp_norm(stream, mixed))
 
 
 def _attention(weights: WeightSource, name: str, layer_id: int, shape: AttentionShape, hidden: int) -> SelfAttention:
@@ -127,7 +128,8 @@ def _feed_forward(
         return _gated_mlp(weights, name, hidden, ffn)
     experts = [_gated_mlp(weights, f"{name}.experts.{expert}", hidden, ffn) for expert in range(num_experts)]
     router = Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False)
-    return Experts(router, experts, num_chosen=config.get("num_experts_per_tok", int, 2), sums_to_one=False)
+    num_chosen, on_device = config.get("num_experts_per_tok", int, 2), weights.operators.routes_on_device
+    return Experts(router, experts, num_chosen=num_chosen, sums_to_one=False, routes_on_device=on_device)
 
 
 def _gated_mlp(weights: WeightSource, name: str, hidden: int, ffn: int) -> GatedMLP:

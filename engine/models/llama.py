@@ -13,6 +13,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.experts import capturable_rows
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward, GatedMLP
@@ -82,7 +83,6 @@ class Llama:
     def __init__(self, config: LlamaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
-        self.is_capturable = config.load_mlp is None  # experts are chosen on the host
         heads = HeadShare.of(config.shape, weights.group.place)
         self.attention_shapes = tuple(replace(heads.shape, window=window) for window in config.windows)
         head = None if config.is_tied else "lm_head"
@@ -90,7 +90,9 @@ class Llama:
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
         self._rotary = config.rope.rotary(config.shape.head_dim)
-        self._layers = Decoder([_layer(config, heads, i, weights) for i in range(config.num_layers)], weights.operators)
+        layers = [_layer(config, heads, i, weights) for i in range(config.num_layers)]
+        self.capturable_rows = capturable_rows(layer.mlp for layer in layers)
+        self._layers = Decoder(layers, weights.operators)
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:

@@ -6,6 +6,7 @@ import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch
 from engine.layers.embedding import TokenEmbedding
+from engine.layers.experts import ANY_ROWS, NO_ROWS
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
@@ -35,7 +36,8 @@ class MambaLM:
         self.state_shapes = num_layers * sizes.state_shapes(dtype)
         self._num_taps = sizes.num_taps
         self._operators = weights.operators
-        self.is_capturable = weights.operators.state_kernels is not None  # else the host orders the recurrence
+        # Without kernels the host orders the recurrence.
+        self.capturable_rows = NO_ROWS if weights.operators.state_kernels is None else ANY_ROWS
         self._dtype = dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints

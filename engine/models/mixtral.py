@@ -28,7 +28,13 @@ def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max
             down = Linear.load(weights, f"{part}.w2", ffn, hidden, bias=False)
             experts.append(GatedMLP(gate_up, down, weights.operators.silu_mul))
         router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
-        return Experts(router, experts, num_chosen=num_chosen, sums_to_one=True)
+        return Experts(
+            router,
+            experts,
+            num_chosen=num_chosen,
+            sums_to_one=True,
+            routes_on_device=weights.operators.routes_on_device,
+        )
 
     settings = LlamaConfig.read(config)
     windows = (config.optional("sliding_window", int),) * settings.num_layers

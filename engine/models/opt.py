@@ -9,6 +9,7 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import Embedding, TokenEmbedding
+from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
@@ -30,7 +31,7 @@ def opt(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_mod
 
 class OPT:
     state_shapes: tuple[StateShape, ...] = ()
-    is_capturable = True
+    capturable_rows = ANY_ROWS
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)

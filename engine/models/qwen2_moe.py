@@ -49,6 +49,7 @@ def qwen_experts(
             [_expert(weights, f"{name}.experts.{index}", hidden, ffn) for index in range(num_experts)],
             num_chosen=num_chosen,
             sums_to_one=sums_to_one,
+            routes_on_device=weights.operators.routes_on_device,
         )
         if shared_ffn is None:
             return experts

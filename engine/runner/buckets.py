@@ -48,15 +48,18 @@ class Buckets:
         max_running: int,
         max_model_len: int,
         max_rows: int = MAX_GRAPH_ROWS,
+        rows: range = range(1, MAX_GRAPH_ROWS + 1),
         *,
         has_shared: bool = False,
     ) -> None:
-        """has_shared: there are graphs for shared prefixes, too: for powers of two from 8 on.
+        """rows: those that the model can be captured with. has_shared: there are graphs for shared prefixes, too: for
+        powers of two from 8 on.
 
         Long contexts have graphs for powers of two only: keys and values, which padding has none of, are most of what
         such steps read. So there are few graphs more than with two bounds: 21 for 64 rows, 47 for 256."""
-        counts = row_counts(max_running, max_rows)
-        self.max_rows = counts[-1]
+        self._least_rows = rows.start
+        counts = [count for count in row_counts(max_running, min(max_rows, max(rows.stop - 1, 1))) if count in rows]
+        self.max_rows = max(counts, default=0)
         self._least_bound = context_bounds(max_model_len)[0]
         found = set()
         for bound in context_bounds(max_model_len):
@@ -75,7 +78,9 @@ class Buckets:
 
     def bucket_for(self, num_rows: int, context: int, *, is_shared: bool = False) -> Bucket | None:
         """The one of fewest rows that holds a step, and of these the one of the shortest context; None: it has too many
-        rows."""
+        rows, or too few."""
+        if num_rows < self._least_rows:
+            return None
         rest = self._ascending[bisect_left(self._ascending, Bucket(num_rows, context)) :]
         return next((b for b in rest if b.max_context >= context and b.is_shared == is_shared), None)
 

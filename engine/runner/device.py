@@ -123,7 +123,9 @@ class DeviceRunner:
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
         self._prefixes = SharedPrefixes(plan) if has_shared else None
-        self.buckets = Buckets(max_running, limits.max_model_len, max_graph_rows, has_shared=has_shared)
+        self.buckets = Buckets(
+            max_running, limits.max_model_len, max_graph_rows, model.capturable_rows, has_shared=has_shared
+        )
         self._graphs: DecodeGraphs | None = None
         self._graph_logits: torch.Tensor | None = None  # of the last replay, for what is done behind it
         #: One for each step in flight, in turn.
@@ -142,12 +144,12 @@ class DeviceRunner:
 
     @property
     def is_capturable(self) -> bool:
-        return self._model.is_capturable
+        return bool(self.buckets.all())
 
     @torch.inference_mode()
     def record(self, bucket: Bucket, recorder: Recorder) -> Replay:
         """A decode step of that bucket, over rows of padding. The model must be capturable."""
-        assert self._model.is_capturable
+        assert bucket.num_rows in self._model.capturable_rows
         self._upload.begin()
         self._upload.column("slots")[:] = -1
         self._upload.column("starts")[:] = 0

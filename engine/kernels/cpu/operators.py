@@ -40,6 +40,10 @@ class CppOperators:
     def state_kernels(self) -> None:
         return None
 
+    @property
+    def routes_on_device(self) -> bool:
+        return False
+
     def recorder(self) -> CppRecorder:
         return CppRecorder(self.library.panel_outputs)
 

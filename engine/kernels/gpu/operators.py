@@ -13,6 +13,10 @@ class GpuOperators:
     def name(self) -> str:
         return "triton"
 
+    @property
+    def routes_on_device(self) -> bool:
+        return True
+
     def recorder(self) -> None:
         return None
 

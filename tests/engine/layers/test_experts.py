@@ -1,17 +1,28 @@
+import contextlib
+
+import pytest
 import torch
 
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
+from tests.engine.runner.tape import NoWaiting
 
 
-def test_every_token_gets_its_own_experts_whoever_is_beside_it() -> None:
+@pytest.mark.parametrize("routes_on_device", [False, True])
+def test_every_token_gets_its_own_experts_whoever_is_beside_it(routes_on_device: bool) -> None:
+    """On a device nothing waits from three tokens on: five experts, two choices."""
     generator = torch.Generator().manual_seed(0)
     router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
     operators = TorchOperators()
     mlps = [GatedMLP(Linear(operators, gate_up[i]), Linear(operators, down[i]), operators.silu_mul) for i in range(5)]
-    experts = Experts(Linear(operators, router), mlps, num_chosen=2, sums_to_one=False)
+    experts = Experts(
+        Linear(operators, router), mlps, num_chosen=2, sums_to_one=False, routes_on_device=routes_on_device
+    )
+    assert experts.capturable_rows == (range(3, 257) if routes_on_device else range(0))
+    with NoWaiting() if routes_on_device else contextlib.nullcontext():
+        experts(torch.randn(3, 8, generator=generator))
     x = torch.randn(40, 8, generator=generator)
     together = experts(x)
     for row in range(40):

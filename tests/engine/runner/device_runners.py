@@ -76,6 +76,12 @@ class TorchWithStateKernels(TorchOperators):
     )  # type: ignore[assignment]
 
 
+class TorchThatRoutes(TorchOperators):
+    """Torch operators for models whose experts are chosen as on a device."""
+
+    routes_on_device = True
+
+
 def with_operators(build: Builder, operators: Operators) -> Builder:
     """The same for the same model made of other operators."""
 

@@ -18,6 +18,7 @@ from engine.runner.device import DeviceRunner
 from engine.sampling.sampler import SamplingRow, sample
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.runner.device_runners import (
+    TorchThatRoutes,
     TorchWithStateKernels,
     device_runner,
     llm_on,
@@ -96,6 +97,19 @@ def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_pa
     assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
     assert all(recorder.num_replays)
     assert len(recorder.num_replays) == 6
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe"])
+def test_mixtures_of_experts_are_captured_where_the_device_chooses_them(tiny_model: TinyModels, name: str) -> None:
+    """From as many rows on as there are experts for each choice: four experts or more, two choices."""
+    folder = tiny_model(name).folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), TorchThatRoutes(), max_running=SLOTS)
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+    least = runner._model.capturable_rows.start
+    assert least > 1
+    assert {bucket.num_rows for bucket in runner.buckets.all()} == {n for n in (1, 2, 4, 8, 16, 17) if n >= least}
+    assert all(recorder.num_replays)
 
 
 @pytest.mark.parametrize(
