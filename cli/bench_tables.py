@@ -59,11 +59,18 @@ def serving_table(url: str, rows: list[dict[str, Any]], level: str) -> Table:
     for column in (*heads, *(["within targets/s"] if has_goodput else [])):
         table.add_column(column, justify="right", overflow="fold")
     for row in rows:
-        percentiles = ("/".join(str(row[f"{name}_p{percent}"]) for percent in (50, 95, 99)) for name in times)
+        percentiles = ("/".join(milliseconds(row[f"{name}_p{percent}"]) for percent in (50, 95, 99)) for name in times)
         numbers = (row.get("concurrency", row.get("request_rate")), row["requests"], row["failed"])
         good = [str(row["goodput_requests_per_s"])] if has_goodput else []
         table.add_row(*(str(number) for number in (*numbers, row["output_tokens_per_s"])), *percentiles, *good)
     return table
+
+
+def milliseconds(value: float | None) -> str:
+    """Three digits, so that three of them stand on one line; the result as JSON has all of them."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def plot_serving(plot: Path, url: str, rows: list[dict[str, Any]], levels: list[float], *, is_open: bool) -> None:

@@ -87,7 +87,7 @@ def _table(view: LeaderboardView) -> Table:
 def _cells(row: LeaderboardRow) -> tuple[str, ...]:
     has_interval = row.lower is not None and row.upper is not None
     return (
-        str(row.rank),
+        str(row.rank) if has_interval else "-",  # too few votes for one
         escape(row.model),
         f"{row.rating:.1f}",
         f"{row.lower:.1f} .. {row.upper:.1f}" if has_interval else "-",

@@ -160,7 +160,8 @@ def _type_data(design: Design) -> list[dict[str, Any]]:
 def _print_tables(name: str, report: PlanReport, capacity: Capacity, max_model_len: int) -> None:
     console = Console()
     chosen = report.chosen
-    console.print(f"[bold]{name}[/]: large pages of {_size(chosen.large_page_bytes)}, {chosen.num_page_tables} tables")
+    tables = "1 page table" if chosen.num_page_tables == 1 else f"{chosen.num_page_tables} page tables"
+    console.print(f"[bold]{name}[/]: large pages of {_size(chosen.large_page_bytes)}, {tables}")
     types = Table(box=None)
     for column in ("type", "span", "tables", "layers", "tokens", "small page", "ratio"):
         types.add_column(column, no_wrap=True)

@@ -177,11 +177,12 @@ class Look:
 
 def look_of(session: Session) -> Look:
     streaming = session.is_busy and session.state == "streaming"
+    can_vote = session.is_votable and session.has_answers
     return Look(
         thread=messages(session.exchanges),
         heads=_heads(session),
         is_empty=not session.exchanges,
-        votes_shown=session.is_votable,
+        votes_shown=can_vote,
         notice=_notice(session),
         reveal=_reveal(session),
         placeholder=_placeholder(session),
@@ -218,7 +219,7 @@ def _heads(session: Session) -> str:
     if not session.exchanges:
         return ""
     cells = "".join(_head(session, side) for side in SIDES)
-    said = texts.BOTH_DONE + " " + texts.VOTE_HINT if session.is_votable else ""
+    said = texts.BOTH_DONE + " " + texts.VOTE_HINT if session.is_votable and session.has_answers else ""
     return f'<div class="agon-heads">{cells}</div><p class="agon-said">{escape(said)}</p>'
 
 

@@ -93,6 +93,12 @@ class Session:
         return self.state == "answered" and not self.is_busy and bool(self.exchanges)
 
     @property
+    def has_answers(self) -> bool:
+        """Whether there is anything to compare: both sides may have been stopped before their first word."""
+        answers = [exchange.side(side) for exchange in self.exchanges for side in SIDES]
+        return any(answer.text or answer.status == "finished" for answer in answers)
+
+    @property
     def is_full(self) -> bool:
         return self.max_turns is not None and len(self.exchanges) >= self.max_turns
 

@@ -15,6 +15,7 @@ import pytest
 
 from cli.bench import app
 from cli.bench_serving import Answered
+from cli.bench_tables import milliseconds
 from cli.errors import CliError
 
 FINCH = str(Path(__file__).parent.parent.parent / "demo_models" / "finch")
@@ -210,3 +211,8 @@ def test_serve_sends_the_prompts_of_a_file(echo_url: str, tmp_path: Path) -> Non
 def test_a_server_that_refuses_is_named(echo_url: str) -> None:
     with pytest.raises(CliError, match="some requests failed"):
         bench("serve", "--url", echo_url, "--model", "nobody", "--concurrency", "1", "--num-requests", "1")
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.374, "0.37"), (12.02, "12.0"), (143.62, "144"), (None, "-")])
+def test_times_in_a_table_have_three_digits(value: float | None, told: str) -> None:
+    assert milliseconds(value) == told

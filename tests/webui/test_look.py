@@ -29,6 +29,14 @@ def test_the_vote_bar_comes_only_when_both_sides_have_finished() -> None:
     assert not look_of(streaming).send_shown
 
 
+def test_two_answers_without_a_word_can_be_asked_for_again_but_not_voted_on() -> None:
+    silent = Exchange("Hello", SideAnswer("", "stopped"), SideAnswer("", "stopped"))
+    look = look_of(Session(battle_id="b1", state="answered", exchanges=(silent,)))
+    assert not look.votes_shown
+    assert look.regenerate_shown
+    assert texts.VOTE_HINT not in look.heads
+
+
 def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
     failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
     look = look_of(Session(battle_id="b1", state="aborted", exchanges=(failed,), failure_code="worker_failed"))
