@@ -11,19 +11,12 @@ from typing import Any
 import httpx
 import pytest
 from arena import Arena, eventually, make_settings, of_kind, running_arena
-from fake_worker import FakeWorker, words
+from fake_worker import words
 from running import StoreProcess
 
 
 def _settings(store: StoreProcess, **changes: Any) -> Any:
     return make_settings(store.url, f"test:{secrets.token_hex(4)}", **{"store_timeout_s": 5.0, **changes})
-
-
-async def _two(arena: Arena, **options: Any) -> tuple[FakeWorker, FakeWorker]:
-    return (
-        await arena.add_worker(FakeWorker("alpha", **options)),
-        await arena.add_worker(FakeWorker("beta", **options)),
-    )
 
 
 async def _answered(arena: Arena) -> str:
@@ -53,7 +46,7 @@ async def _vote_until_acknowledged(arena: Arena, battle_id: str, outcome: str) -
 
 async def test_no_acknowledged_vote_is_lost_or_doubled_when_the_store_is_killed(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store)) as arena:
-        await _two(arena)
+        await arena.add_two()
         battle_ids = [await _answered(arena) for _ in range(12)]
         acknowledged: dict[str, dict[str, Any]] = {}
 
@@ -77,7 +70,7 @@ async def test_no_acknowledged_vote_is_lost_or_doubled_when_the_store_is_killed(
 
 async def test_while_the_store_is_down_everything_answers_503_and_recovers_by_itself(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store)) as arena:
-        await _two(arena)
+        await arena.add_two()
         battle_id = await _answered(arena)
         own_store.kill()
 
@@ -114,7 +107,7 @@ async def test_while_the_store_is_down_everything_answers_503_and_recovers_by_it
 
 async def test_a_store_that_hangs_blocks_nobody_for_long(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store, store_timeout_s=2.0)) as arena:
-        await _two(arena)
+        await arena.add_two()
         battle_id = await _answered(arena)
         own_store.signal(signal.SIGSTOP)
         try:
@@ -133,7 +126,7 @@ async def test_a_store_that_hangs_blocks_nobody_for_long(own_store: StoreProcess
 
 async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_word(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store, worker_lease_s=10.0)) as arena:
-        await _two(arena, num_tokens=80, delay_s=0.02)
+        await arena.add_two(num_tokens=80, delay_s=0.02)
         battle = await arena.create()
         turn = asyncio.create_task(arena.turn(battle["id"]))
         await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
@@ -154,7 +147,7 @@ async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_
 
 async def test_a_reader_whose_store_stays_away_is_told_to_come_back(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store, store_patience_s=0.5)) as arena:
-        await _two(arena, num_tokens=300, delay_s=0.02)
+        await arena.add_two(num_tokens=300, delay_s=0.02)
         battle = await arena.create()
         turn = asyncio.create_task(arena.turn(battle["id"]))
         await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)

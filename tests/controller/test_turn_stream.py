@@ -3,16 +3,9 @@ import json
 from typing import Any
 
 from arena import Arena, eventually, of_kind
-from fake_worker import FakeWorker, words
+from fake_worker import words
 
 from wire.sse import SseDecoder, SseEvent
-
-
-async def _two(arena: Arena, **options: Any) -> tuple[FakeWorker, FakeWorker]:
-    return (
-        await arena.add_worker(FakeWorker("alpha", **options)),
-        await arena.add_worker(FakeWorker("beta", **options)),
-    )
 
 
 async def _first_events(arena: Arena, battle_id: str, count: int) -> list[SseEvent]:
@@ -33,7 +26,7 @@ async def _resume(arena: Arena, battle_id: str, last_id: str | None, **kwargs: A
 
 
 async def test_a_dropped_browser_resumes_with_exactly_the_missing_events(arena: Arena) -> None:
-    await _two(arena, num_tokens=40, delay_s=0.01)
+    await arena.add_two(num_tokens=40, delay_s=0.01)
     battle = await arena.create()
     seen = await _first_events(arena, battle["id"], 4)
 
@@ -48,7 +41,7 @@ async def test_a_dropped_browser_resumes_with_exactly_the_missing_events(arena: 
 
 
 async def test_any_controller_resumes_a_stream(arena: Arena) -> None:
-    await _two(arena, num_tokens=30, delay_s=0.01)
+    await arena.add_two(num_tokens=30, delay_s=0.01)
     other = await arena.add_controller()
     battle = await arena.create()
     seen = await _first_events(arena, battle["id"], 3)
@@ -59,7 +52,7 @@ async def test_any_controller_resumes_a_stream(arena: Arena) -> None:
 
 
 async def test_a_turn_goes_on_to_its_end_without_a_reader(arena: Arena) -> None:
-    await _two(arena, num_tokens=20, delay_s=0.01)
+    await arena.add_two(num_tokens=20, delay_s=0.01)
     battle = await arena.create()
     await _first_events(arena, battle["id"], 1)
 
@@ -71,7 +64,7 @@ async def test_a_turn_goes_on_to_its_end_without_a_reader(arena: Arena) -> None:
 
 
 async def test_several_readers_see_the_same_events(arena: Arena) -> None:
-    await _two(arena, num_tokens=30, delay_s=0.01)
+    await arena.add_two(num_tokens=30, delay_s=0.01)
     battle = await arena.create()
     turn = asyncio.create_task(arena.turn(battle["id"]))
     await eventually(lambda: arena.workers[0].num_open == 1)
@@ -82,7 +75,7 @@ async def test_several_readers_see_the_same_events(arena: Arena) -> None:
 
 
 async def test_each_stream_covers_one_turn_and_a_late_reader_goes_on_to_the_next(arena: Arena) -> None:
-    await _two(arena)
+    await arena.add_two()
     battle = await arena.create()
     first, second = await arena.turn(battle["id"]), await arena.turn(battle["id"])
 
@@ -93,7 +86,7 @@ async def test_each_stream_covers_one_turn_and_a_late_reader_goes_on_to_the_next
 
 
 async def test_when_nothing_is_missing_the_stream_says_that_the_turn_is_over(arena: Arena) -> None:
-    await _two(arena)
+    await arena.add_two()
     battle = await arena.create()
     assert [event.event for event in await _resume(arena, battle["id"], None)] == ["turn_finished"]
     events = await arena.turn(battle["id"])
@@ -104,7 +97,7 @@ async def test_when_nothing_is_missing_the_stream_says_that_the_turn_is_over(are
 
 
 async def test_a_reader_of_answers_that_were_replaced_is_told_to_forget_them(arena: Arena) -> None:
-    await _two(arena)
+    await arena.add_two()
     battle = await arena.create()
     first = await arena.turn(battle["id"])
     again = await arena.events("POST", f"/arena/battles/{battle['id']}/regenerate")
@@ -117,7 +110,7 @@ async def test_a_reader_of_answers_that_were_replaced_is_told_to_forget_them(are
 
 
 async def test_an_event_id_that_is_none_is_refused(arena: Arena) -> None:
-    await _two(arena)
+    await arena.add_two()
     battle = await arena.create()
     for last_id in ("x", "1", "-", "1-", "1-x", "$", "1-1-1", "9" * 30 + "-1"):
         response = await arena.client.get(f"/arena/battles/{battle['id']}/stream", headers={"Last-Event-ID": last_id})
@@ -127,7 +120,7 @@ async def test_an_event_id_that_is_none_is_refused(arena: Arena) -> None:
 
 async def test_when_the_owner_of_a_turn_dies_its_readers_get_one_failure(arena: Arena) -> None:
     """The turn's lease runs out because nobody renews it."""
-    await _two(arena)
+    await arena.add_two()
     battle = await arena.create()
     key = arena.keys.battle(battle["id"])
     await arena.turn(battle["id"])
@@ -153,7 +146,7 @@ async def test_when_the_owner_of_a_turn_dies_its_readers_get_one_failure(arena: 
 
 async def test_a_controller_that_shuts_down_ends_its_turns_with_a_failure(open_arena: Any) -> None:
     async with open_arena() as arena:
-        await _two(arena, num_tokens=1000, delay_s=0.02)
+        await arena.add_two(num_tokens=1000, delay_s=0.02)
         async with open_arena(key_prefix=arena.settings.key_prefix) as leaving:
             battle = await leaving.create()
             response = asyncio.create_task(leaving.turn(battle["id"]))
@@ -173,7 +166,7 @@ async def test_a_controller_that_shuts_down_ends_its_turns_with_a_failure(open_a
 
 
 async def test_a_stream_is_not_cached_and_says_what_it_is(arena: Arena) -> None:
-    await _two(arena)
+    await arena.add_two()
     battle = await arena.create()
     path = f"/arena/battles/{battle['id']}/turns"
     async with arena.client.stream("POST", path, json={"content": "x"}) as response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -63,6 +64,13 @@ class Arena:
         self.workers.append(worker)
         return worker
 
+    async def add_two(self, **options: Any) -> tuple[FakeWorker, FakeWorker]:
+        """Of the models alpha and beta."""
+        return (
+            await self.add_worker(FakeWorker("alpha", **options)),
+            await self.add_worker(FakeWorker("beta", **options)),
+        )
+
     async def remove(self, worker: FakeWorker) -> None:
         """The worker leaves the registry and stays away."""
         worker.is_beating = False
@@ -83,6 +91,10 @@ class Arena:
 
     async def turn(self, battle_id: str, content: str = "hello", **kwargs: Any) -> list[SseEvent]:
         return await self.events("POST", f"/arena/battles/{battle_id}/turns", json={"content": content}, **kwargs)
+
+    async def post_turn(self, battle_id: str, content: Any = "hello") -> httpx.Response:
+        """The answer when the turn is over, or at once where it is refused."""
+        return await self.client.post(f"/arena/battles/{battle_id}/turns", json={"content": content})
 
     async def events(
         self, method: str, path: str, *, client: httpx.AsyncClient | None = None, **kwargs: Any
@@ -112,8 +124,6 @@ class Arena:
         return response.json()
 
     async def vote_log(self) -> list[dict[str, Any]]:
-        import json
-
         response = await self.client.get("/arena/votes", headers=self.admin)
         assert response.status_code == 200, response.text
         return [json.loads(line) for line in response.text.splitlines()]
@@ -160,3 +170,9 @@ def _client(url: str) -> httpx.AsyncClient:
 
 def of_kind(events: list[SseEvent], name: str) -> list[SseEvent]:
     return [event for event in events if event.event == name]
+
+
+def end_state(events: list[SseEvent]) -> str:
+    """What the battle is after a turn with these events."""
+    [last] = of_kind(events, "turn_finished")
+    return str(json.loads(last.data)["state"])
