@@ -46,7 +46,8 @@ MORE_LOOKS = (
 def fake_arena() -> Iterator[str]:
     """The web UI in front of the tests' fake controller, with a few votes cast."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests/webui")]
-    from fake_controller import FakeArena, ServerThread, create_fake, some_votes
+    from fake_controller import FakeArena, create_fake, some_votes
+    from server_thread import ServerThread
 
     from webui.app import create_app
     from webui.config import Settings

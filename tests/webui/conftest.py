@@ -18,7 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
-from fake_controller import FakeArena, ServerThread, create_fake
+from fake_controller import FakeArena, create_fake
+from server_thread import ServerThread
 
 _BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _BROWSER_FLAGS = (

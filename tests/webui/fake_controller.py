@@ -6,18 +6,17 @@ text, "drop" breaks the first connection in the middle of the turn, "busy" refus
 
 import asyncio
 import itertools
-import threading
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import fake_views
 import uvicorn
+from fake_answers import MODELS, answers
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
-from tests.quick_server import QuickServer
 from wire.battles import (
     SIDES,
     Answer,
@@ -35,48 +34,12 @@ from wire.battles import (
     TurnFinishedEvent,
     VoteReply,
 )
-from wire.chat import FinishReason, Usage
+from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
-from wire.leaderboard import LeaderboardRow, LeaderboardView
+from wire.leaderboard import LeaderboardView
 from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
 from wire.sse import SseEvent, encode
-from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture, WorkerPool, WorkerView
-
-MODELS = ("marsh-heron-9m", "tawny-owl-3m", "river-otter-6m", "grey-vole-1m")
-USAGE = Usage(prompt_tokens=12, completion_tokens=34, total_tokens=46)
-
-STORY = (
-    "Once there was a small fox who found a lantern in the snow. She did not know what it was, so she asked the crow. "
-    '"It keeps a piece of the day," said the crow. The fox carried it through the long night, and everyone she met '
-    "walked beside her for a while.\n\nIn the morning she set the lantern down where she had found it. "
-    "Somebody else would need it next winter."
-)
-STORY_B = (
-    "A fox lived at the edge of the wood. One evening the fox found a lantern.\n\n"
-    "- It was warm.\n- It was bright.\n- It was not hers.\n\nSo she brought it back to the village and left it at the "
-    "first door. The next day there was a bowl of milk on the step."
-)
-CODE = (
-    "Here is a way to add them:\n\n"
-    "```python\ndef add(a: int, b: int) -> int:\n    return a + b\n\nprint(add(12, 30))\n```\n\n"
-    "So the answer is **42**, or in a formula:\n\n$$12 + 30 = 42$$"
-)
-CODE_B = "12 + 30 = 42.\n\n| step | value |\n|---|---|\n| tens | 40 |\n| ones | 2 |\n\nThe sum is $40 + 2 = 42$."
-
-
-def answers(prompt: str) -> tuple[str, str]:
-    text = prompt.lower()
-    if text.startswith("raw "):
-        return prompt[4:], prompt[4:]
-    if "capital" in text:
-        return "The capital of France is Paris.", "It is **Paris**, a city on the river Seine."
-    if "12 + 30" in text:
-        return CODE, CODE_B
-    if "name" in text:
-        return "Your name is Ada. I will remember it.", "You are called Ada."
-    if "hello" in text:
-        return "Hello! I am well, thank you. What can I do for you?", "Good day to you. I am fine. And you?"
-    return STORY, STORY_B
+from wire.workers import WorkerPool, WorkerView
 
 
 @dataclass
@@ -121,6 +84,10 @@ class FakeArena:
         self.requests: list[tuple[str, str, str]] = []  #: method, path, X-Forwarded-For
         self.ids = itertools.count(1)
         self.chats_closed = 0
+
+    @property
+    def num_streaming(self) -> int:
+        return sum(battle.state == "streaming" for battle in self.battles.values())
 
     def run_turn(self, battle: FakeBattle, content: str) -> None:
         battle.state, battle.stopping, battle.events = "streaming", False, []
@@ -183,121 +150,6 @@ class FakeArena:
                 if break_after is not None and position >= break_after:
                     return
             await changed.wait()
-
-    def leaderboard(self) -> LeaderboardView:
-        wins = {model: 0.0 for model in self.models}
-        counts = {model: 0 for model in self.models}
-        pairs: dict[tuple[str, str], tuple[float, int]] = {}
-        for a, b, outcome in self.votes:
-            score = {"a": 1.0, "b": 0.0}.get(outcome, 0.5)
-            for one, other, won in ((a, b, score), (b, a, 1 - score)):
-                wins[one] += won
-                counts[one] += 1
-                total, met = pairs.get((one, other), (0.0, 0))
-                pairs[one, other] = (total + won, met + 1)
-        seen = [model for model in self.models if counts[model]]
-        ratings = {model: 1000 + 400 * (wins[model] + 1) / (counts[model] + 2) - 200 for model in seen}
-        ordered = sorted(seen, key=lambda model: -ratings[model])
-        rows = []
-        for place, model in enumerate(ordered, start=1):
-            enough = counts[model] >= 3
-            half = 300 / (counts[model] + 1) ** 0.5
-            rows.append(
-                LeaderboardRow(
-                    model=model,
-                    rating=ratings[model],
-                    lower=ratings[model] - half if enough else None,
-                    upper=ratings[model] + half if enough else None,
-                    rank=place,
-                    worst_rank=min(place + 1, len(ordered)) if enough else None,
-                    votes_to_flip=2 * place if enough and place < len(ordered) else None,
-                    votes=counts[model],
-                    wins=int(wins[model]),
-                    losses=counts[model] - int(wins[model]),
-                    ties=0,
-                    win_rate=wins[model] / counts[model],
-                    flags=() if enough else ("too_few_votes",),
-                )
-            )
-        return LeaderboardView(
-            board="overall",
-            num_votes=len(self.votes),
-            last_vote_id=str(len(self.votes)) if self.votes else None,
-            updated_at=time.time(),
-            rows=tuple(rows),
-            win_rate=tuple(
-                tuple(
-                    pairs[one, other][0] / pairs[one, other][1] if (one, other) in pairs else None for other in ordered
-                )
-                for one in ordered
-            ),
-            battle_count=tuple(tuple(pairs.get((one, other), (0, 0))[1] for other in ordered) for one in ordered),
-        )
-
-    def pools(self) -> list[WorkerPool]:
-        """Worker 0 has one type of layers, worker 1 three; the others show nothing: hosted, or too busy to answer."""
-        busy = 10 * sum(battle.state == "streaming" for battle in self.battles.values())
-        mixed = [(i % 4, 90 - i % 7 * 10, i % 7 * 10) if i % 4 < 3 else (None, 0, 0) for i in range(256)]
-        return [
-            WorkerPool(
-                worker_id="worker-0",
-                picture=PoolPicture(
-                    layer_types=("full_attention",),
-                    cells=tuple((0, 60 + busy, 30) if i < 90 else (None, 0, 0) for i in range(200)),
-                ),
-            ),
-            WorkerPool(
-                worker_id="worker-1",
-                picture=PoolPicture(
-                    layer_types=("full_attention", "mamba_state", "sliding_window/0"), cells=tuple(mixed)
-                ),
-            ),
-        ]
-
-    def workers(self) -> list[WorkerView]:
-        busy = sum(battle.state == "streaming" for battle in self.battles.values())
-        pools = (
-            (PageCounts(layer_type="full_attention", used=96 + 20 * busy, evictable=210, empty=206, page_bytes=16384),),
-            (
-                PageCounts(layer_type="full_attention", used=40, evictable=60, empty=156, page_bytes=16384),
-                PageCounts(layer_type="sliding_window", used=24 + 8 * busy, evictable=16, empty=88, page_bytes=8192),
-                PageCounts(layer_type="mamba_state", used=6, evictable=2, empty=24, page_bytes=65536),
-            ),
-            (),
-            (PageCounts(layer_type="full_attention", used=0, evictable=0, empty=2048, page_bytes=16384),),
-        )
-        return [
-            WorkerView(
-                worker_id=f"worker-{index}",
-                model=model,
-                state="ready" if index != 2 else "draining",
-                in_flight=busy,
-                card=ModelCard(
-                    name=model,
-                    revision="4b1f00c2",
-                    architecture="llama",
-                    num_parameters=9_412_000 // (index + 1),
-                    dtype="bfloat16",
-                    context_length=1024,
-                ),
-                capacity=Capacity(max_running=16, max_queued=64, kv_tokens=8192),
-                load=Load(
-                    running=busy + index,
-                    waiting=3 if index == 1 else 0,
-                    tokens_per_s=212.4 if index < 2 else 0.0,
-                    kv_bytes_used=3_000_000,
-                    kv_bytes_evictable=2_000_000,
-                    kv_bytes_total=8_388_608,
-                    prompt_tokens_total=48_211,
-                    generation_tokens_total=120_934,
-                    prefix_hit_tokens_total=30_118,
-                    preemptions_total=index,
-                    pages=pool,
-                ),
-                last_heartbeat_age_s=0.4 + index,
-            )
-            for index, (model, pool) in enumerate(zip(self.models, pools, strict=False))
-        ]
 
 
 def create_fake(arena: FakeArena) -> FastAPI:
@@ -389,15 +241,15 @@ def create_fake(arena: FakeArena) -> FastAPI:
 
     @app.get("/arena/leaderboard")
     async def leaderboard() -> LeaderboardView:
-        return arena.leaderboard()
+        return fake_views.leaderboard(arena.models, arena.votes)
 
     @app.get("/arena/workers")
     async def workers() -> list[WorkerView]:
-        return arena.workers()
+        return fake_views.workers(arena.models, arena.num_streaming)
 
     @app.get("/arena/pools")
     async def pools() -> list[WorkerPool]:
-        return arena.pools()
+        return fake_views.pools(arena.num_streaming)
 
     @app.post("/v1/chat/completions")
     async def chat(body: ChatCompletionRequest) -> StreamingResponse:
@@ -421,37 +273,6 @@ def create_fake(arena: FakeArena) -> FastAPI:
         return StreamingResponse(chunks(), media_type="text/event-stream")
 
     return app
-
-
-class ServerThread:
-    """An ASGI app on a free port of this machine, in a thread of its own. The app is made inside the thread's event
-    loop: made outside of one, Gradio opens loops of its own and never closes them."""
-
-    def __init__(self, make_app: Callable[[], Any]) -> None:
-        self._make_app = make_app
-        self._server: QuickServer | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-
-    async def _serve(self) -> None:
-        config = uvicorn.Config(
-            self._make_app(), host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1
-        )
-        self._server = QuickServer(config)
-        await self._server.serve()
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        while self._server is None or not self._server.started:
-            if not self._thread.is_alive():
-                raise RuntimeError("the server did not start")
-            time.sleep(0.02)
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
-
-    def __exit__(self, *exc: object) -> None:
-        if self._server is not None:
-            self._server.should_exit = True
-        self._thread.join(timeout=10)
 
 
 def some_votes() -> list[tuple[str, str, Outcome]]:

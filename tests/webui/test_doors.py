@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from conftest import MAX_EVENTS, Site
-from fake_controller import MODELS
+from fake_answers import MODELS
 from gradio.routes import App
 
 from webui import texts

@@ -2,7 +2,8 @@
 
 import pytest
 from conftest import Visit
-from fake_controller import MODELS, STORY, FakeBattle
+from fake_answers import MODELS, STORY
+from fake_controller import FakeBattle
 
 from webui import texts
 

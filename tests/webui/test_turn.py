@@ -2,7 +2,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from fake_controller import MODELS, FakeArena
+from fake_answers import MODELS
+from fake_controller import FakeArena
 
 from webui import texts
 from webui.boards import Boards
