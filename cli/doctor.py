@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cli.arena import default_threads
 from cli.data_dir import DataDir, default_data_dir
 from cli.embedded_redis import find_binary
 from cli.errors import CliError
@@ -112,6 +113,7 @@ def _check_cpu() -> Iterator[Finding]:
         yield Finding("cpu", Verdict.HINT, f"{text}; without AVX2 the CPU engine is slow")
     else:
         yield Finding("cpu", Verdict.OK, text)
+    yield Finding("threads", Verdict.OK, f"{default_threads()} for each worker of agon up (--threads-per-worker)")
     if cores < 2:
         yield Finding("cpu", Verdict.HINT, "a battle keeps two models busy; with one core they take turns")
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import httpx
 import typer
 
-from cli.arena import ArenaSettings, build_stages, check_ports, parse_models
+from cli.arena import ArenaSettings, build_stages, check_ports, default_threads, parse_models
 from cli.child import ChildState
 from cli.data_dir import DataDir, Running, default_data_dir
 from cli.embedded_redis import EmbeddedRedis, find_binary
@@ -60,7 +60,7 @@ def up(
         controller_port=controller_port,
         webui_port=webui_port,
         worker_port=worker_port,
-        threads_per_worker=threads_per_worker or max(1, (os.cpu_count() or 2) // 2),
+        threads_per_worker=threads_per_worker or default_threads(),
         kv_dtype=kv_dtype.value if kv_dtype is not None else None,
         engine=engine,
         redis_url=os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL") or None,

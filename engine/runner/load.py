@@ -123,7 +123,8 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=runner.operators_name,
     )
-    _log.info("loaded %s in %.1f s", info, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
     return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info)
 
 

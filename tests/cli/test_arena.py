@@ -150,7 +150,7 @@ async def test_workers_get_the_kv_dtype_that_was_asked_for(tmp_path: Path) -> No
             assert ("--kv-dtype int8" in " ".join(spec.command)) == (kv_dtype == "int8")
 
 
-@pytest.mark.parametrize(("threads", "own", "wanted"), [(2, None, None), (3, None, "2000"), (3, "7", "7")])
+@pytest.mark.parametrize(("threads", "own", "wanted"), [(1, None, None), (2, None, "2000"), (3, "7", "7")])
 async def test_idle_threads_of_crowded_workers_do_not_keep_cores_busy(
     threads: int, own: str | None, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
