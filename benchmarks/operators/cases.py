@@ -189,6 +189,6 @@ def _sampling(
     def make() -> Callable[[], object]:
         logits = torch.randn(rows, VOCABULARY).to(dtype)
         drawn = [SamplingRow(params, seed, 3) for seed in range(rows)]
-        return lambda: sample(logits, drawn, frozenset(), operators.argmax)
+        return lambda: sample(logits, drawn, frozenset(), operators.argmax, operators.draw)
 
     return make

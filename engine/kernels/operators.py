@@ -6,9 +6,12 @@ bind them once, in whatever layout they like. R = rows, T = tokens.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.kernels.state_kernels import StateKernels
 
@@ -21,6 +24,22 @@ NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 Activation = Callable[[torch.Tensor], torch.Tensor]
 #: RMS norm of every query head and every key head: their weights [D] float32, and epsilon.
 HeadNormWeights = tuple[torch.Tensor, torch.Tensor, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Rows of scores from which one token each is drawn, and how: contiguous, one element for each draw."""
+
+    rows: NDArray[np.int64]
+    temperatures: NDArray[np.float32]
+    top_k: NDArray[np.int64]  #: 0: off
+    top_p: NDArray[np.float32]  #: 1: off
+    min_p: NDArray[np.float32]  #: 0: off
+    numbers: NDArray[np.float64]  #: in [0, 1): the token is where the cumulative distribution passes it
+
+
+#: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
+DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
 
 class Recorder(Protocol):
@@ -123,4 +142,9 @@ class Operators(Protocol):
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, vocab] -> [R] int64, the first of equal ones."""
+        ...
+
+    @property
+    def draw(self) -> DrawFunction | None:
+        """None: the sampler draws in plain torch."""
         ...

@@ -30,6 +30,10 @@ class TorchOperators:
     def state_kernels(self) -> None:
         return None
 
+    @property
+    def draw(self) -> None:
+        return None
+
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             return lambda x: F.linear(x, weight, bias)

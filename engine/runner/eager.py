@@ -181,7 +181,7 @@ class Runner:
         if len(rows) > len(drawing):
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)
-        tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax))
+        tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax, self._operators.draw))
         samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
         for sequence, drawn in zip(sequences, samples, strict=True):
             if len(drawn) == 1:

@@ -5,11 +5,14 @@ no row is sorted as a whole unless its distribution is flat.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.batch import SampledToken
+from engine.kernels.operators import DrawFunction, Draws
 from engine.sampling.filters import truncate
 from engine.sampling.penalties import penalise, penalties_of
 from engine.sampling.philox import uniform
@@ -23,8 +26,10 @@ def sample(
     rows: Sequence[SamplingRow],
     eos_token_ids: frozenset[int],
     argmax: Callable[[torch.Tensor], torch.Tensor],
+    draw: DrawFunction | None = None,
 ) -> list[SampledToken]:
-    """logits [R, V] of any floating dtype; one token for each row. argmax: the fastest there is for these logits."""
+    """logits [R, V] of any floating dtype; one token for each row. argmax, draw: the fastest there are for them, draws
+    that agree but for the rounding of sums."""
     token_ids = argmax(logits)
     scores = logits
     penalised = penalties_of(rows, eos_token_ids, logits.shape[1], logits.device)
@@ -37,29 +42,40 @@ def sample(
     random_rows = [i for i, row in enumerate(rows) if not row.params.is_greedy]
     if random_rows:
         index = torch.tensor(random_rows, device=logits.device)
-        token_ids[index] = _draw(scores[index].to(torch.float32), [rows[i] for i in random_rows])
+        wanted = _draws(random_rows, [rows[i] for i in random_rows])
+        token_ids[index] = draw(scores, wanted) if draw else _draw(scores[index].to(torch.float32), wanted)
     return _with_logprobs(logits, token_ids, rows)
 
 
-def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
-    """Inverse of the cumulative distribution at one uniform number for each row; sums in float64."""
-
-    def column(values: list[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=scores.device)
-
+def _draws(places: Sequence[int], rows: Sequence[SamplingRow]) -> Draws:
+    """places: of the rows among all of the step."""
     params = [row.params for row in rows]
-    # The maximum first, so that a tiny temperature gives minus infinity and not a NaN.
-    scores = scores - scores.amax(dim=-1, keepdim=True)
-    scores = scores / column([p.temperature for p in params])[:, None]
-    if any(p.top_k or p.top_p < 1.0 or p.min_p for p in params):
-        top_k = torch.tensor([p.top_k for p in params], device=scores.device)
-        scores = truncate(scores, top_k, column([p.top_p for p in params]), column([p.min_p for p in params]))
-    cumulative = scores.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     counters = np.array([row.output_index for row in rows], dtype=np.uint64)
-    numbers = torch.from_numpy(uniform(seeds, counters)).to(scores.device)
+    return Draws(
+        np.array(places, dtype=np.int64),
+        np.array([p.temperature for p in params], dtype=np.float32),
+        np.array([p.top_k for p in params], dtype=np.int64),
+        np.array([p.top_p for p in params], dtype=np.float32),
+        np.array([p.min_p for p in params], dtype=np.float32),
+        uniform(seeds, counters),
+    )
+
+
+def _draw(scores: torch.Tensor, wanted: Draws) -> torch.Tensor:
+    """Inverse of the cumulative distribution at one uniform number for each row; sums in float64."""
+
+    def column(values: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(values).to(scores.device)
+
+    # The maximum first, so that a tiny temperature gives minus infinity and not a NaN.
+    scores = scores - scores.amax(dim=-1, keepdim=True)
+    scores = scores / column(wanted.temperatures)[:, None]
+    if wanted.top_k.any() or (wanted.top_p < 1.0).any() or wanted.min_p.any():
+        scores = truncate(scores, column(wanted.top_k), column(wanted.top_p), column(wanted.min_p))
+    cumulative = scores.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
     # The first token whose cumulative mass exceeds the number, which is below 1: never a token without mass.
-    targets = numbers[:, None] * cumulative[:, -1:]
+    targets = column(wanted.numbers)[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp_(max=scores.shape[1] - 1)
 
 

@@ -25,6 +25,7 @@ _SIGNATURES = {
     "norm": 5 * _P + 2 * _I + _F,
     "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,
+    "draw": _P + _I + 7 * _P + 2 * _I,
     "run_steps": _P + _I + _P,
 }
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}

@@ -1,4 +1,4 @@
-"""The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp), for float32 and bfloat16 on CPU.
+"""The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp, draw.cpp), for float32 and bfloat16 on CPU.
 
 Every result depends on its own row only, to the last bit: not on the rows beside it, their number, or the threads.
 """
@@ -11,7 +11,7 @@ from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_arena import Arena, PrivateArena
-from engine.kernels.operators import LinearFunction, NormFunction
+from engine.kernels.operators import Draws, LinearFunction, NormFunction
 
 #: Rounded at once: what that needs in float32 stays in a core's cache, and leaves no large holes in memory.
 _INT8_ROWS = 256
@@ -26,6 +26,7 @@ class CppOperators:
         self.arena: Arena = PrivateArena()  #: where matrices lie that are bound from now on
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
+        self._draw = {each: library.function("draw", each) for each in (torch.float32, torch.bfloat16)}
         self.silu_mul = CppActivation(library, ActivationKind.SILU_MUL, dtype)
         self.gelu_tanh_mul = CppActivation(library, ActivationKind.GELU_TANH_MUL, dtype)
         self.gelu_tanh = CppActivation(library, ActivationKind.GELU_TANH, dtype)
@@ -112,6 +113,16 @@ class CppOperators:
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
+        return token_ids
+
+    def draw(self, scores: torch.Tensor, wanted: Draws) -> torch.Tensor:
+        assert scores.stride(1) == 1
+        token_ids = torch.empty(len(wanted.rows), dtype=torch.int64)
+        columns = (wanted.rows, wanted.temperatures, wanted.top_k, wanted.top_p, wanted.min_p, wanted.numbers)
+        self._draw[scores.dtype](
+            scores.data_ptr(), scores.stride(0), *(column.ctypes.data for column in columns), token_ids.data_ptr(),
+            len(token_ids), scores.shape[1], self.library.num_threads,
+        )  # fmt: skip
         return token_ids
 
 
