@@ -29,6 +29,8 @@ class AttentionShape:
     window: int | None = None  #: tokens that a query reads, its own included; None: all before it
     softcap: float | None = None  #: scores become softcap * tanh(score / softcap) (Gemma 2)
     score_scale: float | None = None  #: factor on query times key; None: head_dim ** -0.5
+    #: For each query head a learned score that takes part in the softmax and has no value (gpt-oss).
+    sinks: tuple[float, ...] | None = None
 
     @property
     def scale(self) -> float:

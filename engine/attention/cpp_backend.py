@@ -63,6 +63,7 @@ class CppBackend:
     ) -> None:
         """pool: bytes [plan.pool_bytes]; shapes by layer id."""
         assert unsupported_reason(plan, shapes, dtype) is None
+        assert all(shape.sinks is None or len(shape.sinks) == shape.num_heads for shape in shapes)
         self._pool = pool
         self.num_threads = library.num_threads
         self.run_steps = library.function("run_steps", dtype)
@@ -70,9 +71,10 @@ class CppBackend:
         self._names = [layout.layer_type.name for layout in layouts]
         type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
         self._layers = []
+        self._sinks = [None if s.sinks is None else np.array(s.sinks, np.float32) for s in shapes]
         for layer_id, shape in enumerate(shapes):
             layout = layouts[type_of[layer_id]]
-            pages = layout.layer_pages(pool, layer_id)
+            pages, sinks = layout.layer_pages(pool, layer_id), self._sinks[layer_id]
             self._layers.append(
                 AttentionLayer(
                     type=type_of[layer_id],
@@ -84,6 +86,7 @@ class CppBackend:
                     page_stride=pages.stride(0),
                     has_int8_pages=layout.is_quantised,
                     window=layout.window or 0,
+                    sinks=None if sinks is None else sinks.ctypes.data,
                     scale=shape.scale,
                     softcap=shape.softcap or 0.0,
                 )

@@ -125,7 +125,7 @@ class DeviceBackend:
                 shape=shape,
                 pages=layouts[type_of[i]].layer_pages(pool, i),
                 scales=_scales(layouts[type_of[i]], pool, i),
-                options=AttentionOptions(shape.scale, layouts[type_of[i]].window, shape.softcap),
+                options=_options(shape, layouts[type_of[i]].window, pool.device),
                 workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
             )
             for i, shape in enumerate(shapes)
@@ -221,6 +221,11 @@ class DeviceStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout)
+
+
+def _options(shape: AttentionShape, window: int | None, device: torch.device) -> AttentionOptions:
+    sinks = None if shape.sinks is None else torch.tensor(shape.sinks, dtype=torch.float32, device=device)
+    return AttentionOptions(shape.scale, window, shape.softcap, sinks=sinks)
 
 
 def _scales(layout: TypeLayout, pool: torch.Tensor, layer_id: int) -> PageScales | None:

@@ -166,8 +166,8 @@ class TypeLayout:
 
 
 def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
-    """One layout for each type of attention layers; shapes by layer id. Layers of a type may differ in scale and soft
-    cap only."""
+    """One layout for each type of attention layers; shapes by layer id. Layers of a type may differ in scale, soft
+    cap and sinks only."""
     layouts = []
     for layer_type in plan.types:
         if layer_type.spec.kind == "recurrent":

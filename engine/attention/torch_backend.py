@@ -3,7 +3,7 @@
 Sequences of a step are put into few groups of similar size; each group is one batched product, padded to its longest
 member. Three forms: a fresh prompt reads no pages at all; one token or a few (decode) multiply against the gathered
 keys directly; a longer chunk behind a prefix uses torch's fused attention with a mask. A window gathers the pages from
-the first live one on and no others. A soft cap, which fused attention does not know, takes plain products.
+the first live one on and no others. A soft cap and sinks, which fused attention does not know, take plain products.
 
 Reading stale bytes is harmless by construction: padding of a page table points at the sequence's own first live page,
 and the unwritten tail of a page is zeroed when its first token is written, so that a masked score is never NaN times
@@ -32,7 +32,7 @@ _MAX_SHORT_QUERIES = 8
 #: Contexts are grouped by powers of two from here on; smaller ones together, a group costs about five operator calls.
 _MIN_CONTEXT_BUCKET = 256
 _MIN_QUERY_BUCKET = 16
-#: Scores that exist at once where a soft cap keeps them from being fused: 64 MiB in float32.
+#: Scores that exist at once where a soft cap or sinks keep them from being fused: 64 MiB in float32.
 _MAX_CAPPED_SCORES = 1 << 24
 
 
@@ -73,8 +73,8 @@ class TorchBackend:
         self._dtype = dtype
         self._layouts = type_layouts(plan, shapes)
         self._pages = [small_pages(plan, layout.layer_type, pool) for layout in self._layouts]
-        self._has_softcap = [
-            any(shapes[i].softcap is not None for i in layout.layer_type.layer_ids) for layout in self._layouts
+        self._needs_scores = [
+            any(_needs_scores(shapes[i]) for i in layout.layer_type.layer_ids) for layout in self._layouts
         ]
         self._type_of = {i: t for t, layout in enumerate(self._layouts) for i in layout.layer_type.layer_ids}
         self._workspace = Workspace(dtype, pool.device)
@@ -94,16 +94,16 @@ class TorchBackend:
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
         stores, groups, reads = [], [], []
         alike: dict[tuple[object, ...], tuple[_Group, ...]] = {}
-        kinds = zip(self._layouts, self._stored, self._pages, self._has_softcap, strict=True)
-        for type_layout, stored, pages, has_softcap in kinds:
+        kinds = zip(self._layouts, self._stored, self._pages, self._needs_scores, strict=True)
+        for type_layout, stored, pages, needs_scores in kinds:
             table = layout.page_tables[type_layout.layer_type.name]
             shape, page_tokens = type_layout.shape, type_layout.layer_type.page_tokens
             self._clear_new_tails(layout, table, page_tokens, pages)
             page_ids = table[sequence_of, positions // page_tokens]
             stores.append(stored.store_places(page_ids, positions % page_tokens))
-            key = (type_layout.window, page_tokens, shape.num_heads, shape.num_kv_heads, has_softcap)
+            key = (type_layout.window, page_tokens, shape.num_heads, shape.num_kv_heads, needs_scores)
             if key not in alike:
-                alike[key] = tuple(self._groups(type_layout, layout, has_softcap))
+                alike[key] = tuple(self._groups(type_layout, layout, needs_scores))
             groups.append(alike[key])
             reads.append(
                 tuple(
@@ -160,7 +160,7 @@ class TorchBackend:
             page_ids = table[is_begun, last_pages[is_begun]]
             pages.index_fill_(0, self._tensor(page_ids), 0)
 
-    def _groups(self, type_layout: TypeLayout, layout: StepLayout, has_softcap: bool) -> Iterator[_Group]:
+    def _groups(self, type_layout: TypeLayout, layout: StepLayout, needs_scores: bool) -> Iterator[_Group]:
         ends = layout.starts + layout.lengths
         first_rows = np.cumsum(layout.lengths) - layout.lengths
         first_keys = _first_keys(type_layout, layout.starts)
@@ -171,7 +171,7 @@ class TorchBackend:
         for key in np.unique(keys):
             members = np.flatnonzero(keys == key)
             is_alone = len(members) == len(keys)
-            yield self._group(type_layout, layout, members, first_rows, is_alone=is_alone, has_softcap=has_softcap)
+            yield self._group(type_layout, layout, members, first_rows, is_alone=is_alone, needs_scores=needs_scores)
 
     def _group(
         self,
@@ -181,7 +181,7 @@ class TorchBackend:
         first_rows: IntArray,
         *,
         is_alone: bool,
-        has_softcap: bool,
+        needs_scores: bool,
     ) -> _Group:
         shape, window, page_tokens = type_layout.shape, type_layout.window, type_layout.layer_type.page_tokens
         starts, lengths = layout.starts[members], layout.lengths[members]
@@ -201,7 +201,7 @@ class TorchBackend:
             else:
                 repeats = shape.group_size if num_queries > 1 else 1
                 mask = mask.repeat_interleave(shape.num_kv_heads, dim=0).repeat(1, repeats, 1)
-        elif has_softcap or (window is not None and window < num_queries):
+        elif needs_scores or (window is not None and window < num_queries):
             positions = np.arange(num_queries)
             mask = self._mask(positions[:, None], positions, window)[None, None]
         return _Group(
@@ -247,6 +247,11 @@ class TorchStep:
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self)
 
 
+def _needs_scores(shape: AttentionShape) -> bool:
+    """Whether something is done to scores that torch's fused attention does not know."""
+    return shape.softcap is not None or shape.sinks is not None
+
+
 def _rms_norm(heads: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return F.rms_norm(heads, heads.shape[-1:], None, eps) * weight.to(heads.dtype)
 
@@ -269,9 +274,9 @@ def _attend_long(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
     """query [B, Q, H, D], keys and values [B, K, L, D], mask [B or 1, 1, Q, L], None: causal -> [B * Q, H * D]."""
-    if shape.softcap is not None:
+    if _needs_scores(shape):
         assert mask is not None
-        return _attend_capped(query, keys, values, mask, shape)
+        return _attend_unfused(query, keys, values, mask, shape)
     output = F.scaled_dot_product_attention(
         query.transpose(1, 2),
         keys,
@@ -284,7 +289,7 @@ def _attend_long(
     return output.transpose(1, 2).reshape(-1, query.shape[2] * query.shape[3])
 
 
-def _attend_capped(
+def _attend_unfused(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, shape: AttentionShape
 ) -> torch.Tensor:
     """As _attend_long, a few queries at a time, so that their scores take bounded memory."""
@@ -315,7 +320,11 @@ def _attend_short(
         scores = torch.baddbmm(mask, packed, transposed, alpha=shape.scale)
     else:
         scores = torch.bmm(packed, transposed).mul_(shape.scale / shape.softcap).tanh_().mul_(shape.softcap).add_(mask)
-    weights = scores.softmax(dim=-1)  # sums in float32 whatever the dtype
+    if shape.sinks is not None:
+        sinks = scores.new_tensor(shape.sinks).view(1, num_kv_heads, -1, 1)
+        sinks = sinks.expand(num_sequences, -1, -1, num_queries).reshape(len(scores), -1, 1)
+        scores = torch.cat((scores, sinks), dim=-1)
+    weights = scores.softmax(dim=-1)[..., : keys.shape[2]]  # sums in float32 whatever the dtype
     output = torch.bmm(weights, values.flatten(0, 1)).view(num_sequences, num_heads, num_queries, head_dim)
     return output.transpose(1, 2).reshape(-1, num_heads * head_dim)
 

@@ -27,8 +27,9 @@ class HeadShare:
             raise NotDivisible(f"{heads} cannot be divided among {size} processes")
         own, own_kv = num_heads // size, max(1, num_kv_heads // size)
         first, first_kv = place.rank * own, place.rank * num_kv_heads // size
+        sinks = None if shape.sinks is None else shape.sinks[first : first + own]
         return cls(
-            replace(shape, num_heads=own, num_kv_heads=own_kv),
+            replace(shape, num_heads=own, num_kv_heads=own_kv, sinks=sinks),
             _channels(shape, num_heads, first, own),
             _channels(shape, num_kv_heads, first_kv, own_kv),
         )

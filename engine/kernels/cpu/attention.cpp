@@ -263,7 +263,12 @@ static void write_output(const AttentionArgs<T>& a, const Item& item, Sums sums)
     for (int64_t h = 0; h < heads; h++) {
       const int64_t row = q * heads + h;
       T* to = a.output + ((item.first_row + q) * layer.num_heads + item.kv_head * heads + h) * D;
-      const float inverse = 1.0f / sums.weight[row];
+      float inverse = 1.0f / sums.weight[row];
+      if (layer.sinks != nullptr) {
+        const float sink = layer.sinks[item.kv_head * heads + h], largest = std::max(sums.largest[row], sink);
+        const float shrink = exp(splat(sums.largest[row] - largest))[0];
+        inverse = shrink / (sums.weight[row] * shrink + exp(splat(sink - largest))[0]);
+      }
       const float* from = sums.values + row * D;
       for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(from + d) * inverse);
     }

@@ -19,6 +19,7 @@ struct AttentionLayer {
   int64_t has_int8_pages; // otherwise pages hold what is computed with
   int64_t window;       // tokens that a query reads; 0: all
   const float *query_norm, *key_norm;  // [D]; null: no norm
+  const float* sinks;                  // [H]: a score beside those of the context, without a value; null: none
   double norm_eps, scale, softcap;     // softcap 0: none
 };
 

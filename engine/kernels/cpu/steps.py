@@ -30,6 +30,7 @@ class AttentionLayer(ctypes.Structure):
         ("window", _I),
         ("query_norm", _P),
         ("key_norm", _P),
+        ("sinks", _P),
         ("norm_eps", _F),
         ("scale", _F),
         ("softcap", _F),

@@ -66,12 +66,14 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     num_kv_heads = draw(st.integers(1, 3))
+    num_heads = num_kv_heads * draw(st.integers(1, 4))
     shape = AttentionShape(
-        num_kv_heads * draw(st.integers(1, 4)),
+        num_heads,
         num_kv_heads,
         draw(st.sampled_from([4, 16])),
         softcap=draw(st.sampled_from([None, None, 1.5])),
         score_scale=draw(st.sampled_from([None, 0.2])),
+        sinks=draw(st.sampled_from([None, None, tuple(0.7 * head - 2 for head in range(num_heads))])),
     )
     sequences = draw(
         st.lists(
@@ -169,7 +171,8 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     store(prepared.key_value, pages, scales, page_ids, torch.from_numpy(layout.positions % case.page_tokens))
     query_starts = torch.from_numpy(np.concatenate(([0], np.cumsum(layout.lengths))))
     ends = torch.from_numpy(layout.starts + layout.lengths)
-    options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap)
+    sinks = None if shape.sinks is None else torch.tensor(shape.sinks)
+    options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap, sinks=sinks)
     factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
     output, _ = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
     return output

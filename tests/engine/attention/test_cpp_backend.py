@@ -67,7 +67,7 @@ def test_a_token_is_the_same_to_the_last_bit_however_the_work_is_cut(
     dtype: torch.dtype, window: int | None, kv_dtype: torch.dtype | None
 ) -> None:
     """Alone or beside others, in one chunk or token by token, on one thread or two."""
-    shape = AttentionShape(6, 2, 32, softcap=20.0)
+    shape = AttentionShape(6, 2, 32, softcap=20.0, sinks=(-1.0, 0.5, 3.0, 9.0, -30.0, 0.0))
     length, windows = 700, (window,)
     whole = Case(shape, 16, [0, 0], [length, 90], seed=1, dtype=dtype, windows=windows, kv_dtype=kv_dtype)
     prepared = prepare(whole, 0.0, NULL_PAGE)
