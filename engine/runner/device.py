@@ -142,10 +142,6 @@ class DeviceRunner:
         parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
         return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
 
-    @property
-    def is_capturable(self) -> bool:
-        return bool(self.buckets.all())
-
     @torch.inference_mode()
     def record(self, bucket: Bucket, recorder: Recorder) -> Replay:
         """A decode step of that bucket, over rows of padding. The model must be capturable."""
