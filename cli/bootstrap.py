@@ -61,9 +61,13 @@ def ensure_environment(extra: str) -> None:
     if stamp is not None and is_covered(wanted, stamp) and venv_python().exists():
         return
     started = time.monotonic()
-    moved = stamp is not None and stamp.get("root") != wanted["root"]
-    if moved or not is_whole_venv():
+    other = stamp.get("root") if stamp is not None and stamp.get("root") != wanted["root"] else None
+    # Inside the tree it was moved with it, and its scripts point to where it was. One that AGON_VENV names elsewhere is
+    # whole, and somebody else's packages may lie in it: it only changes hands.
+    if (other is not None and VENV.is_relative_to(ROOT)) or not is_whole_venv():
         make_venv()
+    elif other is not None:
+        say(f"{VENV} was made for {other}; from now on its agon is the one in {ROOT}")
     say(f"installing agon[{extra}] into {VENV} (minutes when nothing is cached yet)")
     STAMP.unlink(missing_ok=True)
     target = f"{ROOT}[{extra},gpu]" if has_nvidia_gpu() else f"{ROOT}[{extra}]"

@@ -50,6 +50,21 @@ def test_it_installs_once_and_then_only_when_dependencies_change(
     assert [command[2] for command in installs] == ["pip"]
 
 
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_an_environment_that_moved_with_its_tree_is_made_again_and_one_elsewhere_changes_hands(
+    venv: Path, installs: list[list[str]], monkeypatch: pytest.MonkeyPatch, is_inside: bool
+) -> None:
+    bootstrap.ensure_environment("all")
+    (venv / "lib" / "mine").touch()
+    root = venv.parent if is_inside else venv.parent / "other-clone"
+    root.mkdir(exist_ok=True)
+    (root / "pyproject.toml").write_text((bootstrap.ROOT / "pyproject.toml").read_text())
+    monkeypatch.setattr(bootstrap, "ROOT", root)
+    bootstrap.ensure_environment("all")
+    assert (venv / "lib" / "mine").exists() is not is_inside
+    assert installs[-1][-1].startswith(f"{root}[all")
+
+
 def test_a_stamp_covers_what_it_includes() -> None:
     wanted = {"root": "r", "dependencies": "d", "extra": "all"}
     assert bootstrap.is_covered(wanted, {**wanted, "extra": "dev"})
