@@ -131,6 +131,11 @@ async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_anothe
     workers = [await arena.add_worker(FakeWorker(model, num_tokens=1000, delay_s=0.02)) for model in ("alpha", "beta")]
     leases: dict[str, Any] = {"AGON_OWNER_LEASE_S": "3", "AGON_SLOT_LEASE_S": "3"}
     async with _controller(arena, **leases) as (process, client):
+
+        async def knows_both() -> bool:
+            return (await client.get("/ready")).json()["models"] == 2
+
+        await eventually(knows_both)
         created = await client.post("/arena/battles", json={"mode": "anonymous"})
         battle_id = created.json()["id"]
         decoder, last_id, is_cut = SseDecoder(), "", False

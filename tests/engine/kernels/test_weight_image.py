@@ -97,7 +97,7 @@ def test_whoever_waits_for_a_draft_finds_the_image(images: WeightImages) -> None
         waiting = threading.Thread(target=wait)
         waiting.start()
         images.write("a", draft, arena_of(1))
-    waiting.join(10)
+    waiting.join(60)
     assert found == [True]
     assert files(images) == ["a.packed"]
 
