@@ -1,6 +1,7 @@
 """Chooses and loads the engine that the settings name. torch is imported for Agon's own engine only."""
 
 import asyncio
+import gc
 import importlib
 
 from model_worker.config import WorkerSettings
@@ -17,6 +18,7 @@ def follow_if_told_to(settings: WorkerSettings) -> bool:
         return False
     from model_worker.paged_engine import PagedEngine
 
+    gc.enable()  # here it was off for the imports only (__main__.py)
     return PagedEngine.follow_if_told_to(settings)
 
 

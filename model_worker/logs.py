@@ -38,6 +38,8 @@ def configure_logs(level: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     _LOGGER.setLevel(level)
+    for part in ("engine.runner", "engine.kernels"):  # what a start does, nothing of a request
+        logging.getLogger(part).setLevel(level)
 
 
 def log_event(event: str, *, level: int = logging.INFO, exc_info: bool = False, **fields: Any) -> None:
