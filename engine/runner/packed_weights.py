@@ -92,7 +92,7 @@ def _find(make: Make, operators: CppOperators, images: WeightImages, key: str) -
         images.remove(key)
         raise
     how = "shared with other workers" if arena.is_shared else "copied, since their file has no huge pages"
-    _log.info("packed weights of %s: %s, in %.2f s", images.folder, how, time.perf_counter() - started)
+    _log.info("packed weights in %s: %s, %.2f s", images.folder, how, time.perf_counter() - started)
     return model
 
 
