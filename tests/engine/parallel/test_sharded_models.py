@@ -69,6 +69,12 @@ def test_two_ranks_draw_the_tokens_of_one(tiny_model: TinyModels, name: str, ope
     assert tokens_of(config_of(tiny.folder, operators=operators), 2) == [expected] * 2
 
 
+def test_keys_and_values_of_8_bits_have_the_same_scales_on_two_ranks(tiny_model: TinyModels) -> None:
+    config = config_of(tiny_model("qwen3").folder, kv_dtype="int8", dtype="float32")
+    (alone,) = tokens_of(config, 1)
+    assert tokens_of(config, 2) == [alone] * 2
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
 def test_so_they_do_under_the_runner_of_devices(tiny_model: TinyModels, name: str) -> None:
     """Without graphs: a group of threads cannot be recorded."""
