@@ -227,21 +227,19 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
   const bool has_vectors = layer.page_tokens % kLanes == 0, is_direct = has_vectors && !kHasScales<S>;
   int64_t first = std::max(first_token, low / kTile * kTile);
   if (first >= high) return;
-  // A tile in place is known before the one in work is done with; all others are made in the same memory.
   const auto find = [&](int64_t token) { return find_tile<T, S>(a, item, token, low, high, scratch.tile); };
   Tile tile = find(first);
   for (; first < high; first += kTile) {
-    const bool has_next = first + kTile < high && is_direct;
-    const bool is_last = first + kTile >= high, expects = is_last && following != nullptr && has_vectors;
-    Tile next = has_next ? find(first + kTile) : tile;
-    if (expects) {
-      const int64_t lowest = lowest_token(layer, *following), end = following->end_token;
-      const int64_t start = std::max(following->first_token, lowest / kTile * kTile);
-      if constexpr (kHasScales<S>) fetch_bytes(HeadPages<T, S>(a, *following, lowest, end), start);
-      else next = find_tile<T, S>(a, *following, start, lowest, end, scratch.tile);
+    const bool is_last = first + kTile >= high;
+    const Item* owner = is_last ? following : &item;  // of the tile that comes next
+    Tile next = tile;
+    if (owner != nullptr && has_vectors) {
+      const int64_t lowest = lowest_token(layer, *owner);
+      const int64_t start = is_last ? std::max(owner->first_token, lowest / kTile * kTile) : first + kTile;
+      const HeadPages<T, S> pages(a, *owner, lowest, is_last ? owner->end_token : high);
+      if constexpr (kHasScales<S>) fetch_bytes(pages, start);
+      else next = tile_in_place(pages, start);
     }
-    if constexpr (kHasScales<S>)
-      if (!is_last && has_vectors) fetch_bytes(HeadPages<T, S>(a, item, low, high), first + kTile);
     in_row_tiles(rows, Score<T, S>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
@@ -251,7 +249,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
                    std::min(high, position + 1) - first);
     }
     add_values<T, S>(rows, scratch.weights.data(), tile, next, D, sums.values);
-    if (!is_last) tile = has_next ? next : find(first + kTile);
+    if (!is_last) tile = is_direct ? next : find(first + kTile);
   }
 }
 
