@@ -14,9 +14,9 @@ struct AttentionLayer {
   int64_t type;       // which of the step's page tables
   int64_t rotation;   // which of the step's rotations; -1: none
   int64_t num_heads, num_kv_heads, head_dim, page_tokens;
-  void* pages;            // the layer's part of small page 0
-  int64_t page_stride;    // elements, of pages
-  int64_t has_int8_pages; // otherwise pages hold what is computed with
+  void* pages;         // the layer's part of small page 0
+  int64_t page_stride;  // elements, of pages
+  int64_t has_int8_pages;  // otherwise pages hold what is computed with
   int64_t window;       // tokens that a query reads; 0: all
   const float *query_norm, *key_norm;  // [D]; null: no norm
   const float* sinks;                  // [H]: a score beside those of the context, without a value; null: none

@@ -3,8 +3,8 @@
 // T: what is computed with. S: what pages hold, T itself or int8_t. Pages of T are read where they lie if whole vectors of
 // tokens do. Bytes become T in memory that stays in the first two levels of cache: every one of them is a bfloat16 or a
 // float exactly, so that the products are those of the bytes, and a token's two scales come to its score and to its weight,
-// which is one multiplication instead of D. Products of bytes (VNNI) would need queries and weights in bytes as well, and
-// cost accuracy to save what a context that comes from memory does not wait for.
+// which is one multiplication instead of D. Decodes take 1.2 to 2 times as long as over pages of bfloat16: products of
+// bytes (VNNI) would not, but need queries and weights in bytes as well, at a cost in accuracy.
 #pragma once
 
 #include <algorithm>
