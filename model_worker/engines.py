@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import importlib
+import math
+import os
 
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
@@ -41,8 +43,20 @@ async def load_engine(settings: WorkerSettings) -> Engine:
 
             return RemoteEngine.from_settings(settings)
         case "paged":
+            bound_spinning(settings.threads)
             # In a thread: importing torch takes seconds.
             await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
             from model_worker.paged_engine import PagedEngine
 
             return await PagedEngine.load_checkpoint(settings)
+
+
+def bound_spinning(num_threads: int | None) -> None:
+    """Let idle threads of the engine sleep after some 30 us where they leave no core free. To be called before torch is
+    imported: OpenMP reads its environment then. None: as many threads as cores.
+
+    OpenMP's own choice keeps them awake for milliseconds after each step, on the cores on which answers are sent and
+    the controller and the store run (docs/workers.md).
+    """
+    if (num_threads or math.inf) >= (os.cpu_count() or 1):
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
