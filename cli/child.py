@@ -21,6 +21,7 @@ from typing import IO
 from cli import tether
 from cli.errors import CliError
 from cli.restart_policy import RestartPolicy
+from cli.time_slices import ask_for_short_slices
 
 _POLL_S = 0.1
 _PROBE_STARTING_S = 0.25
@@ -177,6 +178,7 @@ class Child:
                 start_new_session=True,
                 pass_fds=inherited,
             )
+        ask_for_short_slices(self._process.pid)
 
     async def _take(self, lock: IO[bytes]) -> None:
         """A predecessor that is just dying may hold it for a moment; raises CliError when it stays."""

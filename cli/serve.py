@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.errors import CliError
+from cli.time_slices import ask_for_short_slices
 
 app = typer.Typer(add_completion=False)
 
@@ -26,5 +27,6 @@ def serve(
     source = model.partition("=")[2] or model
     if source.startswith(("/", "./", "../", "~")) and not Path(source).expanduser().is_dir():
         raise CliError(f"there is no folder {source}.")
+    ask_for_short_slices()
     sys.argv = ["agon serve", "--model", model, "--host", host, "--port", str(port), *context.args]
     runpy.run_module("model_worker", run_name="__main__", alter_sys=False)
