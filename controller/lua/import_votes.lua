@@ -1,5 +1,16 @@
 -- Appends votes of another arena's log. KEYS: votes, battles in the log
 -- ARGV: for each vote battle id, record json, time ms. Returns how many were new.
+-- A log from before there was the set: a battle has one entry in either. In pieces, so that no reply becomes large.
+if redis.call('SCARD', KEYS[2]) < redis.call('XLEN', KEYS[1]) then
+  local after = '-'
+  while after do
+    local entries = redis.call('XRANGE', KEYS[1], after, '+', 'COUNT', 1000)
+    for _, entry in ipairs(entries) do
+      redis.call('SADD', KEYS[2], cjson.decode(entry[2][2]).battle_id)
+    end
+    after = #entries == 1000 and '(' .. entries[1000][1]
+  end
+end
 local imported = 0
 for i = 1, #ARGV, 3 do
   if redis.call('SADD', KEYS[2], ARGV[i]) == 1 then

@@ -247,10 +247,15 @@ async def test_importing_a_log_twice_adds_its_votes_once(arena: Arena, open_aren
         assert board["num_votes"] == 3
 
 
-async def test_importing_an_arenas_own_log_changes_nothing(arena: Arena) -> None:
+@pytest.mark.parametrize(
+    "knows_its_battles", [True, False], ids=["as it is", "from before there was the set of battles"]
+)
+async def test_importing_an_arenas_own_log_changes_nothing(arena: Arena, knows_its_battles: bool) -> None:
     for _ in range(2):
         await arena.vote(await _answered(arena))
     log = (await arena.client.get("/arena/votes", headers=arena.admin)).content
+    if not knows_its_battles:
+        await arena.redis.delete(arena.keys.logged_battles)
 
     response = await arena.client.post("/arena/votes/import", content=log, headers=arena.admin)
 
