@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import importlib
-import math
 import os
 
 from model_worker.config import WorkerSettings
@@ -43,7 +42,6 @@ async def load_engine(settings: WorkerSettings) -> Engine:
 
             return RemoteEngine.from_settings(settings)
         case "paged":
-            bound_spinning(settings.threads)
             # In a thread: importing torch takes seconds.
             await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
             from model_worker.paged_engine import PagedEngine
@@ -51,12 +49,13 @@ async def load_engine(settings: WorkerSettings) -> Engine:
             return await PagedEngine.load_checkpoint(settings)
 
 
-def bound_spinning(num_threads: int | None) -> None:
-    """Let idle threads of the engine sleep after some 30 us where they leave no core free. To be called before torch is
-    imported: OpenMP reads its environment then. None: as many threads as cores.
+def bound_spinning(settings: WorkerSettings) -> None:
+    """Let idle threads of Agon's own engine sleep after some 30 us where they leave no core free. To be called before
+    torch is imported, in every process of the worker: OpenMP reads its environment then.
 
     OpenMP's own choice keeps them awake for milliseconds after each step, on the cores on which answers are sent and
     the controller and the store run (docs/workers.md).
     """
-    if (num_threads or math.inf) >= (os.cpu_count() or 1):
+    num_cores = os.cpu_count() or 1
+    if settings.engine == "paged" and (settings.threads or num_cores) >= num_cores:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from model_worker.config import WorkerSettings
-from model_worker.engines import follow_if_told_to
+from model_worker.engines import bound_spinning, follow_if_told_to
 from model_worker.errors import BadSettings, StartError
 from model_worker.logs import configure_logs
 from model_worker.server import listen, run
@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logs()
     try:
         settings = read_settings(arguments)
+        bound_spinning(settings)
         if follow_if_told_to(settings):
             return 0
         with listen(settings) as listener:

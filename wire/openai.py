@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from wire.chat import ChatMessage, FinishReason, Role, SamplingOptions, Usage
+from wire.sse import SseEvent, encode
 
 MAX_MESSAGES = 1024
 
@@ -155,8 +156,8 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encode_chunk(chunk: Mapping[str, Any]) -> bytes:
-    """One object of a stream as a server-sent event; JSON has no line breaks, so it is one line."""
-    return f"data: {_ENCODER.encode(chunk)}\n\n".encode()
+    """One object of a stream as a server-sent event."""
+    return encode(SseEvent(_ENCODER.encode(chunk)))
 
 
 class CompletionShaper:

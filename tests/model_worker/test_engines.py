@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from model_worker.config import WorkerSettings
 from model_worker.engines import bound_spinning
 
 
@@ -18,7 +19,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_idle_threads_spin_shortly_where_no_core_is_free(
     two_cores: None, num_threads: int | None, is_bounded: bool
 ) -> None:
-    bound_spinning(num_threads)
+    bound_spinning(WorkerSettings(model="m", threads=num_threads))
 
     assert ("GOMP_SPINCOUNT" in os.environ) == is_bounded
 
@@ -26,6 +27,6 @@ def test_idle_threads_spin_shortly_where_no_core_is_free(
 def test_who_has_chosen_how_long_to_spin_is_not_overruled(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMP_SPINCOUNT", "77")
 
-    bound_spinning(2)
+    bound_spinning(WorkerSettings(model="m", threads=2))
 
     assert os.environ["GOMP_SPINCOUNT"] == "77"
