@@ -37,13 +37,11 @@ class TorchOperators:
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             return lambda x: F.linear(x, weight, bias)
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACK_ROWS)
-
-        def multiply(x: torch.Tensor) -> torch.Tensor:
-            y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-            return y
-
-        return multiply
+        if _is_native(weight.dtype):
+            return _packed_linear(weight, bias)
+        # Without instructions for the format, torch's products in it take up to six times as long as in float32.
+        multiply = _packed_linear(weight.float(), None if bias is None else bias.float())
+        return lambda x: multiply(x.float()).to(weight.dtype)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
         return lambda ids: F.embedding(ids, table)
@@ -88,3 +86,20 @@ class TorchOperators:
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         return logits.argmax(dim=-1)
+
+
+def _is_native(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies in this format on this processor."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype != torch.float16 or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
+def _packed_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACK_ROWS)
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return y
+
+    return multiply
