@@ -1,6 +1,8 @@
 """What this machine can do at most, through torch and oneDNN: read bandwidth and matrix rates, measured beforehand.
 
-An operator's limit is the longer of the time to read and write its bytes once and the time to do its arithmetic.
+An operator's limit is the longer of the time to read and write its bytes once and the time to do its arithmetic. Where
+the processor has no instructions for a format, or torch no use for them, the rate in float32 is its rate: any processor
+can multiply a format's values as floats.
 """
 
 import time
@@ -12,6 +14,8 @@ import torch
 #: Operands up to here are taken as cached in the last level; beyond, as read from memory.
 CACHED_BYTES = 16 * 2**20
 _MEMORY_BYTES = 256 * 2**20
+_SQUARE, _SMALL_SQUARE = 2048, 256
+_SLOW_GFLOPS = 50.0  #: of a small product; a large one would take a third of a second and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +40,29 @@ class Limits:
 def measure_limits(seconds: float) -> Limits:
     large = torch.ones(_MEMORY_BYTES // 4)
     small = torch.ones(CACHED_BYTES // 4)
-    square = 2048
-    rates = {}
-    for dtype in (torch.bfloat16, torch.float32):
-        a, b = torch.randn(square, square, dtype=dtype), torch.randn(square, square, dtype=dtype)
-        rates[dtype] = 2 * square**3 / best_seconds(_product(a, b), seconds) / 1e9
-    whole = torch.randint(-127, 127, (square, square), dtype=torch.int8)
+    float32_gflops = _rate(torch.float32, seconds)
     return Limits(
         memory_gb_per_s=round(_MEMORY_BYTES / best_seconds(large.sum, seconds) / 1e9, 1),
         cache_gb_per_s=round(CACHED_BYTES / best_seconds(small.sum, seconds) / 1e9, 1),
-        bfloat16_gflops=round(rates[torch.bfloat16], 1),
-        float32_gflops=round(rates[torch.float32], 1),
-        int8_gops=round(2 * square**3 / best_seconds(lambda: torch._int_mm(whole, whole), seconds) / 1e9, 1),
+        bfloat16_gflops=max(float32_gflops, _rate(torch.bfloat16, seconds)),
+        float32_gflops=float32_gflops,
+        int8_gops=max(float32_gflops, _rate(torch.int8, seconds)),
     )
 
 
+def _rate(dtype: torch.dtype, seconds: float) -> float:
+    """1e9 operations per second of square products: large ones, unless they would take too long."""
+    rate = _rate_of(_SMALL_SQUARE, dtype, seconds)
+    return max(rate, _rate_of(_SQUARE, dtype, seconds)) if rate > _SLOW_GFLOPS else rate
+
+
+def _rate_of(square: int, dtype: torch.dtype, seconds: float) -> float:
+    product = _product(*(torch.randint(-127, 127, (square, square)).to(dtype) for _ in range(2)))
+    return round(2 * square**3 / best_seconds(product, seconds) / 1e9, 1)
+
+
 def _product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], object]:
-    return lambda: torch.nn.functional.linear(a, b)
+    return (lambda: torch._int_mm(a, b)) if a.dtype is torch.int8 else (lambda: torch.nn.functional.linear(a, b))
 
 
 def sample_seconds(run: Callable[[], object], seconds: float) -> list[float]:
