@@ -1,6 +1,6 @@
-// Packed weights are panels of kPanel outputs, each [in / G, kPanel, G] so that one load brings G inputs of kLanes
-// outputs: G = 1 for float, 2 for bfloat16 (one dot product instruction), 4 for int8. Panels are read front to back,
-// each once from memory and then from the caches for all row tiles of the input.
+// Packed weights are panels of kPanel outputs, and those are strips of kStrip vectors, each [in / G, vectors, kLanes, G] so
+// that one load brings G inputs of kLanes outputs: G = 1 for float, 2 for bfloat16 (one dot product instruction), 4 for
+// int8. Panels are read front to back, each once from memory and then from the caches for all row tiles of the input.
 //
 // Every output is one chain of additions over the inputs in order, whatever the number of rows: a row's result does not
 // depend on the rows beside it. int8 rows of x are quantised with a scale of their own, so this holds there too.
@@ -8,12 +8,25 @@
 #include "linear.h"
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace agon {
 
-constexpr int kTileRows = kLanes == 16 ? 8 : 4;  // 24 (or 12) accumulators: most of the 32 (16) registers
-constexpr int64_t kRowBlock = 64;                // rows of one work item where there are few panels
+constexpr int64_t kRowBlock = 64;    // rows of one work item where there are few panels
+constexpr int64_t kStripTiles = 6;   // row tiles that a strip, in the first level cache by then, is multiplied by in turn
+
+// Vectors of a panel that are multiplied at a time: a strip of them, as many as registers have room for beside the rows;
+// all where rows are so few that their chains of additions would be waited for.
+constexpr int width_for(int num_rows) { return num_rows <= kFewRows ? kVectors : kStrip; }
+
+// Element of vector v in a panel, for the first group of inputs.
+AGON_INLINE int64_t vector_at(int v, int64_t num_inputs, int64_t group) {
+  return v / kStrip * num_inputs * kStrip * kLanes + v % kStrip * kLanes * group;
+}
+
+// What a panel is multiplied by, and how. step() adds the products of one group of inputs of kRows rows to their sums;
+// weights[v]: those of vector v.
 
 // x and weights of the same type, sums in float.
 template <typename T>
@@ -23,9 +36,52 @@ struct Plain {
   using Output = T;
   using Sum = Floats;
   static constexpr int kGroup = 4 / sizeof(T);
-  static AGON_INLINE Sum add(Sum sum, uint32_t x, const T* weights) {
-    if constexpr (sizeof(T) == 4) return sum + as_floats(splat_word(x)) * load(weights);
-    else return dot_pairs(sum, splat_word(x), load_as<Words>(weights));
+  static constexpr int kTileRows = kLanes == 16 ? 8 : 6;  // with the sums most of the registers
+  template <int kRows, int kWidth>
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const T* x, int64_t x_stride, const T* const* weights) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Words input = splat_word_at(x + r * x_stride);
+#pragma GCC unroll 4
+      for (int v = 0; v < kWidth; v++) {
+        const Words factors = load_as<Words>(weights[v]);
+        if constexpr (sizeof(T) == 4) sums[r][v] += as_floats(input) * as_floats(factors);
+        else sums[r][v] = dot_pairs(sums[r][v], input, factors);
+      }
+    }
+  }
+  static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
+};
+
+// bfloat16 weights, rows of x made floats beforehand: for processors without dot products of pairs. The products are
+// those of Plain<bf16>, in the same order.
+struct Widened {
+  using Args = LinearArgs<bf16, float>;
+  using Weight = bf16;
+  using Output = bf16;
+  using Sum = Floats;
+  static constexpr int kGroup = 2;
+  static constexpr int kTileRows = kLanes == 16 ? 8 : 5;
+  template <int kRows, int kWidth>
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const float* x, int64_t x_stride,
+                               const bf16* const* weights) {
+    // First members of all pairs, then second ones: registers have no room for both.
+    Floats factors[kWidth];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++) factors[v] = first_of_pairs(load_as<Words>(weights[v]));
+    add<kRows, kWidth>(sums, x, x_stride, factors);
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++) factors[v] = second_of_pairs(load_as<Words>(weights[v]));
+    add<kRows, kWidth>(sums, x + 1, x_stride, factors);
+  }
+  template <int kRows, int kWidth>
+  static AGON_INLINE void add(Sum (&sums)[kRows][kWidth], const float* x, int64_t x_stride, const Floats* factors) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Floats input = as_floats(splat_word_at(x + r * x_stride));
+#pragma GCC unroll 4
+      for (int v = 0; v < kWidth; v++) sums[r][v] += input * factors[v];
+    }
   }
   static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };
@@ -38,8 +94,16 @@ struct Int8 {
   using Output = T;
   using Sum = Ints;
   static constexpr int kGroup = 4;
-  static AGON_INLINE Sum add(Sum sum, uint32_t x, const int8_t* weights) {
-    return dot_quads(sum, splat_word(x), load_as<Words>(weights));
+  static constexpr int kTileRows = kLanes == 16 ? 8 : 5;
+  template <int kRows, int kWidth>
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const uint8_t* x, int64_t x_stride,
+                               const int8_t* const* weights) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Words input = splat_word_at(x + r * x_stride);
+#pragma GCC unroll 4
+      for (int v = 0; v < kWidth; v++) sums[r][v] = dot_quads(sums[r][v], input, load_as<Words>(weights[v]));
+    }
   }
   static AGON_INLINE Floats finish(const Args& a, Sum sum, int64_t row, int64_t output) {
     const Ints exact = sum - 128 * load_as<Ints>(a.output_sums + output);
@@ -47,33 +111,31 @@ struct Int8 {
   }
 };
 
-// kRows rows of x times one panel. `ahead` is memory that will be read soon: kLines cache lines for each step are
-// fetched into the second level cache.
+// kRows rows of x times some vectors of a panel, `output` being the first. `ahead` is memory that will be read soon:
+// kLines cache lines for each step are fetched into the second level cache.
 template <typename Kind, int kRows, int kLines>
-static void tile(const typename Kind::Args& a, const typename Kind::Weight* panel, int64_t row, int64_t first_output,
+static void tile(const typename Kind::Args& a, const typename Kind::Weight* weights, int64_t row, int64_t first_output,
                  const char* ahead) {
-  typename Kind::Sum sums[kRows][kVectors];
+  constexpr int kWidth = width_for(kRows);
+  typename Kind::Sum sums[kRows][kWidth];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; r++)
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; v++) sums[r][v] = typename Kind::Sum{};
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++) sums[r][v] = typename Kind::Sum{};
   const auto* x = a.x + row * a.x_stride;
   const int64_t steps = a.num_inputs / Kind::kGroup;
 #pragma GCC unroll 1
   for (int64_t k = 0; k < steps; k++) {
+    const typename Kind::Weight* vectors[kWidth];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++)
+      vectors[v] = weights + vector_at(v, a.num_inputs, Kind::kGroup) + k * kStrip * kLanes * Kind::kGroup;
 #pragma GCC unroll 3
     for (int line = 0; line < kLines; line++) __builtin_prefetch(ahead + (k * kLines + line) * 64, 0, 2);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; r++) {
-      uint32_t inputs;
-      std::memcpy(&inputs, x + r * a.x_stride + k * Kind::kGroup, 4);
-#pragma GCC unroll 3
-      for (int v = 0; v < kVectors; v++)
-        sums[r][v] = Kind::add(sums[r][v], inputs, panel + (k * kPanel + v * kLanes) * Kind::kGroup);
-    }
+    Kind::template step<kRows, kWidth>(sums, x + k * Kind::kGroup, a.x_stride, vectors);
   }
-#pragma GCC unroll 3
-  for (int v = 0; v < kVectors; v++) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kWidth; v++) {
     const int64_t output = first_output + v * kLanes;
     const int64_t count = a.num_outputs - output;
     if (count <= 0) break;
@@ -93,33 +155,41 @@ static void tile(const typename Kind::Args& a, const typename Kind::Weight* pane
 template <typename Kind>
 using Tile = void (*)(const typename Kind::Args&, const typename Kind::Weight*, int64_t, int64_t, const char*);
 
-template <typename Kind, int kLines>
-static Tile<Kind> tile_of(int64_t num_rows) {
-  static constexpr Tile<Kind> tiles[] = {tile<Kind, 1, kLines>, tile<Kind, 2, kLines>, tile<Kind, 3, kLines>,
-                                         tile<Kind, 4, kLines>, tile<Kind, 5, kLines>, tile<Kind, 6, kLines>,
-                                         tile<Kind, 7, kLines>, tile<Kind, 8, kLines>};
+template <typename Kind, int kLines, size_t... kRows>
+static Tile<Kind> tile_of(int64_t num_rows, std::index_sequence<kRows...>) {
+  static constexpr Tile<Kind> tiles[] = {tile<Kind, int(kRows) + 1, kLines>...};
   return tiles[num_rows - 1];
 }
 
-// A panel has kVectors cache lines for each step; its tiles share the work of fetching the next one.
+constexpr int kStepLines = std::max(1, kPanel * 4 / 64);  // cache lines of a panel that a step reads
+
+// The passes over a panel share the work of fetching the next one.
 template <typename Kind>
-static Tile<Kind> tile_of(int64_t num_rows, int64_t num_tiles) {
-  return num_tiles == 1   ? tile_of<Kind, 3>(num_rows)
-         : num_tiles == 2 ? tile_of<Kind, 2>(num_rows)
-                          : tile_of<Kind, 1>(num_rows);
+static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
+  constexpr std::make_index_sequence<Kind::kTileRows> rows;
+  return num_passes == 1   ? tile_of<Kind, kStepLines>(num_rows, rows)
+         : num_passes == 2 ? tile_of<Kind, (kStepLines + 1) / 2>(num_rows, rows)
+                           : tile_of<Kind, (kStepLines + 2) / 3>(num_rows, rows);
 }
 
 // Some rows times one panel. `ahead`: what the thread reads next, as much as a panel has.
 template <typename Kind>
 static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, const char* ahead) {
-  const int64_t panel_size = a.num_inputs * kPanel;
-  const int64_t num_tiles = (rows.last - rows.first + kTileRows - 1) / kTileRows;
-  const int64_t share = panel_size * int64_t(sizeof(typename Kind::Weight)) / std::min<int64_t>(num_tiles, 3);
-  for (int64_t t = 0; t < num_tiles; t++) {
-    const Range r = part_of(rows.last - rows.first, t, num_tiles);
-    tile_of<Kind>(r.last - r.first, num_tiles)(a, a.packed + p * panel_size, rows.first + r.first, p * kPanel,
-                                               ahead + std::min<int64_t>(t, 2) * share);
-  }
+  static_assert(Kind::kTileRows > 2 * kFewRows, "either all tiles have few rows or none");
+  const int64_t num_rows = rows.last - rows.first, num_tiles = (num_rows + Kind::kTileRows - 1) / Kind::kTileRows;
+  const int width = width_for(int(num_rows / num_tiles));
+  const int64_t num_passes = num_tiles * (kVectors / width), most = std::min<int64_t>(num_passes, kStepLines);
+  const auto* panel = a.packed + p * a.num_inputs * kPanel;
+  const int64_t share = a.num_inputs * kPanel * int64_t(sizeof(*panel)) / most;
+  int64_t pass = 0;
+  for (int64_t tiles = 0; tiles < num_tiles; tiles += kStripTiles)
+    for (int v = 0; v < kVectors; v += width)
+      for (int64_t t = tiles; t < std::min(tiles + kStripTiles, num_tiles); t++, pass++) {
+        const Range r = part_of(num_rows, t, num_tiles);
+        tile_of<Kind>(r.last - r.first, num_passes)(a, panel + vector_at(v, a.num_inputs, Kind::kGroup),
+                                                    rows.first + r.first, p * kPanel + v * kLanes,
+                                                    ahead + std::min(pass, most - 1) * share);
+      }
 }
 
 // Work items in order: panels, and where there are few of them parts of the rows of each, at the price of reading a panel
@@ -159,8 +229,26 @@ static void multiply_share(const typename Kind::Args& a, Team& team, const Activ
   });
 }
 
+static void widen_rows(const LinearArgs<bf16>& a, float* floats, Team& team) {
+  team.each(a.num_rows, [&](int64_t row, int64_t) {
+    const bf16* from = a.x + row * a.x_stride;
+    float* to = floats + row * a.num_inputs;
+    int64_t i = 0;
+    for (; i + kLanes <= a.num_inputs; i += kLanes) store(to + i, load(from + i));
+    for (; i < a.num_inputs; i++) to[i] = to_float(from[i]);
+  });
+}
+
 template <typename T>
-void multiply(const LinearArgs<T>& a, Team& team, const Activated<T>* activated) {
+void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated<T>* activated) {
+  if constexpr (kWidens<T>) {
+    if (a.num_rows > kFewRows) {
+      widen_rows(a, floats, team);
+      const LinearArgs<T, float> widened{floats,     a.num_inputs, a.packed,     a.bias,       a.y,
+                                         a.y_stride, a.num_rows,   a.num_inputs, a.num_outputs};
+      return multiply_share<Widened>(widened, team, activated);
+    }
+  }
   multiply_share<Plain<T>>(a, team, activated);
 }
 
@@ -175,18 +263,21 @@ Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_output
   return {static_cast<const char*>(packed) + mine.first * panel_bytes, (mine.last - mine.first) * panel_bytes};
 }
 
+// Element of an output's first weight in the panels.
+static int64_t output_at(int64_t output, int64_t num_inputs, int64_t group) {
+  const int64_t o = output % kPanel;
+  return output / kPanel * kPanel * num_inputs + vector_at(int(o / kLanes), num_inputs, group) + o % kLanes * group;
+}
+
 // weight [out, in] -> panels; outputs beyond the last are zero.
 template <int G, typename T>
 static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_inputs, int num_threads) {
-  const int64_t num_panels = (num_outputs + kPanel - 1) / kPanel;
-  parallel_for(num_panels, num_threads, [&](int64_t p) {
-    T* panel = packed + p * num_inputs * kPanel;
-    for (int64_t k = 0; k < num_inputs / G; k++)
-      for (int64_t o = 0; o < kPanel; o++)
-        for (int64_t g = 0; g < G; g++) {
-          const int64_t output = p * kPanel + o;
-          panel[(k * kPanel + o) * G + g] = output < num_outputs ? weight[output * num_inputs + k * G + g] : T(0);
-        }
+  parallel_for(panels_for(num_outputs), num_threads, [&](int64_t p) {
+    for (int64_t k = 0; k < num_inputs; k += G)
+      for (int64_t output = p * kPanel; output < (p + 1) * kPanel; output++) {
+        T* to = packed + output_at(output, num_inputs, G) + k * kStrip * kLanes;
+        for (int64_t g = 0; g < G; g++) to[g] = output < num_outputs ? weight[output * num_inputs + k + g] : T(0);
+      }
   });
 }
 
@@ -196,8 +287,9 @@ static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_
                         int num_threads) {
   constexpr int G = Plain<T>::kGroup;
   parallel_for(num_rows, num_rows < 32 ? 1 : num_threads, [&](int64_t row) {
-    const T* from = packed + outputs[row] / kPanel * kPanel * num_inputs + outputs[row] % kPanel * G;
-    for (int64_t k = 0; k < num_inputs; k += G) std::memcpy(rows + row * num_inputs + k, from + k * kPanel, G * sizeof(T));
+    const T* from = packed + output_at(outputs[row], num_inputs, G);
+    for (int64_t k = 0; k < num_inputs; k += G)
+      std::memcpy(rows + row * num_inputs + k, from + k * kStrip * kLanes, G * sizeof(T));
   });
 }
 
@@ -220,7 +312,7 @@ void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, 
 }
 
 #define AGON_INSTANTIATE(T)                                                                                     \
-  template void multiply(const LinearArgs<T>&, Team&, const Activated<T>*);                                     \
+  template void multiply(const LinearArgs<T>&, float*, Team&, const Activated<T>*);                             \
   template void multiply_int8(const LinearArgs<T, uint8_t, int8_t>&, Team&, const Activated<T>*);               \
   template void quantize_rows(const T*, int64_t, uint8_t*, float*, int64_t, int64_t, Team&);
 AGON_INSTANTIATE(float)
@@ -244,8 +336,10 @@ void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_out
   }                                                                                                                   \
   void agon_linear_##suffix(const T* x, int64_t x_stride, const T* packed, const T* bias, T* y, int64_t y_stride,     \
                             int64_t num_rows, int64_t num_inputs, int64_t num_outputs, int num_threads) {             \
+    std::vector<float> floats(agon::kWidens<T> && num_rows > agon::kFewRows ? num_rows * num_inputs : 0);             \
     agon::with_team(num_threads, [&](agon::Team& team) {                                                              \
-      agon::multiply<T>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs}, team);           \
+      agon::multiply<T>({x, x_stride, packed, bias, y, y_stride, num_rows, num_inputs, num_outputs}, floats.data(),   \
+                        team);                                                                                        \
     });                                                                                                               \
   }                                                                                                                   \
   void agon_unpack_rows_##suffix(const int64_t* outputs, const T* packed, T* rows, int64_t num_rows,                  \

@@ -9,8 +9,9 @@
 
 namespace agon {
 
-constexpr int kVectors = 3;                // vectors of outputs in a panel
-constexpr int kPanel = kVectors * kLanes;  // 48 outputs with AVX-512
+constexpr int kVectors = kLanes == 16 ? 3 : 4;  // vectors of outputs in a panel
+constexpr int kPanel = kVectors * kLanes;       // 48 outputs with AVX-512, 32 with AVX2
+constexpr int kStrip = kLanes == 16 ? 3 : 2;    // vectors that stand side by side for each group of inputs
 
 // T: of x, bias and y. Input and Weight: what is multiplied; bytes where weights are int8.
 template <typename T, typename Input = T, typename Weight = T>
@@ -35,8 +36,15 @@ struct Activated {
   int64_t size;  // num_outputs, or half of them where it is gated
 };
 
+// Whether rows in T are made floats before they are multiplied, because the processor has no products in T. More than
+// kFewRows of them: fewer are waited for weights, not for arithmetic.
 template <typename T>
-void multiply(const LinearArgs<T>& a, Team& team, const Activated<T>* activated = nullptr);
+constexpr bool kWidens = sizeof(T) == 2 && !kHasDotPairs;
+constexpr int kFewRows = 2;
+
+// floats: [rows, inputs], where T widens and there are more than kFewRows; else not touched.
+template <typename T>
+void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated<T>* activated = nullptr);
 template <typename T>
 void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated = nullptr);
 

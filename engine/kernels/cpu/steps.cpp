@@ -15,8 +15,9 @@ class Run {
  public:
   Run(const Step* steps, int64_t count, const Inputs& inputs)
       : steps_(steps), count_(count), inputs_(inputs), plans_(inputs.num_tables) {
-    int64_t partials = 0;
+    int64_t partials = 0, widest = 0;
     for (int64_t i = 0; i < count; i++) {
+      if (steps[i].kind == kLinear && steps[i].output_scales == nullptr) widest = std::max(widest, steps[i].num_inputs);
       if (steps[i].kind != kAttention) continue;
       const AttentionLayer& layer = *steps[i].attention;
       AttentionPlan& plan = plans_[layer.type];
@@ -24,6 +25,7 @@ class Run {
       partials = std::max(partials, attention_partials(layer, plan));
     }
     partials_.resize(partials);
+    if constexpr (kWidens<T>) floats_ = kept_floats(inputs.num_rows * widest);
   }
 
   void go(Team& team) {
@@ -34,6 +36,13 @@ class Run {
   }
 
  private:
+  // Memory that stays with the calling thread: page faults cost more than the work.
+  static float* kept_floats(size_t count) {
+    static thread_local std::vector<float> kept;
+    if (kept.size() < count) kept.resize(count);
+    return kept.data();
+  }
+
   T* buffer(int64_t which) const { return which < 0 ? nullptr : static_cast<T*>(inputs_.buffers[which]); }
 
   // The weights that the thread reads after those of step i.
@@ -85,7 +94,7 @@ class Run {
     if (s.output_scales == nullptr)
       return multiply<T>({x, s.num_inputs, static_cast<const T*>(s.weight), bias, y, s.num_outputs, num_rows,
                           s.num_inputs, s.num_outputs},
-                         team, then);
+                         floats_, team, then);
     quantize_rows(x, s.num_inputs, inputs_.bytes, inputs_.row_scales, num_rows, s.num_inputs, team);
     multiply_int8<T>({inputs_.bytes, s.num_inputs, static_cast<const int8_t*>(s.weight), bias, y, s.num_outputs,
                       num_rows, s.num_inputs, s.num_outputs, inputs_.row_scales, s.output_scales, s.output_sums},
@@ -105,6 +114,7 @@ class Run {
   const Inputs& inputs_;
   std::vector<AttentionPlan> plans_;  // by type
   std::vector<float> partials_;
+  float* floats_ = nullptr;  // [rows, the widest input]: rows that are widened
 };
 
 }  // namespace agon

@@ -26,12 +26,10 @@ typedef float Floats __attribute__((vector_size(kLanes * 4)));
 typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
 typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
+typedef int16_t Shorts __attribute__((vector_size(kLanes * 4)));
 typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 #define AGON_INLINE inline __attribute__((always_inline))
-
-AGON_INLINE Floats splat(float x) { return Floats{} + x; }
-AGON_INLINE Words splat_word(uint32_t x) { return Words{} + x; }
 
 template <typename Vector, typename T>
 AGON_INLINE Vector load_as(const T* from) {
@@ -40,13 +38,36 @@ AGON_INLINE Vector load_as(const T* from) {
   return v;
 }
 
+AGON_INLINE Words splat_word(uint32_t x) { return Words{} + x; }
+AGON_INLINE Floats splat(float x) {  // by its bits: an addition to zero would be one, as zero has a sign
+  uint32_t w;
+  std::memcpy(&w, &x, 4);
+  return (Floats)splat_word(w);
+}
+// The word at that address, aligned or not: from memory into all lanes, where a register would be a detour.
+AGON_INLINE Words splat_word_at(const void* from) {
+#if defined(__AVX512F__)
+  return (Words)_mm512_set1_ps(load_as<float>(static_cast<const float*>(from)));
+#elif defined(__AVX2__)
+  return (Words)_mm256_broadcast_ss(static_cast<const float*>(from));
+#else
+  return splat_word(load_as<uint32_t>(static_cast<const uint32_t*>(from)));
+#endif
+}
+
 AGON_INLINE Floats as_floats(Words w) { return (Floats)w; }
 AGON_INLINE Words as_words(Floats f) { return (Words)f; }
 
 AGON_INLINE Floats load(const float* from) { return load_as<Floats>(from); }
 AGON_INLINE void store(float* to, Floats v) { std::memcpy(to, &v, sizeof v); }
 
-AGON_INLINE Floats widen(Halves h) { return as_floats(__builtin_convertvector(h, Words) << 16); }
+AGON_INLINE Floats widen(Halves h) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return as_floats((Words)_mm256_cvtepu16_epi32((__m128i)h) << 16);
+#else
+  return as_floats(__builtin_convertvector(h, Words) << 16);
+#endif
+}
 AGON_INLINE Floats load(const bf16* from) { return widen(load_as<Halves>(from)); }
 
 // To the nearest bfloat16, ties to even; a NaN stays one.
@@ -57,7 +78,12 @@ AGON_INLINE Halves narrow(Floats v) {
   Words w = as_words(v);
   Words rounded = (w + 0x7fff + ((w >> 16) & 1)) >> 16;
   Words is_nan = (Words)(v != v);
-  return __builtin_convertvector((rounded & ~is_nan) | (splat_word(0x7fc0) & is_nan), Halves);
+  rounded = (rounded & ~is_nan) | (splat_word(0x7fc0) & is_nan);
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (Halves)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)rounded), _mm256_extracti128_si256((__m256i)rounded, 1));
+#else
+  return __builtin_convertvector(rounded, Halves);
+#endif
 #endif
 }
 AGON_INLINE void store(bf16* to, Floats v) {
@@ -155,14 +181,33 @@ AGON_INLINE float largest(Floats v) {
 #endif
 }
 
-// Pairs of bfloat16, one pair a lane: sum + a.low * b.low + a.high * b.high.
-AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
+// Pairs of bfloat16, one pair a lane: their first and second members as floats.
+AGON_INLINE Floats first_of_pairs(Words pairs) { return as_floats(pairs << 16); }
+AGON_INLINE Floats second_of_pairs(Words pairs) { return as_floats(pairs & splat_word(0xffff0000u)); }
+
+// sum + the dot product of pairs.
 #if defined(__AVX512BF16__)
+constexpr bool kHasDotPairs = true;
+AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
   return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
 #else
-  const Words high = splat_word(0xffff0000u);
-  sum += as_floats(a << 16) * as_floats(b << 16);
-  return sum + as_floats(a & high) * as_floats(b & high);
+constexpr bool kHasDotPairs = false;
+AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
+  sum += first_of_pairs(a) * first_of_pairs(b);
+  return sum + second_of_pairs(a) * second_of_pairs(b);
+}
+#endif
+
+// Pairs of 16-bit integers: the sum of the two products.
+AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
+#if defined(__AVX512BW__)
+  return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+  const Ints x = (Ints)a, y = (Ints)b;
+  return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
 #endif
 }
 
@@ -171,9 +216,9 @@ AGON_INLINE Ints dot_quads(Ints sum, Words a, Words b) {
 #if defined(__AVX512VNNI__)
   return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 #else
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++) sum += (Ints)(a << (24 - 8 * i) >> 24) * ((Ints)(b << (24 - 8 * i)) >> 24);
-  return sum;
+  const Words even = splat_word(0x00ff00ffu);
+  sum += dot_shorts((Shorts)(a & even), (Shorts)b << 8 >> 8);
+  return sum + dot_shorts((Shorts)(a >> 8 & even), (Shorts)b >> 8);
 #endif
 }
 
