@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from controller.breaker import CircuitBreaker
 from controller.cancellation import cancel
 from controller.keys import SLOTS_GRACE_MS, Keys
+from controller.limits import Charge
 from controller.logs import log_event
 from controller.routing_table import RoutingTable, Worker
 from controller.store import Store
@@ -102,23 +103,35 @@ class Dispatcher:
         """Whether a worker of `model` would take one more request, as far as is known here."""
         return any(self._is_open(worker) and self._slots(worker) < worker.limit for worker in self._table.ready(model))
 
-    async def reserve(self, wishes: Sequence[Wish]) -> list[Lane]:
-        """One lane for each wish, or ApiError: MODEL_NOT_FOUND, NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE."""
+    async def reserve(self, wishes: Sequence[Wish], charge: Charge | None = None) -> list[Lane]:
+        """One lane for each wish, or ApiError: MODEL_NOT_FOUND, NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and with a
+        charge, which is taken once and before any slot, RATE_LIMITED."""
         full: set[str] = set()
         for _ in range(MAX_PICKS):
             slots = [Slot(self._pick(wish, full), secrets.token_hex(8)) for wish in wishes]
-            args = [str(arg) for slot in slots for arg in (slot.lease_id, slot.worker.limit)]
-            keys = [self._keys.slots(slot.worker.worker_id) for slot in slots]
-            try:
-                refused_by = await self._store.run("reserve_slots", keys, self._lease_ms, SLOTS_GRACE_MS, *args)
-            except BaseException:  # cancelled or without an answer: the leases may exist
-                for slot in slots:
-                    self._release_soon(slot)
-                raise
-            if refused_by == 0:
+            refusal = await self._ask_for(slots, charge)
+            if charge is not None:
+                charge.settle(max(0, -refusal))
+                charge = None
+            if refusal == 0:
                 return [self._hold(slot) for slot in slots]
-            full.add(slots[refused_by - 1].worker.worker_id)
+            full.add(slots[refusal - 1].worker.worker_id)
         raise _queue_full(wishes[0].model)
+
+    async def _ask_for(self, slots: list[Slot], charge: Charge | None) -> int:
+        """What reserve_slots.lua says."""
+        keys = [self._keys.slots(slot.worker.worker_id) for slot in slots]
+        args = [arg for slot in slots for arg in (slot.lease_id, slot.worker.limit)]
+        if charge is not None:
+            keys.append(charge.bucket)
+            args += (charge.interval_us, charge.burst)
+        try:
+            refusal = await self._store.run("reserve_slots", keys, self._lease_ms, SLOTS_GRACE_MS, len(slots), *args)
+        except BaseException:  # cancelled or without an answer: the leases may exist
+            for slot in slots:
+                self._release_soon(slot)
+            raise
+        return int(refusal)
 
     async def release(self, slot: Slot) -> None:
         """Give a slot back. Goes through even when the caller is being cancelled; a store that is away is no error,

@@ -102,9 +102,15 @@ async def _call(command: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _load_scripts() -> dict[str, tuple[str, str]]:
+    """Digest and text by name. A first line "-- needs: NAME" puts the text of NAME.lua, a function, before a script."""
+    texts = {
+        file.name.removesuffix(".lua"): file.read_text()
+        for file in (resources.files("controller") / "lua").iterdir()
+        if file.name.endswith(".lua")
+    }
     scripts = {}
-    for file in (resources.files("controller") / "lua").iterdir():
-        if file.name.endswith(".lua"):
-            text = file.read_text()
-            scripts[file.name.removesuffix(".lua")] = (hashlib.sha1(text.encode()).hexdigest(), text)
+    for name, own_text in texts.items():
+        first_line = own_text.partition("\n")[0]
+        text = texts.get(first_line.removeprefix("-- needs: "), "") + own_text
+        scripts[name] = (hashlib.sha1(text.encode()).hexdigest(), text)
     return scripts

@@ -1,7 +1,8 @@
 """One request to one worker: its answer as a stream of events, with a time limit on every wait.
 
 Limits are watched by one timer a stream, which moves on when it fires and not at each token. Knows no replica, no
-battle and no client: closing the iterator closes the connection, at which the worker aborts.
+battle and no client: closing the iterator before its end closes the connection, at which the worker aborts. After the
+end the connection is kept for the next request.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from wire.sse import SseDecoder, SseEvent
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest
 
 GENERATE_PATH = "/internal/generate"
+LAST_BYTES_S = 1.0  #: a connection is kept if the end of its response comes so soon after the answer's
 VANISHED_S = 1.0  #: a worker that has been silent and without a lease for so long is given up
 MAX_REFUSAL_BYTES = 100_000
 
@@ -114,10 +116,8 @@ class Upstream:
         self._watch(wait)
         try:
             async with limit:
-                response = await self._workers.session.post(
-                    worker.url + GENERATE_PATH, data=body, headers=_HEADERS, allow_redirects=False
-                )
-            wait.give_up = response.close
+                response = await self._post(worker, body)
+            wait.give_up, is_whole = response.close, False
             try:
                 if response.status != 200:
                     raise await _refusal(response)
@@ -125,13 +125,24 @@ class Upstream:
                 yield Opened()
                 async with aclosing(self._events(wait, response.content)) as events:
                     async for event in events:
+                        is_whole = isinstance(event, Finished)
                         yield event
             finally:
-                response.close()
+                if is_whole:  # at the end of the response, if that comes in time, aiohttp takes the connection back
+                    loop.call_later(LAST_BYTES_S, response.close)
+                else:
+                    response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise wait.verdict or _broken(error) from None
         finally:
             self._forget(wait)
+
+    async def _post(self, worker: Worker, body: bytes) -> aiohttp.ClientResponse:
+        url = worker.url + GENERATE_PATH
+        try:
+            return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
+        except aiohttp.ServerDisconnectedError:  # a kept connection may have been closed just as it was taken
+            return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
 
     async def _events(self, wait: _Wait, content: aiohttp.StreamReader) -> AsyncGenerator[AnswerEvent, None]:
         loop = asyncio.get_running_loop()

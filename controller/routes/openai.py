@@ -17,7 +17,7 @@ from controller.addresses import Addresses
 from controller.body import Bodies
 from controller.dispatch import Dispatcher, Wish
 from controller.event_stream import EventStream, until_disconnect
-from controller.limits import RateLimiter
+from controller.limits import Charge, RateLimiter
 from controller.relay import Relay
 from controller.routes.replies import json_reply
 from controller.routing_table import RoutingTable
@@ -75,12 +75,11 @@ def add_openai_routes(
         generate: GenerateRequest,
         kind: Literal["chat", "text"],
     ) -> Response:
-        await limits.check(addresses.of(request), "completion")
         prefix = "chatcmpl-" if kind == "chat" else "cmpl-"
         shaper = CompletionShaper(
             kind=kind, completion_id=prefix + generate.request_id, model=body.model, created=int(time.time())
         )
-        events = _answer(dispatcher, relay, body.model, generate)
+        events = _answer(dispatcher, relay, body.model, generate, limits.charge(addresses.of(request), "completion"))
         if not body.stream:
             async with aclosing(events):
                 return JSONResponse(await until_disconnect(request, _whole(events, shaper)))
@@ -93,10 +92,10 @@ def add_openai_routes(
 
 
 async def _answer(
-    dispatcher: Dispatcher, relay: Relay, model: str, generate: GenerateRequest
+    dispatcher: Dispatcher, relay: Relay, model: str, generate: GenerateRequest, charge: Charge
 ) -> AsyncGenerator[Delta | Finished, None]:
     """Text and end of one answer; holds a slot of the model's worker as long as it is open."""
-    [lane] = await dispatcher.reserve([Wish(model)])
+    [lane] = await dispatcher.reserve([Wish(model)], charge)
     async with lane, aclosing(relay.answer(lane, generate)) as events:
         async for event in events:
             if not isinstance(event, Opened):

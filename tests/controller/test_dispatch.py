@@ -8,9 +8,11 @@ import pytest
 from arena import eventually
 from running import StoreProcess
 
+from controller.addresses import ClientAddress
 from controller.breaker import FAILURES_TO_OPEN, CircuitBreaker
 from controller.dispatch import Dispatcher, Wish
 from controller.keys import Keys
+from controller.limits import Rate, RateLimiter
 from controller.metrics import Metrics
 from controller.registry import WorkerRegistry
 from controller.routing_table import RoutingTable
@@ -23,10 +25,13 @@ from wire.workers import Capacity, ModelCard, RegisterRequest
 class _Parts:
     def __init__(self, url: str, slot_lease_s: float) -> None:
         self.keys = Keys(f"test:{secrets.token_hex(6)}")
-        self.store = Store(url, timeout_s=10, metrics=Metrics())
+        metrics = Metrics()
+        self.store = Store(url, timeout_s=10, metrics=metrics)
         self.table = RoutingTable(self.store, self.keys, refresh_s=60)
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, slot_lease_s=slot_lease_s)
+        rate = Rate(per_minute=1, burst=2)
+        self.limits = RateLimiter(self.store, self.keys, metrics, rate=rate, local_rate=rate)
         self.registry = WorkerRegistry(
             self.store, self.keys, self.table, WorkerHosts(["127.0.0.0/8"]), heartbeat_s=1, lease_s=60
         )
@@ -76,6 +81,31 @@ async def test_both_sides_get_slots_or_neither(shared_store: StoreProcess) -> No
         for lane in lanes:
             await lane.close()
         assert [await parts.num_slots(worker) for worker in (free, full)] == [0, 0]
+
+
+async def test_a_request_that_comes_too_often_takes_no_slot(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 5)
+        charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
+        for _ in range(2):
+            await parts.dispatcher.reserve([Wish("x")], charge)
+
+        with pytest.raises(ApiError) as refusal:
+            await parts.dispatcher.reserve([Wish("x")], charge)
+
+        assert refusal.value.code is ErrorCode.RATE_LIMITED
+        assert 30 <= (refusal.value.retry_after_s or 0) <= 60
+        assert await parts.num_slots(worker) == 2
+
+
+async def test_a_request_is_charged_once_however_many_workers_are_full(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        for port in (1, 2):
+            await parts.add("x", port, 1)
+        charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
+
+        for _ in range(2):  # the second may draw the full one first
+            assert len(await parts.dispatcher.reserve([Wish("x")], charge)) == 1
 
 
 async def test_concurrent_reservations_never_exceed_the_limit(shared_store: StoreProcess) -> None:

@@ -33,6 +33,21 @@ async def test_a_refused_client_reads_when_to_come_back(open_arena: Any) -> None
         assert 30 <= int(response.headers["retry-after"]) <= 60
 
 
+async def test_completions_have_a_bucket_too_and_one_that_names_no_model_costs_nothing(open_arena: Any) -> None:
+    async with open_arena(rate_per_minute=1, rate_burst=2) as arena:
+        await arena.add_worker(FakeWorker("alpha"))
+
+        async def status(model: str) -> int:
+            body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+            headers = {"X-Forwarded-For": "203.0.113.1"}
+            return (await arena.client.post("/v1/chat/completions", json=body, headers=headers)).status_code
+
+        assert [await status(model) for model in ("gone", "gone", "gone", "alpha", "alpha", "alpha")] == [
+            *(404, 404, 404),
+            *(200, 200, 429),
+        ]
+
+
 async def test_limits_are_shared_by_all_controllers(open_arena: Any) -> None:
     async with open_arena(rate_per_minute=1, rate_burst=2) as arena:
         for model in ("alpha", "beta"):

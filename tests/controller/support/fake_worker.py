@@ -62,6 +62,7 @@ class FakeWorker:
         self.pool_delay_s = 0.0
         self.num_pool_looks = 0
         self.requests: list[GenerateRequest] = []
+        self.clients: set[tuple[str, int]] = set()  #: ends of the connections over which they came
         self.num_open = 0
         self.num_aborted = 0
         self.token = ""
@@ -90,6 +91,7 @@ class FakeWorker:
                 break
         request = GenerateRequest.model_validate_json(body)
         self.requests.append(request)
+        self.clients.add(tuple(scope["client"]))
         if request.epoch != self.epoch:
             await _send_json(send, ApiError(ErrorCode.STALE_EPOCH, "not me"))
             return
