@@ -23,7 +23,16 @@ constexpr int64_t kSplit = 256;       // tokens of a part of the context; a mult
 constexpr int kQueryTokens = 32;      // query tokens of one work item
 constexpr int64_t kDecodeTokens = 4;  // up to that many query tokens the parts of a context are separate work items
 constexpr float kLowest = -1e30f;     // below any score, and finite: the difference of two of them is no NaN
-constexpr int kRowTile = kLanes == 16 ? 6 : 2;  // rows whose sums stay in registers
+
+// Rows, and vectors of sums of each, that registers have room for. A widened factor is of use to more rows.
+template <typename T>
+constexpr int kRowTile = kLanes == 16 ? 6 : kWidens<T> ? 5 : 3;
+template <typename T>
+constexpr int kColumns = kLanes == 16 || !kWidens<T> ? 4 : 2;
+
+// Words of a row's queries or weights for each group of them: with T widened a float each.
+template <typename T>
+constexpr int64_t kInputWords = kWidens<T> ? kGroup<T> : 1;
 
 using Item = AttentionItem;
 
@@ -38,6 +47,7 @@ template <typename T>
 struct Scratch {
   std::vector<float> scores, part, total;
   std::vector<uint32_t> query, weights;  // words: a float or two bfloat16
+  std::vector<T> rotated;                // the query of one row
   TileMemory<T> tile;
   Scratch(int64_t rows, int64_t head_dim)
       : scores(rows * kTile),
@@ -45,6 +55,7 @@ struct Scratch {
         total(rows * (head_dim + 2)),
         query(rows * head_dim),
         weights(rows * kTile),
+        rotated(head_dim),
         tile(head_dim) {}
 };
 
@@ -67,68 +78,96 @@ static void merge(Sums total, Sums part, int64_t rows, int64_t head_dim) {
   }
 }
 
-template <typename T>
-AGON_INLINE Floats add_product(Floats sum, uint32_t x, const uint32_t* y) {
-  if constexpr (sizeof(T) == 2) return dot_pairs(sum, splat_word(x), load_as<Words>(y));
-  else return sum + as_floats(splat_word(x)) * load_as<Floats>(y);
+// Adds the products of one group of each row's inputs, at x, and of columns, at y.
+template <typename T, int kRows, int kCount>
+AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const uint32_t* x, int64_t x_stride,
+                              const uint32_t* const (&y)[kCount]) {
+  if constexpr (kWidens<T>) {
+    // First members of all pairs, then second ones: registers have no room for both.
+    Floats factors[kCount];
+#pragma GCC unroll 4
+    for (int c = 0; c < kCount; c++) factors[c] = first_of_pairs(load_as<Words>(y[c]));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Floats input = as_floats(splat_word_at(x + r * x_stride));
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; c++) sums[r][c] += input * factors[c];
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < kCount; c++) factors[c] = second_of_pairs(load_as<Words>(y[c]));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Floats input = as_floats(splat_word_at(x + r * x_stride + 1));
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; c++) sums[r][c] += input * factors[c];
+    }
+  } else {
+#pragma GCC unroll 4
+    for (int c = 0; c < kCount; c++)
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; r++) {
+        const Words input = splat_word_at(x + r * x_stride), factors = load_as<Words>(y[c]);
+        if constexpr (sizeof(T) == 2) sums[r][c] = dot_pairs(sums[r][c], input, factors);
+        else sums[r][c] += as_floats(input) * as_floats(factors);
+      }
+  }
 }
 
-// Calls work.run<count>(first) for rows in groups of at most kRowTile.
-template <typename Work>
-AGON_INLINE void in_row_tiles(int64_t rows, const Work& work) {
-  int64_t first = 0;
-  for (; rows - first > kRowTile; first += kRowTile) work.template run<kRowTile>(first);
-  switch (rows - first) {
-    case 1: return work.template run<1>(first);
-    case 2: return work.template run<2>(first);
-    case 3: return work.template run<3>(first);
-    case 4: return work.template run<4>(first);
-    case 5: return work.template run<5>(first);
-    default: return work.template run<6>(first);
-  }
+// Calls work.run<count>(first) for rows in groups of at most kMost.
+template <int kMost, typename Work>
+AGON_INLINE void in_row_tiles(int64_t rows, const Work& work, int64_t first = 0) {
+  for (; rows - first >= kMost; first += kMost) work.template run<kMost>(first);
+  if constexpr (kMost > 1) in_row_tiles<kMost - 1>(rows, work, first);
 }
 
 // Scores [rows, kTile] of a tile: query [rows, words] times keys. Fetches the keys of the next tile in place on the way,
 // into the second level cache: there are more of its requests under way at once than of the first level (17 against 12 GB/s).
 template <typename T, typename S>
 struct Score {
+  static constexpr int kCount = kColumns<T>;
   const uint32_t* query;
-  int64_t words;
+  int64_t groups;  // of channels
   const Tile &tile, &next;
   float* scores;
 
   template <int kRows>
   AGON_INLINE void run(int64_t first) const {
-    Floats acc[kRows][kTileVectors];
-    const uint32_t *keys[kTileVectors], *ahead[kTileVectors];
-#pragma GCC unroll 16
-    for (int v = 0; v < kTileVectors; v++) {
-      keys[v] = tile.keys[v];
-      ahead[v] = first == 0 ? next.keys[v] : tile.keys[v];
+    for (int v = 0; v < kTileVectors; v += kCount) run<kRows>(first, v);
+  }
+
+  template <int kRows>
+  AGON_INLINE void run(int64_t first, int first_vector) const {
+    Floats acc[kRows][kCount];
+    const uint32_t *keys[kCount], *ahead[kCount];
+#pragma GCC unroll 4
+    for (int c = 0; c < kCount; c++) {
+      keys[c] = tile.keys[first_vector + c];
+      ahead[c] = (first == 0 ? next : tile).keys[first_vector + c];
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; r++) acc[r][v] = splat(0.0f);
+      for (int r = 0; r < kRows; r++) acc[r][c] = splat(0.0f);
     }
+    const int64_t words = groups * kInputWords<T>;
     const uint32_t* x = query + first * words;
 #pragma GCC unroll 1
-    for (int64_t w = 0; w < words; w++) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kTileVectors; v++) {
-        if constexpr (!kHasScales<S>) __builtin_prefetch(ahead[v], 0, 2);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; r++) acc[r][v] = add_product<T>(acc[r][v], x[r * words + w], keys[v]);
-        keys[v] += tile.key_stride;
-        ahead[v] += next.key_stride;
+    for (int64_t g = 0; g < groups; g++, x += kInputWords<T>) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; c++) {
+        if constexpr (!kHasScales<S>) __builtin_prefetch(ahead[c], 0, 2);
+        ahead[c] += next.key_stride;
       }
+      add_products<T>(acc, x, words, keys);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; c++) keys[c] += tile.key_stride;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++)
-#pragma GCC unroll 16
-      for (int v = 0; v < kTileVectors; v++) store(scores + (first + r) * kTile + v * kLanes, acc[r][v]);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCount; c++) store(scores + (first + r) * kTile + (first_vector + c) * kLanes, acc[r][c]);
   }
 };
 
-// Adds weights [rows, kTile / G] times kColumns vectors of the tile's values to sums [rows, D].
-template <typename T, typename S, int kColumns>
+// Adds weights [rows, kTile / G] times kCount vectors of the tile's values to sums [rows, D].
+template <typename T, typename S, int kCount>
 struct AddValues {
   const uint32_t* weights;
   const Tile &tile, &next;
@@ -137,44 +176,47 @@ struct AddValues {
 
   template <int kRows>
   AGON_INLINE void run(int64_t first) const {
-    constexpr int64_t kSteps = kLanes / kGroup<T>, kWords = kTile / kGroup<T>;
-    Floats acc[kRows][kColumns];
+    constexpr int64_t kSteps = kLanes / kGroup<T>, kWords = kTile / kGroup<T> * kInputWords<T>;
+    Floats acc[kRows][kCount];
     float* to = sums + first * head_dim + column;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++)
 #pragma GCC unroll 4
-      for (int c = 0; c < kColumns; c++) acc[r][c] = load(to + r * head_dim + c * kLanes);
+      for (int c = 0; c < kCount; c++) acc[r][c] = load(to + r * head_dim + c * kLanes);
     const uint32_t* w = weights + first * kWords;
 #pragma GCC unroll 1
     for (int v = 0; v < kTileVectors; v++) {
       const uint32_t *values = tile.values[v] + column, *ahead = (first == 0 ? next : tile).values[v] + column;
 #pragma GCC unroll 1
-      for (int64_t i = 0; i < kSteps; i++, w++, values += head_dim, ahead += head_dim)
+      for (int64_t i = 0; i < kSteps; i++, w += kInputWords<T>, values += head_dim, ahead += head_dim) {
+        const uint32_t* columns[kCount];
 #pragma GCC unroll 4
-        for (int c = 0; c < kColumns; c++) {
+        for (int c = 0; c < kCount; c++) {
           if constexpr (!kHasScales<S>) __builtin_prefetch(ahead + c * kLanes, 0, 2);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; r++) acc[r][c] = add_product<T>(acc[r][c], w[r * kWords], values + c * kLanes);
+          columns[c] = values + c * kLanes;
         }
+        add_products<T>(acc, w, kWords, columns);
+      }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++)
 #pragma GCC unroll 4
-      for (int c = 0; c < kColumns; c++) store(to + r * head_dim + c * kLanes, acc[r][c]);
+      for (int c = 0; c < kCount; c++) store(to + r * head_dim + c * kLanes, acc[r][c]);
   }
 };
 
 template <typename T, typename S>
 static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t head_dim,
                        float* sums) {
+  constexpr int kWide = kColumns<T>;
   int64_t column = 0;
-  for (; column + 4 * kLanes <= head_dim; column += 4 * kLanes)
-    in_row_tiles(rows, AddValues<T, S, 4>{weights, tile, next, column, head_dim, sums});
+  for (; column + kWide * kLanes <= head_dim; column += kWide * kLanes)
+    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, kWide>{weights, tile, next, column, head_dim, sums});
   for (; column < head_dim; column += kLanes)
-    in_row_tiles(rows, AddValues<T, S, 1>{weights, tile, next, column, head_dim, sums});
+    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, 1>{weights, tile, next, column, head_dim, sums});
 }
 
-// Scores of one row and one tile -> weights in T; adds to the row's sums. [low, high) are the tokens that it may read.
+// Scores of one row and one tile -> weights, rounded to T; adds to the row's sums. [low, high) are the tokens that it may read.
 template <typename T, typename S>
 static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t head_dim,
                    float scale, float softcap, int64_t low, int64_t high) {
@@ -197,9 +239,9 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
   for (int v = 0; v < kTileVectors; v++) {
     const Floats e = exp(s[v] - largest);
     weight += e;
-    T* to = reinterpret_cast<T*>(weights) + v * kLanes;
-    if constexpr (kHasScales<S>) store(to, e * load(tile.value_scales[v]));
-    else store(to, e);
+    const Floats scaled = kHasScales<S> ? e * load(tile.value_scales[v]) : e;
+    if constexpr (kWidens<T>) store(reinterpret_cast<float*>(weights) + v * kLanes, widen(narrow(scaled)));
+    else store(reinterpret_cast<T*>(weights) + v * kLanes, scaled);
   }
   if (largest != sums.largest[row]) {
     const float shrink = exp(splat(sums.largest[row] - largest))[0];
@@ -240,11 +282,12 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
       if constexpr (kHasScales<S>) fetch_bytes(pages, start);
       else next = tile_in_place(pages, start);
     }
-    in_row_tiles(rows, Score<T, S>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
+    in_row_tiles<kRowTile<T>>(rows, Score<T, S>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
       const int64_t row_low = layer.window > 0 ? std::max(low, position - layer.window + 1) : low;
-      soften<T, S>(scratch.scores.data() + row * kTile, tile, scratch.weights.data() + row * kTile / kGroup<T>, sums,
+      soften<T, S>(scratch.scores.data() + row * kTile, tile,
+                   scratch.weights.data() + row * kTile / kGroup<T> * kInputWords<T>, sums,
                    row, D, float(layer.scale), float(layer.softcap), row_low - first,
                    std::min(high, position + 1) - first);
     }
@@ -323,10 +366,14 @@ static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>&
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
   const int64_t row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
   for (int64_t q = 0; q < item.num_queries; q++)
-    for (int64_t h = 0; h < heads; h++)
-      norm_and_rotate(layer, a.rotation, item.first_row + q,
-                      a.qkv + (item.first_row + q) * row_size + (item.kv_head * heads + h) * D, layer.query_norm,
-                      reinterpret_cast<T*>(scratch.query.data()) + (q * heads + h) * D);
+    for (int64_t h = 0; h < heads; h++) {
+      const T* from = a.qkv + (item.first_row + q) * row_size + (item.kv_head * heads + h) * D;
+      uint32_t* to = scratch.query.data() + (q * heads + h) * D / kGroup<T> * kInputWords<T>;
+      T* rotated = kWidens<T> ? scratch.rotated.data() : reinterpret_cast<T*>(to);
+      norm_and_rotate(layer, a.rotation, item.first_row + q, from, layer.query_norm, rotated);
+      if constexpr (kWidens<T>)
+        for (int64_t d = 0; d < D; d += kLanes) store(reinterpret_cast<float*>(to) + d, load(rotated + d));
+    }
   if (item.partial >= 0) {
     const Sums sums = sums_in(a.partials + item.partial * partial_size(layer), rows);
     clear(sums, rows, D);

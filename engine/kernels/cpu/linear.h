@@ -36,13 +36,9 @@ struct Activated {
   int64_t size;  // num_outputs, or half of them where it is gated
 };
 
-// Whether rows in T are made floats before they are multiplied, because the processor has no products in T. More than
-// kFewRows of them: fewer are waited for weights, not for arithmetic.
-template <typename T>
-constexpr bool kWidens = sizeof(T) == 2 && !kHasDotPairs;
-constexpr int kFewRows = 2;
+constexpr int kFewRows = 2;  // so few are waited for weights, not for arithmetic
 
-// floats: [rows, inputs], where T widens and there are more than kFewRows; else not touched.
+// floats: [rows, inputs], where T is widened and there are more than kFewRows; else not touched.
 template <typename T>
 void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated<T>* activated = nullptr);
 template <typename T>

@@ -199,6 +199,10 @@ AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
 }
 #endif
 
+// Whether inputs in T are made floats before they are multiplied, because the processor has no products in T.
+template <typename T>
+constexpr bool kWidens = sizeof(T) == 2 && !kHasDotPairs;
+
 // Pairs of 16-bit integers: the sum of the two products.
 AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
