@@ -3,25 +3,30 @@
 python -m benchmarks.performance [--measure [--only NAME,...]]
 
 Every section says on which commit and machine its figures were measured, and how busy others kept that machine. A
-section whose results are missing says which command makes them.
+section whose results are missing says which command makes them. Processors without AVX-512 bf16 have results of their
+own, in a folder named by their instruction set.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.models import CONFIGS, product_parameters
 from benchmarks.operators.limits import CACHED_BYTES
 from cli.bench_plot import draw_bars, draw_lines
+from engine.kernels.cpu.build import best_instruction_set
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
+
+#: Whose results stand in benchmarks/results itself; avx2 has a folder and a section of its own.
+MAIN_SET, OTHER_SET = "avx512-bf16", "avx2"
 
 #: What --measure runs, in this order: name, result file, command.
 MEASUREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -73,24 +78,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measure(name: str) -> bool:
     print(f"==> {name}", flush=True)
-    return subprocess.run([sys.executable, "-m", *MEASUREMENTS[name][1]], cwd=ROOT, check=False).returncode == 0
+    file, command = MEASUREMENTS[name]
+    instruction_set = best_instruction_set()
+    folder = RESULTS if instruction_set == MAIN_SET else RESULTS / instruction_set
+    folder.mkdir(exist_ok=True)
+    to_file = () if name == "accuracy" else ("--json", str(folder / file))  # accuracy is the same everywhere
+    return subprocess.run([sys.executable, "-m", *command, *to_file], cwd=ROOT, check=False).returncode == 0
 
 
 def write(results: Path, document: Path, figures: Path) -> None:
     """The document and its pictures from the results that are there."""
     figures.mkdir(parents=True, exist_ok=True)
-    found = {name: _read(results / file) for name, (file, _) in MEASUREMENTS.items()}
-    operators = found["operators"]
-    limits = operators["limits"] if operators is not None else None
+    found = _results_in(results)
     sections = [
         _HEAD,
         "## Against other engines: smol-135m (SmolLM2-135M's shape)\n",
-        *_section("peers", found, lambda result: _peers(result, limits, figures / "performance-peers.png")),
+        *_section("peers", found, _peers_of(found, figures / "performance-peers.png")),
         "## Other shapes\n",
         *(
             part
             for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
-            for part in (f"### {model}\n", *_section(model, found, lambda result: _peers(result, limits, None)))
+            for part in (f"### {model}\n", *_section(model, found, _peers_of(found)))
         ),
         "## One step of the engine\n",
         *_section("engine", found, lambda result: _engine(result, figures)),
@@ -100,9 +108,41 @@ def write(results: Path, document: Path, figures: Path) -> None:
         *_section("operators", found, _operators),
         "## What fewer bits cost\n",
         *_section("accuracy", found, _accuracy),
+        *_other_processors(_results_in(results / OTHER_SET)),
     ]
     document.write_text("\n".join(sections).rstrip() + "\n", encoding="utf-8")
     print(document)
+
+
+def _other_processors(found: dict[str, dict[str, Any] | None]) -> list[str]:
+    """What was measured on a processor without AVX-512; nothing where nothing was."""
+    bodies: dict[str, tuple[str, Any]] = {
+        **{
+            name: (f"against other engines: {'smol-135m' if name == 'peers' else name}", _peers_of(found))
+            for name in ("peers", "tiny-15m", "gemma2-tiny", "gpt2-124m")
+        },
+        "serving": ("what serving adds", _serving),
+        "operators": ("operators", lambda result: _operators(result, heading="####")),
+    }
+    parts = [
+        part
+        for name, (title, body) in bodies.items()
+        if found[name] is not None
+        for part in (f"### AVX2, {title}\n", *_section(name, found, body))
+    ]
+    return ["## Without AVX-512: a processor with AVX2\n", *parts] if parts else []
+
+
+def _peers_of(
+    found: dict[str, dict[str, Any] | None], picture: Path | None = None
+) -> Callable[[dict[str, Any]], list[str]]:
+    operators = found["operators"]
+    limits = operators["limits"] if operators is not None else None
+    return lambda result: _peers(result, limits, picture)
+
+
+def _results_in(folder: Path) -> dict[str, dict[str, Any] | None]:
+    return {name: _read(folder / file) for name, (file, _) in MEASUREMENTS.items()}
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -285,7 +325,7 @@ def _serving(result: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _operators(result: dict[str, Any]) -> list[str]:
+def _operators(result: dict[str, Any], heading: str = "###") -> list[str]:
     limits = result["limits"]
     parts = [
         f"Limits measured in the same run: reading {limits['memory_gb_per_s']} GB/s from memory and "
@@ -296,7 +336,7 @@ def _operators(result: dict[str, Any]) -> list[str]:
     ]
     for operator in dict.fromkeys(row["operator"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["operator"] == operator]
-        parts += [f"### {operator}\n", _operator_table(rows)]
+        parts += [f"{heading} {operator}\n", _operator_table(rows)]
     return parts
 
 

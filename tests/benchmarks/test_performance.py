@@ -94,3 +94,18 @@ def test_overheads_cold_start_and_operators_have_their_tables(tmp_path: Path) ->
     assert "first token 3.5 s after its process was started" in text
     assert "| 8 rows | bfloat16 | 1.0 | 4.0 | 25.0 % | 2.0 | 50.0 % |" in text
     assert (tmp_path / "figures" / "performance-page-tokens.png").stat().st_size > 0
+
+
+def test_a_processor_without_avx512_has_a_section_of_its_own_with_its_own_limits(tmp_path: Path) -> None:
+    peers = document("peers", {"model": "smol-135m"}, [row("agon", "sharegpt", output_tokens_per_s=30.0)], failed={})
+    limits = {"memory_gb_per_s": 30.0, "cache_gb_per_s": 1.0, "bfloat16_gflops": 150.0}
+    limits |= {"float32_gflops": 150.0, "int8_gops": 150.0}
+    assert "Without AVX-512" not in text_of(tmp_path)
+    (tmp_path / "avx2").mkdir()
+    (tmp_path / "avx2" / "peers-smol-135m.json").write_text(json.dumps(peers))
+    (tmp_path / "avx2" / "operators.json").write_text(json.dumps(document("operators", {}, [], limits=limits)))
+    ours, _, other = text_of(tmp_path).partition("## Without AVX-512")
+    assert "| agon (1) | 30.0 | 1.00 x as fast |" not in ours
+    assert "| agon (1) | 30.0 | 1.00 x as fast |" in other
+    seconds = 2 * (106_168_320 * (3116 + 3899) + 28_311_552 * 3899) / 150e9
+    assert f"sharegpt at {3899 / seconds:.0f} output tokens/s" in other
