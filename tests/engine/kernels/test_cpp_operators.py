@@ -44,7 +44,10 @@ def assert_near(result: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(result.double(), wanted.double(), atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("shape", [(1, 48, 96), (5, 40, 24), (33, 64, 200), (130, 30, 7), (4, 17, 50)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 48, 96), (2, 40, 90), (3, 40, 90), (5, 40, 24), (11, 64, 200), (33, 64, 200), (130, 30, 7), (4, 17, 50)],
+)
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_linear(operators: Operators, dtype: torch.dtype, shape: tuple[int, int, int], has_bias: bool) -> None:
     rows, inputs, outputs = shape
