@@ -145,14 +145,14 @@ def test_argmax_takes_the_first_of_equal_ones(operators: Operators, dtype: torch
     assert operators.argmax(logits).tolist() == [0, 100, 40, 17]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_is_the_same_to_the_last_bit_beside_any_others(dtype: torch.dtype) -> None:
-    operators = CppOperators(library(), dtype)
+@pytest.mark.parametrize("instruction_set", USABLE)
+def test_a_row_is_the_same_to_the_last_bit_beside_any_others(instruction_set: str, dtype: torch.dtype) -> None:
+    operators = CppOperators(library(instruction_set), dtype)
     multiply = operators.linear(random(dtype, 100, 64), random(dtype, 100))
     norm = operators.rms_norm(random(dtype, 64), 1e-6)
     x = random(dtype, 90, 64)
     together = multiply(norm(x, None))
-    for first, count in ((0, 1), (3, 8), (11, 70), (89, 1)):
+    for first, count in ((0, 1), (1, 2), (3, 8), (11, 70), (81, 3), (84, 5), (89, 1)):
         part = x[first : first + count].contiguous()
         assert torch.equal(multiply(norm(part, None)), together[first : first + count])
 
