@@ -83,12 +83,7 @@ def add_openai_routes(
         if not body.stream:
             async with aclosing(events):
                 return JSONResponse(await until_disconnect(request, _whole(events, shaper)))
-        try:
-            first = await until_disconnect(request, anext(events))
-        except BaseException:
-            await events.aclose()
-            raise
-        return EventStream(_chunks(first, events, shaper, body.wants_usage))
+        return EventStream(_chunks(events, shaper, body.wants_usage), is_answer=True)
 
 
 async def _answer(
@@ -112,22 +107,23 @@ async def _whole(events: AsyncGenerator[Delta | Finished, None], shaper: Complet
 
 
 async def _chunks(
-    first: Delta | Finished, events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper, usage: bool
+    events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper, usage: bool
 ) -> AsyncGenerator[bytes, None]:
+    """ApiError before the first chunk, where the answer fails before its first event; after it the error is a chunk."""
     async with aclosing(events):
+        event = await anext(events)
         opening = shaper.first_chunk()
-        if opening is not None:
-            yield encode_chunk(opening)
-        event = first
+        unsaid = b"" if opening is None else encode_chunk(opening)
         try:
             while isinstance(event, Delta):
                 if event.text:
-                    yield encode_chunk(shaper.text_chunk(event.text))
+                    yield unsaid + encode_chunk(shaper.text_chunk(event.text))
+                    unsaid = b""
                 event = await anext(events)
         except ApiError as error:
-            yield encode_chunk(error.body().model_dump(mode="json"))
+            yield unsaid + encode_chunk(error.body().model_dump(mode="json"))
             return
-        yield encode_chunk(shaper.finish_chunk(event.finish_reason))
+        yield unsaid + encode_chunk(shaper.finish_chunk(event.finish_reason))
         if usage:
             yield encode_chunk(shaper.usage_chunk(event.usage))
         yield DONE
