@@ -22,6 +22,7 @@ class Arena:
     """A running arena; `started_s` is how long it took until every model was served."""
 
     url: str
+    worker_url: str  #: of the first of its workers
     supervisor_pid: int
     started_s: float
 
@@ -43,11 +44,16 @@ class Arena:
 
 @contextmanager
 def running_arena(
-    data_dir: Path, models: Sequence[str], *options: str, settings: Mapping[str, str] | None = None
+    data_dir: Path,
+    models: Sequence[str],
+    *options: str,
+    settings: Mapping[str, str] | None = None,
+    api_key: str | None = None,
 ) -> Iterator[Arena]:
     """Start an arena with `models` (each NAME=FOLDER; none: the demo models) and stop it at the end.
 
-    `settings` are environment variables; the services read theirs, e.g. AGON_LOAD_FORMAT.
+    `settings` are environment variables; the services read theirs, e.g. AGON_LOAD_FORMAT. `api_key` opens /v1 of the
+    controller and of the workers, which else answer their controller only.
 
     Raises:
         RuntimeError: it did not become ready in time; the message holds the end of its output.
@@ -62,21 +68,25 @@ def running_arena(
     started = time.monotonic()
     with log.open("wb") as output:
         environment = {**os.environ, **(settings or {}), "PYTHONUNBUFFERED": "1"}
+        environment |= {"AGON_API_KEYS": api_key} if api_key else {}
         process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
         url = f"http://127.0.0.1:{ports[0]}"
-        _wait_until_served(url, len(models) or NUM_DEMO_MODELS, process, log)
-        yield Arena(url, process.pid, time.monotonic() - started)
+        _wait_until_served(url, len(models) or NUM_DEMO_MODELS, api_key, process, log)
+        yield Arena(url, f"http://127.0.0.1:{ports[2]}", process.pid, time.monotonic() - started)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
 
 
-def _wait_until_served(url: str, num_models: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_served(
+    url: str, num_models: int, api_key: str | None, process: "subprocess.Popen[bytes]", log: Path
+) -> None:
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            if len(httpx.get(f"{url}/v1/models", timeout=2).json()["data"]) >= num_models:
+            if len(httpx.get(f"{url}/v1/models", headers=headers, timeout=2).json()["data"]) >= num_models:
                 return
         except (httpx.HTTPError, KeyError, ValueError):
             pass

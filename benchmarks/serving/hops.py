@@ -1,6 +1,7 @@
-"""What each hop costs: the same requests to the engine in this process, to a worker, and to a controller before one.
+"""What each hop costs: the same requests to the engine in this process, to a worker, and to the controller before it.
 
-All three are loaded at once and take turns. Many streams for throughput, single ones for the time to first token.
+All are loaded at once and take turns. Many streams for throughput, single ones for the time to first token. Worker and
+controller lead to the same process: two processes of one model differ by some percent, which is more than a hop.
 """
 
 import asyncio
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison.arena import running_arena
-from benchmarks.serving.worker import served_model
 from cli.bench_serving import Load, run_closed
 from cli.bench_workloads import TextWork, random_texts
 from cli.openai_client import connect
@@ -23,6 +23,7 @@ PAUSE_S = 0.1
 #: With the tokenizer of benchmarks/models.py and its chat template: about 128 tokens.
 PROMPT_WORDS = 22
 OUTPUT_TOKENS = 64
+API_KEY = "benchmark"  #: opens the arena's worker to us
 
 
 HOPS = ("engine", "worker", "controller")
@@ -34,15 +35,10 @@ def measure_hops(
 ) -> list[dict[str, Any]]:
     """One row for each of engine, worker and controller."""
     config = EngineConfig(str(model), device="cpu", num_threads=threads, enable_prefix_caching=False)
-    options = ("--threads", str(threads), "--no-prefix-caching")
-    arena_options = ("--threads-per-worker", str(threads))
-    with (
-        served_model(model, *options) as worker,
-        running_arena(
-            folder, [f"{model.name}={model}"], *arena_options, settings={"AGON_PREFIX_CACHING": "false"}
-        ) as arena,
-    ):
-        urls = {"worker": worker.url, "controller": arena.url}
+    options = ("--threads-per-worker", str(threads))
+    settings = {"AGON_PREFIX_CACHING": "false"}
+    with running_arena(folder, [f"{model.name}={model}"], *options, settings=settings, api_key=API_KEY) as arena:
+        urls = {"worker": arena.worker_url, "controller": arena.url}
         throughput = asyncio.run(_throughput(config, urls, model.name, streams, rounds, progress))
         first_ms = asyncio.run(_first_tokens(config, urls, model.name, singles * rounds, progress))
     alone = statistics.median(throughput["engine"])
@@ -75,7 +71,7 @@ async def _throughput(
             items = random_texts(streams, PROMPT_WORDS, OUTPUT_TOKENS, seed=number)
             results = {"engine": _engine_throughput(llm, items)}
             for hop, url in urls.items():
-                async with connect(url, None) as client:
+                async with connect(url, API_KEY) as client:
                     row = await run_closed(client, Load(model, items), streams, lambda: None)
                 if row["failed"]:
                     raise RuntimeError(row["first_error"])
@@ -102,7 +98,7 @@ async def _first_tokens(
     begins each time, so that none always finds what the same one before it has left in the caches."""
     seen: dict[str, list[float]] = {hop: [] for hop in HOPS}
     engine = await AsyncEngine.from_config(config)
-    clients = {hop: connect(url, None) for hop, url in urls.items()}
+    clients = {hop: connect(url, API_KEY) for hop, url in urls.items()}
     try:
         for number, item in enumerate(random_texts(count + 1, PROMPT_WORDS, 2, seed=1000)):
             results = {}
