@@ -330,7 +330,8 @@ def _operators(result: dict[str, Any], heading: str = "###") -> list[str]:
     parts = [
         f"Limits measured in the same run: reading {limits['memory_gb_per_s']} GB/s from memory and "
         f"{limits['cache_gb_per_s']} GB/s from the last cache; products of 2048 x 2048 at {limits['bfloat16_gflops']} "
-        f"GFLOP/s in bfloat16, {limits['float32_gflops']} in float32, {limits['int8_gops']} Gop/s in int8. The share "
+        f"GFLOP/s in bfloat16, {limits['float32_gflops']} in float32, {limits['int8_gops']} Gop/s in int8 (that of "
+        "float32 where the processor is no faster in a format). The share "
         "is the time that the limit allows over the best time; operands below 16 MiB count as read from the cache, so "
         "the share of a small one says how much is overhead.\n"
     ]

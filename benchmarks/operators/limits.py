@@ -53,7 +53,7 @@ def measure_limits(seconds: float) -> Limits:
 def _rate(dtype: torch.dtype, seconds: float) -> float:
     """1e9 operations per second of square products: large ones, unless they would take too long."""
     rate = _rate_of(_SMALL_SQUARE, dtype, seconds)
-    return max(rate, _rate_of(_SQUARE, dtype, seconds)) if rate > _SLOW_GFLOPS else rate
+    return _rate_of(_SQUARE, dtype, seconds) if rate > _SLOW_GFLOPS else rate
 
 
 def _rate_of(square: int, dtype: torch.dtype, seconds: float) -> float:

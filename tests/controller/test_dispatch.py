@@ -100,12 +100,13 @@ async def test_a_request_that_comes_too_often_takes_no_slot(shared_store: StoreP
 
 async def test_a_request_is_charged_once_however_many_workers_are_full(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
-        for port in (1, 2):
-            await parts.add("x", port, 1)
+        full, free = await parts.add("x", 1, 1), await parts.add("x", 2, 5)
+        await parts.store.redis.zadd(parts.keys.slots(full), {"another controller's": 1e15})
         charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
 
-        for _ in range(2):  # the second may draw the full one first
-            assert len(await parts.dispatcher.reserve([Wish("x")], charge)) == 1
+        for _ in range(2):  # as many as the bucket has places; each asks the full one first
+            [lane] = await parts.dispatcher.reserve([Wish("x", preferred=full)], charge)
+            assert lane.worker.worker_id == free
 
 
 async def test_concurrent_reservations_never_exceed_the_limit(shared_store: StoreProcess) -> None:

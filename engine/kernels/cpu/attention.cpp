@@ -80,27 +80,10 @@ static void merge(Sums total, Sums part, int64_t rows, int64_t head_dim) {
 
 // Adds the products of one group of each row's inputs, at x, and of columns, at y.
 template <typename T, int kRows, int kCount>
-AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const uint32_t* x, int64_t x_stride,
-                              const uint32_t* const (&y)[kCount]) {
+AGON_INLINE void add_group(Floats (&sums)[kRows][kCount], const uint32_t* x, int64_t x_stride,
+                           const uint32_t* const (&y)[kCount]) {
   if constexpr (kWidens<T>) {
-    // First members of all pairs, then second ones: registers have no room for both.
-    Floats factors[kCount];
-#pragma GCC unroll 4
-    for (int c = 0; c < kCount; c++) factors[c] = first_of_pairs(load_as<Words>(y[c]));
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; r++) {
-      const Floats input = as_floats(splat_word_at(x + r * x_stride));
-#pragma GCC unroll 4
-      for (int c = 0; c < kCount; c++) sums[r][c] += input * factors[c];
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < kCount; c++) factors[c] = second_of_pairs(load_as<Words>(y[c]));
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; r++) {
-      const Floats input = as_floats(splat_word_at(x + r * x_stride + 1));
-#pragma GCC unroll 4
-      for (int c = 0; c < kCount; c++) sums[r][c] += input * factors[c];
-    }
+    add_pairs(sums, reinterpret_cast<const float*>(x), x_stride, y);
   } else {
 #pragma GCC unroll 4
     for (int c = 0; c < kCount; c++)
@@ -155,7 +138,7 @@ struct Score {
         if constexpr (!kHasScales<S>) __builtin_prefetch(ahead[c], 0, 2);
         ahead[c] += next.key_stride;
       }
-      add_products<T>(acc, x, words, keys);
+      add_group<T>(acc, x, words, keys);
 #pragma GCC unroll 4
       for (int c = 0; c < kCount; c++) keys[c] += tile.key_stride;
     }
@@ -195,7 +178,7 @@ struct AddValues {
           if constexpr (!kHasScales<S>) __builtin_prefetch(ahead + c * kLanes, 0, 2);
           columns[c] = values + c * kLanes;
         }
-        add_products<T>(acc, w, kWords, columns);
+        add_group<T>(acc, w, kWords, columns);
       }
     }
 #pragma GCC unroll 8

@@ -65,23 +65,7 @@ struct Widened {
   template <int kRows, int kWidth>
   static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const float* x, int64_t x_stride,
                                const bf16* const* weights) {
-    // First members of all pairs, then second ones: registers have no room for both.
-    Floats factors[kWidth];
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; v++) factors[v] = first_of_pairs(load_as<Words>(weights[v]));
-    add<kRows, kWidth>(sums, x, x_stride, factors);
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; v++) factors[v] = second_of_pairs(load_as<Words>(weights[v]));
-    add<kRows, kWidth>(sums, x + 1, x_stride, factors);
-  }
-  template <int kRows, int kWidth>
-  static AGON_INLINE void add(Sum (&sums)[kRows][kWidth], const float* x, int64_t x_stride, const Floats* factors) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; r++) {
-      const Floats input = as_floats(splat_word_at(x + r * x_stride));
-#pragma GCC unroll 4
-      for (int v = 0; v < kWidth; v++) sums[r][v] += input * factors[v];
-    }
+    add_pairs(sums, x, x_stride, weights);
   }
   static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };

@@ -203,6 +203,30 @@ AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
 template <typename T>
 constexpr bool kWidens = sizeof(T) == 2 && !kHasDotPairs;
 
+// Adds the products of each row's input, at x, and of vectors of factors.
+template <int kRows, int kCount>
+AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const float* x, int64_t x_stride, const Floats* factors) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; r++) {
+    const Floats input = as_floats(splat_word_at(x + r * x_stride));
+#pragma GCC unroll 4
+    for (int c = 0; c < kCount; c++) sums[r][c] += input * factors[c];
+  }
+}
+
+// The same with a pair of each row's inputs, floats too, and pairs of bfloat16 in vectors at y. First members of all pairs,
+// then second ones: registers have no room for both. The products of dot_pairs, in its order.
+template <int kRows, int kCount, typename T>
+AGON_INLINE void add_pairs(Floats (&sums)[kRows][kCount], const float* x, int64_t x_stride, const T* const* y) {
+  Floats factors[kCount];
+#pragma GCC unroll 4
+  for (int c = 0; c < kCount; c++) factors[c] = first_of_pairs(load_as<Words>(y[c]));
+  add_products(sums, x, x_stride, factors);
+#pragma GCC unroll 4
+  for (int c = 0; c < kCount; c++) factors[c] = second_of_pairs(load_as<Words>(y[c]));
+  add_products(sums, x + 1, x_stride, factors);
+}
+
 // Pairs of 16-bit integers: the sum of the two products.
 AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
