@@ -152,7 +152,7 @@ def wire_battle(
         seat.value = Session(mode=mode)
         return parts.show_all(seat.value)
 
-    everything = [*parts.text, *parts.rest]
+    everything = [parts.thread, *parts.rest]
     place = [parts.seat, parts.stored_id]
     # A stream holds its slot for as long as the models talk, so no limit of its own: the controller has the limits.
     whole: dict[str, Any] = {"outputs": everything, "concurrency_limit": None, **PRIVATE}

@@ -161,6 +161,7 @@ class Look:
 
     thread: tuple[Message, ...]
     heads: str
+    said: str  #: for screen readers, when it is time to vote
     is_empty: bool
     votes_shown: bool
     notice: str
@@ -181,6 +182,7 @@ def look_of(session: Session) -> Look:
     return Look(
         thread=messages(session.exchanges),
         heads=_heads(session),
+        said=texts.BOTH_DONE + " " + texts.VOTE_HINT if can_vote else "",
         is_empty=not session.exchanges,
         votes_shown=can_vote,
         notice=_notice(session),
@@ -219,8 +221,7 @@ def _heads(session: Session) -> str:
     if not session.exchanges:
         return ""
     cells = "".join(_head(session, side) for side in SIDES)
-    said = texts.BOTH_DONE + " " + texts.VOTE_HINT if session.is_votable and session.has_answers else ""
-    return f'<div class="agon-heads">{cells}</div><p class="agon-said">{escape(said)}</p>'
+    return f'<div class="agon-heads">{cells}</div>'
 
 
 def _head(session: Session, side: Side) -> str:
@@ -328,6 +329,7 @@ class BattleParts:
     def rest(self) -> list[Any]:
         """What changes when something begins or ends."""
         return [
+            self.heads,
             self.stored_id,
             self.empty,
             self.vote_bar,
@@ -351,7 +353,10 @@ class BattleParts:
             box["value"] = session.draft
         elif clears_box:
             box["value"] = ""
+        # The heads once more, and never as they were: where two pieces of text come at once Gradio's page may show the
+        # first of them for good, and would not look again at a value that it knows.
         return [
+            f'{look.heads}<p class="agon-said">{escape(look.said)}</p>',
             session.battle_id,
             gr.update(visible=look.is_empty),
             gr.update(visible=look.votes_shown),
@@ -368,7 +373,7 @@ class BattleParts:
 
     def show_all(self, session: Session, *, clears_box: bool = False) -> list[Any]:
         look = look_of(session)
-        return [*self.show_text(look), *self.show_rest(session, look, clears_box=clears_box)]
+        return [list(look.thread), *self.show_rest(session, look, clears_box=clears_box)]
 
 
 def vote_buttons() -> tuple[gr.Column, dict[Outcome, gr.Button]]:

@@ -1,7 +1,10 @@
 from dataclasses import replace
 from html import escape
 
+import gradio as gr
+
 from webui import texts
+from webui.arena_page import battle_parts
 from webui.components import look_of
 from webui.session import Exchange, Session, SideAnswer, Standing
 
@@ -22,11 +25,22 @@ def test_an_empty_page_invites() -> None:
 
 def test_the_vote_bar_comes_only_when_both_sides_have_finished() -> None:
     assert look_of(answered()).votes_shown
-    assert texts.VOTE_HINT in look_of(answered()).heads
+    assert texts.VOTE_HINT in look_of(answered()).said
     streaming = answered().asking("More")
     assert not look_of(streaming).votes_shown
     assert look_of(streaming).stop_shown
     assert not look_of(streaming).send_shown
+
+
+async def test_the_end_of_a_stream_shows_the_heads_anew_so_that_no_page_keeps_those_before_the_last() -> None:
+    with gr.Blocks():
+        parts = battle_parts("anonymous", "", "")
+    session = answered()
+    look = look_of(session)
+    last = dict(zip(parts.text, parts.show_text(look), strict=True))[parts.heads]
+    settled = dict(zip(parts.rest, parts.show_rest(session, look), strict=True))[parts.heads]
+    assert settled.startswith(last)
+    assert settled != last
 
 
 def test_two_answers_without_a_word_can_be_asked_for_again_but_not_voted_on() -> None:
@@ -34,7 +48,7 @@ def test_two_answers_without_a_word_can_be_asked_for_again_but_not_voted_on() ->
     look = look_of(Session(battle_id="b1", state="answered", exchanges=(silent,)))
     assert not look.votes_shown
     assert look.regenerate_shown
-    assert texts.VOTE_HINT not in look.heads
+    assert texts.VOTE_HINT not in look.said
 
 
 def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
