@@ -11,8 +11,7 @@ from controller.app import create_app
 from controller.config import Settings
 from controller.errors import ConfigurationError
 from controller.logs import configure_logging
-
-MAX_HEADER_BYTES = 16_384
+from wire.http_head import BoundedHttp
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         access_log=False,
         proxy_headers=False,  # addresses.py decides whom to believe
         server_header=False,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        http=BoundedHttp,
         timeout_graceful_shutdown=round(settings.drain_s),
     )
     return 0

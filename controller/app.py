@@ -125,7 +125,15 @@ def create_app(settings: Settings) -> FastAPI:
         await workers.stop()
         await store.close()
 
-    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # None of the framework's own: it may export exception messages, which quote what users write.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
     install_error_handlers(app)
 
     guard = Guard(worker_token=worker_token, admin_token=admin_token, api_keys=settings.api_keys)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
+from uvicorn.loops.auto import auto_loop_factory
 
 from model_worker.config import WorkerSettings
 from model_worker.engines import bound_spinning, follow_if_told_to
@@ -24,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound_spinning(settings)
         if follow_if_told_to(settings):
             return 0
-        with listen(settings) as listener:
-            asyncio.run(run(settings, listener))
+        with listen(settings) as listener, asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+            runner.run(run(settings, listener))
     except StartError as error:
         print(f"model_worker: {error}", file=sys.stderr)
         return error.exit_code

@@ -25,10 +25,10 @@ from model_worker.errors import EngineBroken, PortTaken
 from model_worker.heartbeat import Heartbeat
 from model_worker.logs import log_event
 from model_worker.worker import Worker
+from wire.http_head import BoundedHttp
 
 T = TypeVar("T")
 
-_MAX_HEADER_BYTES = 16 * 1024
 _LAST_WORDS_S = 2  #: for aborted streams to say that they failed
 _WATCH_S = 0.2
 
@@ -57,15 +57,13 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     server = _Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=BoundedHttp,
             ws="none",
-            loop="asyncio",
             lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             timeout_graceful_shutdown=_LAST_WORDS_S,
         )
     )

@@ -11,6 +11,7 @@ import uvicorn
 from pydantic import ValidationError
 
 from webui.config import Settings
+from wire.http_head import BoundedHttp
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -34,6 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         host=settings.webui_host,
         port=settings.webui_port,
         log_level="info",
+        http=BoundedHttp,
         access_log=False,  # the query of Gradio's stream is a session's key
         proxy_headers=True,
         forwarded_allow_ips=settings.webui_trusted_proxies,

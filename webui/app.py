@@ -26,6 +26,8 @@ from webui.pages import about, battle, direct, leaderboard, side_by_side, worker
 from webui.theme import ASSETS, build_theme, css, head
 from webui.turn import Turns
 
+_LOOK_FOR_EVENTS_S = 0.01  #: a click waits half of this more before it is handled
+
 
 def create_app(settings: Settings) -> FastAPI:
     client = ControllerClient(settings.controller_url, api_key=settings.api_key)
@@ -106,6 +108,9 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
     # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test counts the slots of a running page.
     ui.max_threads = settings.webui_max_events
     ui._queue.max_thread_count = settings.webui_max_events
+    # Gradio looks for work a thousand times a second, which takes a tenth of a core while nobody is there.
+    ui._queue.sleep_when_free = _LOOK_FOR_EVENTS_S
+    ui._queue.progress_update_sleep_when_free = 10 * _LOOK_FOR_EVENTS_S
     # After every event Gradio would make a table of the last 10,000 for its monitoring page, which is off.
     ui._queue.ANALYTICS_MAX_EVENTS = 1
     ui._queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize

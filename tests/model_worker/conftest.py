@@ -19,6 +19,7 @@ from model_worker.echo_engine import EchoEngine
 from model_worker.engine_protocol import Engine
 from model_worker.worker import Worker
 from tests.quick_server import QuickServer
+from wire.http_head import BoundedHttp
 from wire.sse import SseDecoder, SseEvent
 
 WORKER_TOKEN = "worker-token-for-tests"
@@ -74,7 +75,7 @@ def serve_app() -> Callable[[FastAPI], AbstractAsyncContextManager[str]]:
 async def listening(app: FastAPI) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)  # so that a client that stops reading is felt
-        server = QuickServer(uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None))
+        server = QuickServer(uvicorn.Config(app, http=BoundedHttp, ws="none", lifespan="off", log_config=None))
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
         await server.startup(sockets=[listener])

@@ -9,6 +9,7 @@ from typing import Any
 import uvicorn
 
 from tests.quick_server import QuickServer
+from wire.http_head import BoundedHttp
 
 
 class ServerThread:
@@ -22,7 +23,12 @@ class ServerThread:
 
     async def _serve(self) -> None:
         config = uvicorn.Config(
-            self._make_app(), host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1
+            self._make_app(),
+            host="127.0.0.1",
+            port=0,
+            http=BoundedHttp,
+            log_level="warning",
+            timeout_graceful_shutdown=1,
         )
         self._server = QuickServer(config)
         await self._server.serve()

@@ -12,6 +12,7 @@ import uvicorn
 
 from cli.embedded_redis import EmbeddedRedis, find_binary
 from tests.quick_server import QuickServer
+from wire.http_head import BoundedHttp
 
 
 class StoreProcess:
@@ -72,6 +73,7 @@ async def running_app(app: object, *, port: int | None = None) -> AsyncGenerator
     listener.bind(("127.0.0.1", port or 0))
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
+        http=BoundedHttp,
         log_config=None,
         interface="asgi3",
         access_log=False,
