@@ -300,11 +300,14 @@ def _serving(result: dict[str, Any]) -> list[str]:
                 row["output_tokens_per_s"],
                 f"{100 * row['of_the_engine']:.1f} %",
                 row["ttft_ms_p50"],
-                row["added_ttft_ms"],
+                _with_interval(row["added_ttft_ms"], row.get("added_ttft_ms_95")),
             )
             for row in result["rows"]
         )
-        parts.append(f"{result['rows'][0]['streams']} streams; first tokens of one stream at a time.\n")
+        parts.append(
+            f"{result['rows'][0]['streams']} streams; first tokens of one stream at a time. Added is the median of "
+            "what the hop adds to the same prompt, with its 95 % interval where that was measured.\n"
+        )
         parts.append(_table(heads, cells))
     if cold := result.get("cold_start"):
         mib = 2**20
@@ -323,6 +326,11 @@ def _serving(result: dict[str, Any]) -> list[str]:
                 f"{two['auto'] / mib:.0f} MiB together; with weights of their own {two['off'] / mib:.0f} MiB.\n"
             )
     return parts
+
+
+def _with_interval(value: float, interval: Sequence[float] | None) -> str:
+    """Results from before intervals were measured have none."""
+    return str(value) if interval is None else f"{value} ({interval[0]} to {interval[1]})"
 
 
 def _operators(result: dict[str, Any], heading: str = "###") -> list[str]:

@@ -22,6 +22,8 @@ RESULT = Path(__file__).parent.parent / "results" / "serving.json"
 
 _SINGLES = 40  #: in each round: differences vary by some 10 ms, and the median of 120 is known to one
 
+SINGLES = 60  #: requests of each round, one at a time
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -50,9 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     Path(data),
                     threads=chosen.threads,
                     streams=streams,
-                    singles=3
-                    if chosen.quick
-                    else 40,  # of each round: a median of 120 pairs, some ms apart, is known to one
+                    singles=3 if chosen.quick else SINGLES,
                     rounds=rounds,
                     progress=lambda text: print(text, file=sys.stderr, flush=True),
                 )

@@ -5,6 +5,7 @@ controller lead to the same process: two processes of one model differ by some p
 """
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,9 @@ PAUSE_S = 0.1
 #: With the tokenizer of benchmarks/models.py and its chat template: about 128 tokens.
 PROMPT_WORDS = 22
 OUTPUT_TOKENS = 64
+#: For the time to first token. What a hop adds does not depend on the prompt, but a prompt that takes a quarter of a
+#: second takes some percent more or less each time, which is more than a hop.
+SHORT_PROMPT_WORDS = 2
 API_KEY = "benchmark"  #: opens the arena's worker to us
 
 
@@ -47,6 +51,7 @@ def measure_hops(
         tokens_per_s = statistics.median(throughput[hop])
         # Differences of one prompt's times, so that a machine that gets slower meanwhile does so for both.
         pairs = zip(first_ms[HOPS[max(0, number - 1)]], first_ms[hop], strict=True)
+        added_ms = sorted(after - before for before, after in pairs)
         rows.append(
             {
                 "hop": hop,
@@ -54,11 +59,20 @@ def measure_hops(
                 "output_tokens_per_s": round(tokens_per_s, 1),
                 "of_the_engine": round(tokens_per_s / alone, 4),
                 "ttft_ms_p50": round(statistics.median(first_ms[hop]), 2),
-                "added_ttft_ms": round(statistics.median(after - before for before, after in pairs), 2),
+                "added_ttft_ms": round(statistics.median(added_ms), 2),
+                "added_ttft_ms_95": [round(bound, 2) for bound in median_interval(added_ms)],
                 "output_tokens_per_s_all": [round(value, 1) for value in throughput[hop]],
             }
         )
     return rows
+
+
+def median_interval(ordered: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with 95 % confidence, whatever the distribution: the order statistics on both sides of the
+    middle that a fair coin keeps apart (normal approximation of the binomial distribution)."""
+    middle, spread = (len(ordered) - 1) / 2, 1.96 * math.sqrt(len(ordered)) / 2
+    low, high = math.floor(middle - spread), math.ceil(middle + spread)
+    return ordered[max(0, low)], ordered[min(len(ordered) - 1, high)]
 
 
 async def _throughput(
@@ -100,7 +114,7 @@ async def _first_tokens(
     engine = await AsyncEngine.from_config(config)
     clients = {hop: connect(url, API_KEY) for hop, url in urls.items()}
     try:
-        for number, item in enumerate(random_texts(count + 1, PROMPT_WORDS, 2, seed=1000)):
+        for number, item in enumerate(random_texts(count + 1, SHORT_PROMPT_WORDS, 2, seed=1000)):
             results = {}
             first = number % len(HOPS)
             for hop in HOPS[first:] + HOPS[:first]:
