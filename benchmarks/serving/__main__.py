@@ -20,9 +20,7 @@ from cli import bench_record
 
 RESULT = Path(__file__).parent.parent / "results" / "serving.json"
 
-_SINGLES = 40  #: in each round: differences vary by some 10 ms, and the median of 120 is known to one
-
-SINGLES = 60  #: requests of each round, one at a time
+_SINGLES = 60  #: requests of each round, one at a time
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     Path(data),
                     threads=chosen.threads,
                     streams=streams,
-                    singles=3 if chosen.quick else SINGLES,
+                    singles=3 if chosen.quick else _SINGLES,
                     rounds=rounds,
                     progress=lambda text: print(text, file=sys.stderr, flush=True),
                 )
