@@ -306,7 +306,8 @@ def _serving(result: dict[str, Any]) -> list[str]:
         )
         parts.append(
             f"{result['rows'][0]['streams']} streams; first tokens of one stream at a time. Added is the median of "
-            "what the hop adds to the same prompt, with its 95 % interval where that was measured.\n"
+            "what the hop adds to the same prompt, with its 95 % interval; where there is none, the engine's own "
+            "variation is part of it.\n"
         )
         parts.append(_table(heads, cells))
     if cold := result.get("cold_start"):

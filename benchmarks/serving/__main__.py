@@ -20,7 +20,7 @@ from cli import bench_record
 
 RESULT = Path(__file__).parent.parent / "results" / "serving.json"
 
-_SINGLES = 60  #: requests of each round, one at a time
+_SINGLES = 40  #: requests of each round, one at a time
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,10 +1,14 @@
 """What each hop costs: the same requests to the engine in this process, to a worker, and to the controller before it.
 
 All are loaded at once and take turns. Many streams for throughput, single ones for the time to first token. Worker and
-controller lead to the same process: two processes of one model differ by some percent, which is more than a hop.
+controller lead to the same process. What they add to the first token is what a client waits beyond the time that the
+worker itself counted from taking the request to its first token: the engine needs some percent more or less for one
+prompt each time, which is more than a hop.
 """
 
 import asyncio
+import io
+import json
 import math
 import statistics
 import time
@@ -24,9 +28,7 @@ PAUSE_S = 0.1
 #: With the tokenizer of benchmarks/models.py and its chat template: about 128 tokens.
 PROMPT_WORDS = 22
 OUTPUT_TOKENS = 64
-#: For the time to first token. What a hop adds does not depend on the prompt, but a prompt that takes a quarter of a
-#: second takes some percent more or less each time, which is more than a hop.
-SHORT_PROMPT_WORDS = 2
+LOG_PATIENCE_S = 10.0
 API_KEY = "benchmark"  #: opens the arena's worker to us
 
 
@@ -44,13 +46,13 @@ def measure_hops(
     with running_arena(folder, [f"{model.name}={model}"], *options, settings=settings, api_key=API_KEY) as arena:
         urls = {"worker": arena.worker_url, "controller": arena.url}
         throughput = asyncio.run(_throughput(config, urls, model.name, streams, rounds, progress))
-        first_ms = asyncio.run(_first_tokens(config, urls, model.name, singles * rounds, progress))
+        log = AnswerLog(folder / "logs" / f"worker-{model.name}.log")
+        first_ms, outside_ms = asyncio.run(_first_tokens(config, urls, model.name, log, singles * rounds, progress))
     alone = statistics.median(throughput["engine"])
     rows = []
     for number, hop in enumerate(HOPS):
         tokens_per_s = statistics.median(throughput[hop])
-        # Differences of one prompt's times, so that a machine that gets slower meanwhile does so for both.
-        pairs = zip(first_ms[HOPS[max(0, number - 1)]], first_ms[hop], strict=True)
+        pairs = zip(outside_ms[HOPS[max(0, number - 1)]], outside_ms[hop], strict=True)  # of one prompt
         added_ms = sorted(after - before for before, after in pairs)
         rows.append(
             {
@@ -65,6 +67,33 @@ def measure_hops(
             }
         )
     return rows
+
+
+class AnswerLog:
+    """A worker's log, followed. Owns the place up to which it was read."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = path.open()
+        self.skip()
+
+    def skip(self) -> None:
+        """Forget what was answered so far."""
+        self._lines.seek(0, io.SEEK_END)
+
+    async def first_token_ms(self) -> float:
+        """What the worker counted for the next answer, from taking the request to its first token.
+
+        Raises TimeoutError."""
+        line = ""
+        async with asyncio.timeout(LOG_PATIENCE_S):
+            while True:
+                line += self._lines.readline()
+                if not line.endswith("\n"):
+                    await asyncio.sleep(0.002)
+                elif (record := json.loads(line))["event"] == "answer_ended":
+                    return 1e3 * float(record["ttft_s"])
+                else:
+                    line = ""
 
 
 def median_interval(ordered: Sequence[float]) -> tuple[float, float]:
@@ -106,35 +135,37 @@ def _engine_throughput(llm: LLM, items: Sequence[TextWork]) -> float:
 
 
 async def _first_tokens(
-    config: EngineConfig, urls: dict[str, str], model: str, count: int, progress: Progress
-) -> dict[str, list[float]]:
-    """Milliseconds by hop, one request at a time: each prompt goes to every hop before the next one does. Another hop
-    begins each time, so that none always finds what the same one before it has left in the caches."""
+    config: EngineConfig, urls: dict[str, str], model: str, log: AnswerLog, count: int, progress: Progress
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Milliseconds by hop, one request at a time, and how many of them were spent outside of the engine. Each prompt
+    goes to every hop before the next one does. Another hop begins each time, so that none always finds what the same
+    one before it has left in the caches."""
     seen: dict[str, list[float]] = {hop: [] for hop in HOPS}
+    outside: dict[str, list[float]] = {hop: [] for hop in HOPS}
     engine = await AsyncEngine.from_config(config)
     clients = {hop: connect(url, API_KEY) for hop, url in urls.items()}
     try:
-        for number, item in enumerate(random_texts(count + 1, SHORT_PROMPT_WORDS, 2, seed=1000)):
-            results = {}
+        for number, item in enumerate(random_texts(count + 1, PROMPT_WORDS, 2, seed=1000)):
             first = number % len(HOPS)
             for hop in HOPS[first:] + HOPS[:first]:
                 await asyncio.sleep(PAUSE_S)
                 if hop in clients:
+                    log.skip()
                     row = await run_closed(clients[hop], Load(model, [item]), 1, lambda: None)
                     if row["failed"]:
                         raise RuntimeError(row["first_error"])
-                    results[hop] = row["ttft_ms_p50"]
+                    first_ms, inside_ms = row["ttft_ms_p50"], await log.first_token_ms()
                 else:
-                    results[hop] = await _engine_first_token(engine, item)
-            if number:  # the first one opens connections
-                for hop, value in results.items():
-                    seen[hop].append(value)
+                    first_ms = inside_ms = await _engine_first_token(engine, item)
+                if number:  # the first one opens connections
+                    seen[hop].append(first_ms)
+                    outside[hop].append(first_ms - inside_ms)
         progress(f"first tokens of {count} prompts measured")
     finally:
         for client in clients.values():
             await client.aclose()
         await engine.shutdown()
-    return seen
+    return seen, outside
 
 
 async def _engine_first_token(engine: AsyncEngine, item: TextWork) -> float:
