@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from benchmarks.comparison.arena import running_arena
 from cli.bench_serving import Load, run_closed
@@ -46,8 +46,9 @@ def measure_hops(
     with running_arena(folder, [f"{model.name}={model}"], *options, settings=settings, api_key=API_KEY) as arena:
         urls = {"worker": arena.worker_url, "controller": arena.url}
         throughput = asyncio.run(_throughput(config, urls, model.name, streams, rounds, progress))
-        log = AnswerLog(folder / "logs" / f"worker-{model.name}.log")
-        first_ms, outside_ms = asyncio.run(_first_tokens(config, urls, model.name, log, singles * rounds, progress))
+        with (folder / "logs" / f"worker-{model.name}.log").open() as lines:
+            log, count = AnswerLog(lines), singles * rounds
+            first_ms, outside_ms = asyncio.run(_first_tokens(config, urls, model.name, log, count, progress))
     alone = statistics.median(throughput["engine"])
     rows = []
     for number, hop in enumerate(HOPS):
@@ -70,10 +71,10 @@ def measure_hops(
 
 
 class AnswerLog:
-    """A worker's log, followed. Owns the place up to which it was read."""
+    """A worker's log, followed from its present end. Owns the place up to which it was read, not the file."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = path.open()
+    def __init__(self, lines: TextIO) -> None:
+        self._lines = lines
         self.skip()
 
     def skip(self) -> None:

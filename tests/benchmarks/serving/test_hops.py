@@ -27,15 +27,15 @@ async def test_the_log_gives_the_time_of_the_next_answer_even_while_its_line_is_
 
     path = tmp_path / "worker.log"
     path.write_text(ended(9.0))
-    log = AnswerLog(path)
-    waiting = asyncio.create_task(log.first_token_ms())
-    with path.open("a", buffering=1) as file:
+    with path.open() as lines, path.open("a") as file:
+        log = AnswerLog(lines)
+        waiting = asyncio.create_task(log.first_token_ms())
         for part in ('{"event": "draining"}\n', ended(0.25)[:9], ended(0.25)[9:] + ended(7.0)):
             file.write(part)
             file.flush()
             await asyncio.sleep(0.01)
-    assert await waiting == 250.0
-    log.skip()
-    with path.open("a") as file:
+        assert await waiting == 250.0
+        log.skip()
         file.write(ended(0.5))
-    assert await log.first_token_ms() == 500.0
+        file.flush()
+        assert await log.first_token_ms() == 500.0
