@@ -19,8 +19,8 @@ CHECKS: tuple[tuple[str, list[str]], ...] = (
     ("mypy", [sys.executable, "-m", "mypy"]),
     ("lint-imports", [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]),
 )
-#: More processes than this and the threads of the engine's tests wait for each other. A file stays in one process, and
-#: the order of files, quick ones first, stays.
+#: Few, because tests of the engine have threads of their own. A file stays in one process, and the order of files,
+#: quick ones first, stays.
 NUM_PROCESSES = min(4, os.cpu_count() or 1)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
 

@@ -353,8 +353,8 @@ class BattleParts:
             box["value"] = session.draft
         elif clears_box:
             box["value"] = ""
-        # The heads once more, and never as they were: where two pieces of text come at once Gradio's page may show the
-        # first of them for good, and would not look again at a value that it knows.
+        # The heads once more, and never as they were: Gradio's page has been seen to keep those before the last, and it
+        # does not draw a value again that it knows.
         return [
             f'{look.heads}<p class="agon-said">{escape(look.said)}</p>',
             session.battle_id,

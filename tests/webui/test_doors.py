@@ -1,9 +1,11 @@
+import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from conftest import MAX_EVENTS, Site
 from fake_answers import MODELS
+from gradio.queueing import Queue
 from gradio.routes import App
 
 from webui import texts
@@ -87,3 +89,20 @@ def test_as_many_events_run_at_once_as_configured_and_none_is_public(site: Site)
     assert all(fn.api_visibility == "private" for fn in ui.fns.values())
     assert len(ui._queue.event_analytics) <= 1
     assert ui._queue.event_count_at_last_cache == 0
+
+
+def test_a_web_ui_that_nobody_uses_rests(site: Site, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue of events looks for work by its length; Gradio's own pause is a millisecond."""
+    client.get("/")  # the first visitor starts the queue
+    looks = 0
+    length = Queue.__len__
+
+    def counted(queue: Queue) -> int:
+        nonlocal looks
+        looks += 1
+        return length(queue)
+
+    monkeypatch.setattr(Queue, "__len__", counted)
+    started = time.monotonic()
+    time.sleep(0.5)
+    assert 1 <= looks <= 120 * (time.monotonic() - started) + 2
