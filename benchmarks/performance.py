@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.models import CONFIGS, product_parameters
 from benchmarks.operators.limits import CACHED_BYTES
-from cli.bench_plot import draw_bars, draw_lines
+from cli.bench.pictures import draw_bars, draw_lines
 from engine.kernels.cpu.build import best_instruction_set
 
 ROOT = Path(__file__).parent.parent

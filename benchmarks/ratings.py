@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cli.bench_record import commit, machine
+from cli.bench.record import commit, machine
 from ratings.bootstrap import bootstrap_intervals
 from ratings.bradley_terry import fit_bradley_terry
 from ratings.outcomes import OUTCOMES, PairCounts

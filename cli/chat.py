@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from cli.arena.running_arena import controller_url
 from cli.errors import CliError
 from cli.openai_client import OpenAiClient, connect
-from cli.running_arena import controller_url
 from wire.chat import ChatMessage
 
 app = typer.Typer(add_completion=False)

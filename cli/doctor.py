@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cli.arena import default_threads
-from cli.data_dir import DataDir, default_data_dir
-from cli.embedded_redis import find_binary
+from cli.arena.data_dir import DataDir, default_data_dir
+from cli.arena.embedded_redis import find_binary
+from cli.arena.processes import default_threads
 from cli.errors import CliError
 from engine.processor import cpu_flags
 

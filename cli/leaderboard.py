@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cli.arena.running_arena import admin_token, arena_client, check, controller_url
 from cli.errors import CliError
-from cli.running_arena import admin_token, arena_client, check, controller_url
 from cli.votes import DataDirFlag, Schema, Url, parse_votes, read_log
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 from wire.openai import ModelList
@@ -66,8 +66,8 @@ def _votes_of_file(path: Path) -> Iterator[VoteRecord]:
 def _recompute(
     votes: Iterator[VoteRecord], models: tuple[str, ...], board: str, style_control: bool, min_votes: int
 ) -> LeaderboardView:
-    from controller.leaderboard import fold_votes
-    from controller.vote_fold import BOARDS
+    from controller.votes.leaderboard import fold_votes
+    from controller.votes.vote_fold import BOARDS
 
     if board not in BOARDS:
         raise CliError(f"--board must be one of {', '.join(BOARDS)}.")

@@ -20,13 +20,13 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "up": Command("cli.up", "Start the whole arena on this machine: store, controller, workers, web UI."),
+    "up": Command("cli.arena.up", "Start the whole arena on this machine: store, controller, workers, web UI."),
     "serve": Command("cli.serve", "Serve one model behind an OpenAI-compatible HTTP API."),
     "chat": Command("cli.chat", "Chat in the terminal with a model of a running controller or worker."),
     "plan": Command("cli.plan", "Print the page plan of a model and what requests of each length waste."),
     "leaderboard": Command("cli.leaderboard", "Print the leaderboard, live or recomputed from the vote log."),
     "votes": Command("cli.votes", "Export or import the vote log."),
-    "bench": Command("cli.bench", "Measure the engine (offline, latency), or load a running server (serve)."),
+    "bench": Command("cli.bench.commands", "Measure the engine (offline, latency), or load a running server (serve)."),
     "doctor": Command("cli.doctor", "Check this machine and explain what is missing."),
     "controller": Command("controller", "Run one controller (its own flags; see --help).", is_service=True),
     "worker": Command("model_worker", "Run one model worker (its own flags; see --help).", is_service=True),

@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
+from cli.arena.running_arena import is_loopback
 from cli.errors import CliError
-from cli.running_arena import is_loopback
 from wire.chat import ChatMessage
 from wire.errors import ApiError
 from wire.sse import SseDecoder

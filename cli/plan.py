@@ -14,10 +14,10 @@ from rich.table import Table
 
 from cli.errors import CliError
 from engine.errors import CheckpointError
-from engine.memory.designs import Design
-from engine.memory.layer_tables import KVDType, layers_from_config
-from engine.memory.model_configs import CONFIGS
-from engine.memory.planner import MAX_PAGE_TABLES, REPORT_LENGTHS, Capacity, PlanReport, plan_layers
+from engine.memory.planning.designs import Design
+from engine.memory.planning.layer_tables import KVDType, layers_from_config
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import MAX_PAGE_TABLES, REPORT_LENGTHS, Capacity, PlanReport, plan_layers
 from engine.memory.spec import LayerType
 
 app = typer.Typer(add_completion=False)

@@ -12,9 +12,9 @@ import httpx
 import typer
 from pydantic import ValidationError
 
-from cli.arena_schema import from_arena_schema, to_arena_schema
+from cli.arena.running_arena import admin_token, arena_client, check, controller_url
 from cli.errors import CliError
-from cli.running_arena import admin_token, arena_client, check, controller_url
+from cli.lmsys_schema import from_arena_schema, to_arena_schema
 from wire.votes import ImportReply, VoteRecord
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Export or import the vote log.")

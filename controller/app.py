@@ -9,43 +9,43 @@ from collections.abc import AsyncGenerator
 
 from fastapi import FastAPI
 
-from controller.addresses import Addresses
-from controller.auth import Guard
-from controller.battle_store import BattleStore
-from controller.battles import Battles
+from controller.access.addresses import Addresses
+from controller.access.auth import Guard
+from controller.access.rate_limits import Rate, RateLimiter
+from controller.battles.battle_store import BattleStore
+from controller.battles.battles import Battles
+from controller.battles.identity_guard import IdentityGuard
+from controller.battles.matchmaking import Matchmaker
+from controller.battles.turn_run import TurnTools
+from controller.battles.turn_runner import TurnRunner
+from controller.battles.turn_stream import TurnStream
+from controller.battles.voters import Voters
 from controller.body import Bodies
-from controller.breaker import CircuitBreaker
 from controller.cancellation import cancel
 from controller.config import Settings
-from controller.dispatch import Dispatcher
-from controller.durability import check_durability
 from controller.errors import install_error_handlers
-from controller.identity import IdentityGuard
-from controller.keys import Keys
-from controller.leaderboard import Leaderboards
-from controller.limits import Rate, RateLimiter
-from controller.matchmaking import Matchmaker
 from controller.metrics import Metrics
-from controller.pools import Pools
-from controller.registry import WorkerRegistry
-from controller.relay import Relay
 from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
-from controller.routing_table import RoutingTable
-from controller.store import Store
-from controller.turn_run import TurnTools
-from controller.turn_runner import TurnRunner
-from controller.turn_stream import TurnStream
-from controller.upstream import Upstream
-from controller.vote_log import VoteLog
-from controller.voters import Voters
-from controller.votes import Votes
-from controller.worker_hosts import WorkerHosts
-from controller.worker_http import WorkerHttp
+from controller.store.durability import check_durability
+from controller.store.keys import Keys
+from controller.store.store import Store
+from controller.votes.leaderboard import Leaderboards
+from controller.votes.vote_log import VoteLog
+from controller.votes.votes import Votes
+from controller.workers.breaker import CircuitBreaker
+from controller.workers.dispatch import Dispatcher
+from controller.workers.pools import Pools
+from controller.workers.registry import WorkerRegistry
+from controller.workers.relay import Relay
+from controller.workers.routing_table import RoutingTable
+from controller.workers.upstream import Upstream
+from controller.workers.worker_hosts import WorkerHosts
+from controller.workers.worker_http import WorkerHttp
 
 
 def create_app(settings: Settings) -> FastAPI:

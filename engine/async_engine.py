@@ -25,7 +25,7 @@ from engine.stats import RATE_WINDOW_S, EngineStats
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo
-    from engine.tokenizer import Tokenizer
+    from engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -216,13 +216,13 @@ class AsyncEngine:
         loop = asyncio.get_running_loop()
         core = self._loaded.result(timeout=0).core
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
-        core.gate.check(prompt, params, resume)
+        core.admission.check(prompt, params, resume)
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
             if request_id in self._streams:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
-            core.gate.reserve(len(prompt) + len(resume))
+            core.admission.reserve(len(prompt) + len(resume))
             stream = RequestStream(request_id, params.n, loop, self.abort)
             self._streams[request_id] = weakref.ref(stream)
             # Inside the lock: a thread that dies now has either seen the stream or refused the request.

@@ -10,16 +10,13 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from engine.batch import SampledToken, StepOutput, StepPlan
-from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.batch import SampledToken
+from engine.config import EngineConfig, SamplingParams
 from engine.errors import InvalidRequest
-from engine.gate import Gate
-from engine.in_flight import InFlight
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
-from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
 from engine.request import (
     FinishReason,
@@ -31,56 +28,25 @@ from engine.request import (
     request_seed,
     sample_seed,
 )
-from engine.scheduler import Scheduler
-from engine.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
+from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.in_flight import InFlight
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
-from engine.swapper import Swapper
+from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo
-    from engine.tokenizer import Tokenizer
-
-
-class Runner(Protocol):
-    """What executes step plans, in the order in which they are launched. It may reuse its buffers between calls; an
-    output must not refer to them."""
-
-    @property
-    def limits(self) -> ModelLimits: ...
-
-    @property
-    def pool_plan(self) -> PoolPlan: ...
-
-    @property
-    def mirror_plan(self) -> PoolPlan | None:
-        """Layout of the host memory for swapped-out pages; None: there is none."""
-        ...
-
-    @property
-    def max_in_flight(self) -> int:
-        """How many steps may be launched and not yet collected. 1: no step overlaps with planning the next one."""
-        ...
-
-    def launch(self, plan: StepPlan) -> None:
-        """Start a step. It may compute until `collect` returns its output: till then the pages that it touches hold
-        what they held, except what steps launched before it write."""
-        ...
-
-    def collect(self) -> StepOutput:
-        """Wait for the oldest step that was launched and not yet collected."""
-        ...
-
-    def close(self) -> None:
-        """Give the memory back. Steps in flight are lost."""
-        ...
+    from engine.runner.runner import Runner
+    from engine.text.tokenizer import Tokenizer
 
 
 class EngineCore:
-    """One model being served. Every method is for one thread; only `gate` and `limits` may be used from others."""
+    """One model being served. Every method is for one thread; only `admission` and `limits` may be used from others."""
 
     def __init__(
         self,
-        runner: Runner,
+        runner: "Runner",
         config: EngineConfig,
         make_detokenizer: DetokenizerFactory,
         *,
@@ -100,7 +66,7 @@ class EngineCore:
         longest = rule.max_tokens(runner.limits.max_model_len)
         #: As the runner's, but max_model_len is what the page pool can hold if that is less.
         self.limits = replace(runner.limits, max_model_len=longest)
-        self.gate = Gate(
+        self.admission = AdmissionControl(
             rule,
             self.limits,
             max_running=config.max_running,
@@ -115,7 +81,7 @@ class EngineCore:
                 runner.launch(trial)
                 self._swapper.note_costs(trial, runner.collect())
         self._in_flight = InFlight(self._cache, runner.max_in_flight)
-        self._scheduler = Scheduler(config, self._cache, self.gate, self._swapper, self._in_flight)
+        self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete
@@ -140,8 +106,8 @@ class EngineCore:
         (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
         """
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
-        self.gate.check(prompt, params, resume)
-        self.gate.reserve(len(prompt) + len(resume))
+        self.admission.check(prompt, params, resume)
+        self.admission.reserve(len(prompt) + len(resume))
         self.submit(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
 
     def submit(
@@ -153,7 +119,7 @@ class EngineCore:
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
     ) -> None:
-        """As `add`, for a request that has passed the gate and holds a reservation there."""
+        """As `add`, for a request that has passed admission control and holds a reservation there."""
         assert request_id not in self._requests
         seed = request_seed(params, self._engine_seed, request_id)
         request = Request(
@@ -290,7 +256,7 @@ class EngineCore:
     # Views
 
     def stats(self) -> EngineStats:
-        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.gate.num_tokens)
+        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
 
     def ledger(self) -> Ledger:
         """Every byte of the page pool, accounted for."""
@@ -339,7 +305,7 @@ class LoadedEngine:
 def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> LoadedEngine:
     """Load a model and compose an engine around it. Torch is loaded here, and only here."""
     from engine.runner import load_divided, load_runner
-    from engine.tokenizer import IncrementalDetokenizer
+    from engine.text.tokenizer import IncrementalDetokenizer
 
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
     tokenizer = loaded.tokenizer

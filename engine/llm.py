@@ -15,7 +15,7 @@ from engine.stats import EngineStats
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo
-    from engine.tokenizer import Tokenizer
+    from engine.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  #: a text, or its token ids
 Messages = Sequence[Mapping[str, str]]  #: a conversation: role and content of each message
@@ -162,7 +162,7 @@ class LLM:
     ) -> list[RequestOutput]:
         each = _one_per_prompt(params, len(token_ids))
         for prompt, its_params in zip(token_ids, each, strict=True):
-            self._core.gate.check(tuple(prompt), its_params)
+            self._core.admission.check(tuple(prompt), its_params)
         first = self._num_requests
         self._num_requests += len(token_ids)
         request_ids = [str(first + index) for index in range(len(token_ids))]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import PagesByState, pages_by_state
-from engine.scheduler import Scheduler
-from engine.swapper import Swapper
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.swapper import Swapper
 
 RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
 

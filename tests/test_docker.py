@@ -21,8 +21,8 @@ import httpx
 import pytest
 import yaml
 
-from cli.arena import DRAIN_S
-from cli.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.processes import DRAIN_S
 from tests.e2e.arena import free_ports
 
 ROOT = Path(__file__).parent.parent

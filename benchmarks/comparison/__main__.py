@@ -15,7 +15,7 @@ from benchmarks.comparison.faults import controller_death, ten_votes, worker_dea
 from benchmarks.comparison.malformed import measure_malformed
 from benchmarks.comparison.streams import measure_streams
 from benchmarks.models import SMOL_135M, write_model
-from cli.bench_record import commit, machine, write
+from cli.bench.record import commit, machine, write
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from benchmarks.engine.scaling import measure_scaling
 from benchmarks.engine.shares import measure_shares
 from benchmarks.models import CONFIGS, make_checkpoint, models_folder
 from benchmarks.peers.noise import NoiseMeter
-from cli import bench_record
+from cli.bench import record
 from engine.config import EngineConfig
 
 RESULT = Path(__file__).parent.parent / "results" / "engine.json"
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
 
     settings = {"model": chosen.model, "dtype": chosen.dtype, "threads": chosen.threads, "repeats": chosen.repeats}
-    document = bench_record.document("engine", settings, [])  # before: the commit that the run started with
+    document = record.document("engine", settings, [])  # before: the commit that the run started with
     with NoiseMeter(os.getpid()) as meter:
         batch, steps = (4, 8) if chosen.quick else (32, 64)
         shares = measure_shares(config(16, 1024), batch=batch, prompt_tokens=128, steps=steps)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             is_quick=chosen.quick,
             progress=lambda text: print(text, file=sys.stderr, flush=True),
         )
-    bench_record.write(chosen.json, {**document, "rows": rows, "shares": shares, "noise": asdict(meter.noise())})
+    record.write(chosen.json, {**document, "rows": rows, "shares": shares, "noise": asdict(meter.noise())})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.bench_record import document, write
+from cli.bench.record import document, write
 from demo_models.train.probes import PROBED_SKILLS, probes
 from engine import LLM, SamplingParams
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.engine.accuracy import DEMO_MODELS, MODELS
-from cli.bench_record import document, write
+from cli.bench.record import document, write
 from demo_models.train.probes import PROBED_SKILLS, probes
 from engine import LLM, EngineConfig, SamplingParams
 from engine.attention import choose_backend
@@ -22,7 +22,7 @@ from engine.attention.backend import ForwardBatch, StepLayout
 from engine.attention.layout import layer_specs
 from engine.kernels import choose_operators
 from engine.loader import Checkpoint, CheckpointWeights, read_config
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from cli.bench_workloads import random_work
+from cli.bench.workloads import random_work
 from engine.config import EngineConfig, SamplingParams
 from engine.core import load_engine
 

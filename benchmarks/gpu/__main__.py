@@ -25,7 +25,7 @@ from benchmarks.gpu.ours import release
 from benchmarks.gpu.plan import MINIATURE, QUICK, WHOLE
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.shapes import Limits
-from cli import bench_record
+from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "gpu.json"
 _KERNELS = "benchmarks.kernels"
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     limits = _limits(chosen.terabytes_per_s, chosen.teraflops) if is_cuda else None
     settings = {"device": chosen.device, "quick": chosen.quick, "budget_s": chosen.budget_s}
     settings["limits"] = None if limits is None else asdict(limits)
-    document = bench_record.document("gpu", settings, [], device=_device(chosen.device))  # the commit it started with
+    document = record.document("gpu", settings, [], device=_device(chosen.device))  # the commit it started with
     path = chosen.json or (RESULT if is_cuda else None)
     has_kernels = is_cuda and not chosen.quick
 
@@ -62,12 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def save(rows: list[dict[str, Any]]) -> None:
         if path is not None:
-            bench_record.write(path, {**document, "rows": rows, "kernels": None})
+            record.write(path, {**document, "rows": rows, "kernels": None})
 
     rows_s = seconds_left() - (_KERNELS_S if has_kernels else 0.0)
     rows = Rows(plan, chosen.device, limits, rows_s, _print, save).measure()
     kernels = _kernels(seconds_left()) if has_kernels else None
-    bench_record.write(path, {**document, "rows": rows, "kernels": kernels})
+    record.write(path, {**document, "rows": rows, "kernels": kernels})
 
 
 def _limits(terabytes_per_s: float | None, teraflops: float | None) -> Limits:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from benchmarks.gpu.plan import Plan
 from benchmarks.models import write_model
-from cli.bench_workloads import FIRST_ID, Work
+from cli.bench.workloads import FIRST_ID, Work
 from engine.config import EngineConfig, SamplingParams
 from engine.core import load_engine
 from engine.llm import LLM

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from benchmarks.gpu.ours import rates, release
-from cli.bench_workloads import Work
+from cli.bench.workloads import Work
 
 _STOP_S = 20.0
 

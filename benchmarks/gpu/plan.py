@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from cli.bench_workloads import Work, named, within_vocabulary
+from cli.bench.workloads import Work, named, within_vocabulary
 
 
 @dataclass(frozen=True, slots=True)

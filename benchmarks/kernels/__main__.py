@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from cli import bench_record
+from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "kernels.json"
 
@@ -48,7 +48,7 @@ def _measure(kernel: str, path: Path, deadline: float) -> None:
     from benchmarks.kernels.timing import Clock
 
     device = torch.device("cuda")
-    document = bench_record.document("kernels", {}, [], device=torch.cuda.get_device_name())
+    document = record.document("kernels", {}, [], device=torch.cuda.get_device_name())
     clock = Clock(device)
     limits = measure_limits(clock, device)
     print(limits, file=sys.stderr, flush=True)
@@ -82,7 +82,7 @@ def _measure(kernel: str, path: Path, deadline: float) -> None:
                 traceback.print_exc()
                 rows[-1]["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
         print(_line(rows[-1]), flush=True)
-        bench_record.write(path, {**document, "limits": asdict(limits), "rows": rows})
+        record.write(path, {**document, "limits": asdict(limits), "rows": rows})
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -102,12 +102,12 @@ def _tune(deadline: float) -> None:
     device = torch.device("cuda")
     major, minor = torch.cuda.get_device_capability(device)
     architecture = 10 * major + minor
-    document = bench_record.document("tuned", {}, [], device=torch.cuda.get_device_name())
+    document = record.document("tuned", {}, [], device=torch.cuda.get_device_name())
     kept = {name: document[name] for name in ("when", "commit", "device")}
     entries: list[dict[str, Any]] = []
     for entry in sweep(Clock(device), architecture, device, deadline):
         entries.append(entry)
-        bench_record.write(TABLES / f"sm_{architecture}.json", {**kept, "entries": entries})
+        record.write(TABLES / f"sm_{architecture}.json", {**kept, "entries": entries})
     print(f"{len(entries)} classes have tiles that are faster than the formula's", flush=True)
 
 

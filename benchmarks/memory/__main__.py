@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import experiments, figures, operations, report
-from cli.bench_record import commit, machine
+from cli.bench.record import commit, machine
 
 ROOT = Path(__file__).resolve().parents[2]
 

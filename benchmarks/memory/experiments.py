@@ -13,7 +13,8 @@ from benchmarks.memory.baselines import (
 )
 from benchmarks.memory.simulator import CostModel, Result, simulate
 from benchmarks.memory.traces import TraceRequest, mean
-from engine.memory.designs import (
+from engine.memory.kv_cache import KVCache
+from engine.memory.planning.designs import (
     Design,
     equal_page_design,
     lcm_design,
@@ -21,10 +22,9 @@ from engine.memory.designs import (
     max_page_design,
     uniform_design,
 )
-from engine.memory.kv_cache import KVCache
-from engine.memory.layer_tables import layers_from_config
-from engine.memory.model_configs import CONFIGS
-from engine.memory.planner import choose_design, pool_of
+from engine.memory.planning.layer_tables import layers_from_config
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import choose_design, pool_of
 from engine.memory.spec import LayerSpec, PoolPlan
 
 PAGE_TOKENS = 16

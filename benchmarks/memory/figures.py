@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.simulator import Result
-from engine.memory.layer_tables import layers_from_config
-from engine.memory.model_configs import CONFIGS
-from engine.memory.planner import plan_layers
+from engine.memory.planning.layer_tables import layers_from_config
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import plan_layers
 
 _GIB = 2**30
 

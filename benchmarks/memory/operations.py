@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cli.bench_record import commit, machine
-from engine.memory.designs import Design, lcm_design
+from cli.bench.record import commit, machine
 from engine.memory.kv_cache import KVCache
-from engine.memory.layer_tables import layers_from_config
-from engine.memory.model_configs import CONFIGS
-from engine.memory.planner import choose_design
+from engine.memory.planning.designs import Design, lcm_design
+from engine.memory.planning.layer_tables import layers_from_config
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import choose_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
 PAGE_TOKENS = 16

@@ -4,10 +4,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from engine.memory.designs import lcm_design, max_page_design, uniform_waste
-from engine.memory.layer_tables import layers_from_config
-from engine.memory.model_configs import CONFIGS
-from engine.memory.planner import plan_layers
+from engine.memory.planning.designs import lcm_design, max_page_design, uniform_waste
+from engine.memory.planning.layer_tables import layers_from_config
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import plan_layers
 
 _LENGTHS = (100, 500, 2_000, 32_000)
 _RUN_COLUMNS = ("waste", "decode_batch", "steps", "output_tokens_per_s", "preemptions")

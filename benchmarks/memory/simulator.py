@@ -12,12 +12,12 @@ from benchmarks.memory.baselines import ContiguousCache
 from benchmarks.memory.traces import TraceRequest, mean
 from engine.batch import SampledToken, StepOutput
 from engine.config import EngineConfig, ModelLimits, SamplingParams
-from engine.gate import Gate
 from engine.memory.kv_cache import KVCache
 from engine.memory.spec import LayerSpec
 from engine.request import Request
 from engine.request import Sequence as RequestSequence
-from engine.scheduler import Scheduler
+from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,17 @@ def simulate(
     cost, need = cost or CostModel(), Need(layers)
     longest = max(len(item.prompt) + len(item.output) for item in trace) + 1
     limits = ModelLimits(longest, 1 << 31)
-    gate = Gate(cache.rule, limits, max_running=max_running, max_requests=None, max_tokens=None)
+    admission = AdmissionControl(cache.rule, limits, max_running=max_running, max_requests=None, max_tokens=None)
     config = EngineConfig("simulated", max_batched_tokens=max_step_tokens, max_running=max_running)
     any_cache: Any = cache
-    scheduler = Scheduler(config, any_cache, gate)
+    scheduler = Scheduler(config, any_cache, admission)
     pending = sorted(range(len(trace)), key=lambda index: (trace[index].arrival_s, index))
     done: set[int] = set()
     running: dict[int, Request] = {}
     result = Result()
     now = 0.0
     while pending or running:
-        now = _submit(scheduler, gate, trace, pending, done, running, now)
+        now = _submit(scheduler, admission, trace, pending, done, running, now)
         plan = scheduler.schedule()
         assert plan is not None
         samples = []
@@ -122,7 +122,7 @@ def held_bytes(cache: KVCache | ContiguousCache) -> int:
 
 def _submit(
     scheduler: Scheduler,
-    gate: Gate,
+    admission: AdmissionControl,
     trace: Sequence[TraceRequest],
     pending: list[int],
     done: set[int],
@@ -144,8 +144,8 @@ def _submit(
             for sample in range(item.num_samples)
         ]
         request = Request(str(index), index, item.prompt, params, sequences)
-        gate.check(item.prompt, params, images=item.images)
-        gate.reserve(len(item.prompt))
+        admission.check(item.prompt, params, images=item.images)
+        admission.reserve(len(item.prompt))
         scheduler.add(request, len(item.prompt), item.images)
         running[index] = request
     return now

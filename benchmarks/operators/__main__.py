@@ -17,7 +17,7 @@ import torch
 from benchmarks.operators.cases import Case, all_cases
 from benchmarks.operators.limits import Limits, measure_limits, sample_seconds
 from benchmarks.peers.noise import NoiseMeter
-from cli import bench_record
+from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "operators.json"
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     settings = {"threads": chosen.threads, "seconds": chosen.seconds, "page_tokens": 16}
-    document = bench_record.document("operators", settings, [])  # before: the commit that the run started with
+    document = record.document("operators", settings, [])  # before: the commit that the run started with
     with torch.inference_mode(), NoiseMeter(os.getpid()) as meter:
         limits = measure_limits(3 * chosen.seconds)
         print(limits, file=sys.stderr, flush=True)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         limits = limits.best_of(measure_limits(3 * chosen.seconds))
         rows = [_row(case, times, limits) for case, times in measured]
     noise = asdict(meter.noise())
-    bench_record.write(chosen.json, {**document, "rows": rows, "limits": asdict(limits), "noise": noise})
+    record.write(chosen.json, {**document, "rows": rows, "limits": asdict(limits), "noise": noise})
 
 
 def _row(case: Case, times: Sequence[float], limits: Limits) -> dict[str, Any]:

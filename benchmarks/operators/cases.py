@@ -18,7 +18,7 @@ from engine.kernels import choose_operators
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.rotary import Rotary
-from engine.memory.planner import group_layers, plan_pool
+from engine.memory.planning.planner import group_layers, plan_pool
 from engine.sampling.sampler import SamplingRow, sample
 
 PAGE_TOKENS = 16

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.models import CONFIGS, models_folder
 from benchmarks.peers import environments, measure
 from benchmarks.peers.variants import WORKLOADS, Variant, available, expand, prepare, with_options
-from cli import bench_record
+from cli.bench import record
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -75,7 +75,7 @@ def _run(
         parser.error("--rounds, --threads and --max-running must be at least 1")
     settings = {"threads": chosen.threads, "max_running": chosen.max_running, "max_model_len": 1024, "cache_gib": 2}
     said = {"model": chosen.model, **settings, "rounds": chosen.rounds, **({"set": chosen.set} if chosen.set else {})}
-    result = bench_record.document("peers", said, [])  # before: the commit and the load that the run started with
+    result = record.document("peers", said, [])  # before: the commit and the load that the run started with
     rows, failed_later = measure.measure(
         list(peers),
         workloads,
@@ -88,7 +88,7 @@ def _run(
     )
     path = chosen.json or measure.result_path(RESULTS, chosen.model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    bench_record.write(path, {**result, "rows": rows, "failed": {**failed, **failed_later}})
+    record.write(path, {**result, "rows": rows, "failed": {**failed, **failed_later}})
     for row in rows:
         figure = {key: row[key] for key in ("output_tokens_per_s", "tpot_ms", "ttft_ms") if key in row}
         print(f"{row['workload']:9} {row['peer']:24} {json.dumps(figure)} others {row['others_cores']}")

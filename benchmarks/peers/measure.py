@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.peers.noise import QUIET, Noise, wait_until_quiet
 from benchmarks.peers.process import PeerFailed, PeerProcess
 from benchmarks.peers.variants import VARIANTS, Variant
-from cli.bench_workloads import Work, named, within_vocabulary
+from cli.bench.workloads import Work, named, within_vocabulary
 
 #: The peer that others' first tokens are compared with.
 REFERENCE = "agon"

@@ -12,7 +12,7 @@ from typing import Any, Self
 from benchmarks.peers.environments import python_of
 from benchmarks.peers.noise import Noise, NoiseMeter, resident_bytes
 from benchmarks.peers.variants import ADAPTERS, Variant, process_environment
-from cli.bench_workloads import Work
+from cli.bench.workloads import Work
 
 _STOP_TIMEOUT_S = 20.0
 

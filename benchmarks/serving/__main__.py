@@ -16,7 +16,7 @@ from benchmarks.models import CONFIGS, make_checkpoint, models_folder
 from benchmarks.peers.noise import NoiseMeter
 from benchmarks.serving.cold_start import measure_cold_start
 from benchmarks.serving.hops import measure_hops
-from cli import bench_record
+from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "serving.json"
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     more: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     settings = {"model": chosen.model, "threads": chosen.threads, "streams": streams, "rounds": rounds}
-    document = bench_record.document("hops", settings, [])  # before: the commit that the run started with
+    document = record.document("hops", settings, [])  # before: the commit that the run started with
     with NoiseMeter(os.getpid()) as meter:
         if chosen.only != "hops":
             more["cold_start"] = measure_cold_start(folder, threads=chosen.threads, repeats=rounds, streams=streams)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
     for row in rows:
         print(row, flush=True)
-    bench_record.write(chosen.json, {**document, "rows": rows, "noise": asdict(meter.noise()), **more})
+    record.write(chosen.json, {**document, "rows": rows, "noise": asdict(meter.noise()), **more})
 
 
 if __name__ == "__main__":

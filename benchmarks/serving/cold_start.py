@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.peers.noise import proportional_bytes, resident_bytes
 from benchmarks.serving.worker import served_model
-from cli.bench_serving import Load, run_closed
-from cli.bench_workloads import TextWork, random_texts
+from cli.bench.serving import Load, run_closed
+from cli.bench.workloads import TextWork, random_texts
 from cli.openai_client import connect
 from wire.chat import ChatMessage
 

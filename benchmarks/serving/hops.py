@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks.comparison.arena import running_arena
-from cli.bench_serving import Load, run_closed
-from cli.bench_workloads import TextWork, random_texts
+from cli.bench.serving import Load, run_closed
+from cli.bench.workloads import TextWork, random_texts
 from cli.openai_client import connect
 from engine import LLM, AsyncEngine, EngineConfig, SamplingParams
 

@@ -3,13 +3,13 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from controller.addresses import Addresses
-from controller.battles import Battles
+from controller.access.addresses import Addresses
+from controller.access.rate_limits import RateLimiter
+from controller.battles.battles import Battles
+from controller.battles.turn_stream import TurnStream, parse_event_id
 from controller.body import Bodies
 from controller.event_stream import EventStream
-from controller.limits import RateLimiter
 from controller.routes.replies import json_reply
-from controller.turn_stream import TurnStream, parse_event_id
 from wire.battles import CreateBattle, CreateTurn
 
 

@@ -6,10 +6,10 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from controller.battles.turn_runner import TurnRunner
 from controller.metrics import Metrics
-from controller.routing_table import RoutingTable
-from controller.store import Store
-from controller.turn_runner import TurnRunner
+from controller.store.store import Store
+from controller.workers.routing_table import RoutingTable
 
 
 def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> None:

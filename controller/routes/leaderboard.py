@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from controller.addresses import Addresses
-from controller.leaderboard import MIN_VOTES, Leaderboards
-from controller.limits import RateLimiter
+from controller.access.addresses import Addresses
+from controller.access.rate_limits import RateLimiter
 from controller.routes.replies import json_reply
+from controller.votes.leaderboard import MIN_VOTES, Leaderboards
 
 
 def add_leaderboard_route(router: APIRouter, addresses: Addresses, limits: RateLimiter, boards: Leaderboards) -> None:

@@ -13,15 +13,15 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from controller.addresses import Addresses
+from controller.access.addresses import Addresses
+from controller.access.rate_limits import Charge, RateLimiter
 from controller.body import Bodies
-from controller.dispatch import Dispatcher, Wish
 from controller.event_stream import EventStream, until_disconnect
-from controller.limits import Charge, RateLimiter
-from controller.relay import Relay
 from controller.routes.replies import json_reply
-from controller.routing_table import RoutingTable
-from controller.upstream import Delta, Finished, Opened
+from controller.workers.dispatch import Dispatcher, Wish
+from controller.workers.relay import Relay
+from controller.workers.routing_table import RoutingTable
+from controller.workers.upstream import Delta, Finished, Opened
 from wire.errors import ApiError, ErrorCode
 from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
 from wire.workers import GenerateRequest, ModelCard

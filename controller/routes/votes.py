@@ -7,13 +7,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import ValidationError
 
-from controller.addresses import Addresses
-from controller.battle_store import BattleStore
+from controller.access.addresses import Addresses
+from controller.access.rate_limits import RateLimiter
+from controller.battles.battle_store import BattleStore
 from controller.body import Bodies
-from controller.limits import RateLimiter
 from controller.routes.replies import json_reply
-from controller.vote_log import PIECE, VoteLog
-from controller.votes import Votes
+from controller.votes.vote_log import PIECE, VoteLog
+from controller.votes.votes import Votes
 from wire.battles import SIDES, CastVote
 from wire.errors import ApiError, ErrorCode
 from wire.votes import ImportReply, VoteRecord

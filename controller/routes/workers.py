@@ -4,9 +4,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from controller.body import Bodies
-from controller.pools import Pools
-from controller.registry import WorkerRegistry
 from controller.routes.replies import json_reply
+from controller.workers.pools import Pools
+from controller.workers.registry import WorkerRegistry
 from wire.workers import HeartbeatRequest, RegisterRequest
 
 

@@ -19,10 +19,10 @@ from engine.kernels.step_kernels import StepKernels
 from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
-from engine.runner.device import DeviceRunner
-from engine.runner.eager import Runner
-from engine.runner.graphs import CudaRecorder, Recorder
-from engine.runner.memory_profile import CudaGauge, MemoryGauge, profile_memory
+from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.device.graphs import CudaRecorder, Recorder
+from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
+from engine.runner.eager_runner import EagerRunner
 from engine.runner.pool import design_of, plan_pool, smallest_pool
 
 _log = logging.getLogger(__name__)
@@ -52,10 +52,10 @@ class Machinery:
     gauge: MemoryGauge
 
 
-Builder = Callable[[Parts], Runner | DeviceRunner]
+Builder = Callable[[Parts], EagerRunner | DeviceRunner]
 
 
-def build_runner(parts: Parts) -> Runner | DeviceRunner:
+def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
     """A runner that has run steps already. Raises CheckpointError where there is no room for pages."""
     if parts.device.type == "cuda":
         reason = _why_not_triton(parts)
@@ -68,10 +68,10 @@ def build_runner(parts: Parts) -> Runner | DeviceRunner:
     return build_eager_runner(parts)
 
 
-def build_eager_runner(parts: Parts) -> Runner:
+def build_eager_runner(parts: Parts) -> EagerRunner:
     config = parts.config
     plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
-    runner = Runner(
+    runner = EagerRunner(
         parts.model,
         plan=plan,
         limits=parts.limits,

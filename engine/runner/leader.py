@@ -14,7 +14,7 @@ from engine.memory.spec import PoolPlan
 from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import Followers
-from engine.runner.step_runner import StepRunner
+from engine.runner.runner import Runner
 
 #: Where rank 0 puts the configuration of all.
 CONFIG_KEY = "config"
@@ -30,7 +30,7 @@ def plan_codec() -> Codec[StepPlan]:
 
 
 class Leader:
-    def __init__(self, runner: StepRunner, group: TorchGroup, followers: Followers | None) -> None:
+    def __init__(self, runner: Runner, group: TorchGroup, followers: Followers | None) -> None:
         """followers: None where torchrun has started them, which also ends all processes when one does."""
         self._runner = runner
         self._group = group

@@ -22,8 +22,8 @@ from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
 from engine.runner.packed_weights import build_on_image
-from engine.runner.step_runner import StepRunner
-from engine.tokenizer import Tokenizer, read_eos_token_ids
+from engine.runner.runner import Runner
+from engine.text.tokenizer import Tokenizer, read_eos_token_ids
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ModelInfo:
 class LoadedModel:
     """Everything that the engine's core is built around."""
 
-    runner: StepRunner
+    runner: Runner
     tokenizer: Tokenizer  #: of bytes, for dummy weights without tokenizer.json
     limits: ModelLimits
     pool_plan: PoolPlan

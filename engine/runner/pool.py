@@ -7,13 +7,13 @@ import torch
 
 from engine.attention.layout import layer_specs, state_specs
 from engine.config import EngineConfig, ModelLimits
-from engine.machine import free_memory_bytes
 from engine.memory.admission import AdmissionRule
-from engine.memory.designs import Design
-from engine.memory.planner import choose_design, pool_bytes_for, pool_of
+from engine.memory.planning.designs import Design
+from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.spec import NUM_NULL_LARGE_PAGES, PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
+from engine.runner.free_memory import free_memory_bytes
 
 _log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """Which logits of which rows are changed before anything is drawn, and how: found on the host, for the tokens that rows
-have seen. Where the device counts tokens by itself engine/runner/own_logits.py does this.
+have seen. Where the device counts tokens by itself engine/runner/device/changed_logits.py does this.
 
 Repetition looks at prompt and output, presence and frequency at the output (as OpenAI and vLLM define them). End of
 sequence and stop tokens are forbidden before min_tokens. Rows without any of this cost nothing.

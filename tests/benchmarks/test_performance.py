@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.performance import write
-from cli.bench_record import document
+from cli.bench.record import document
 
 
 def row(peer: str, workload: str, **more: Any) -> dict[str, Any]:

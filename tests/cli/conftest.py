@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.child import ChildSpec, ProbeResult
-from cli.restart_policy import RestartPolicy
+from cli.arena.child import ChildSpec, ProbeResult
+from cli.arena.restart_policy import RestartPolicy
 
 
 class News:

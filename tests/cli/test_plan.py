@@ -3,7 +3,7 @@ import json
 import pytest
 
 from cli.main import main
-from engine.memory.model_configs import CONFIGS
+from engine.memory.planning.model_configs import CONFIGS
 
 
 def plan(capsys, *arguments):

@@ -11,7 +11,7 @@ from engine.attention.layout import layer_specs, state_specs
 from engine.attention.state_pages import StatePages
 from engine.kernels.operators import Operators
 from engine.loader import Checkpoint, CheckpointWeights, read_config
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
 

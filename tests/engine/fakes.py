@@ -13,7 +13,7 @@ from typing import Literal
 from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.core import EngineCore
-from engine.memory.planner import group_layers, large_page_bytes
+from engine.memory.planning.planner import group_layers, large_page_bytes
 from engine.memory.spec import LayerSpec, PoolPlan
 from engine.request import sample_seed
 from tests.engine.late_runner import LateRunner

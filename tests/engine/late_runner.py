@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from engine.batch import StepOutput, StepPlan
 from engine.config import ModelLimits
-from engine.core import Runner
-from engine.in_flight import InFlight
 from engine.memory.spec import PoolPlan
+from engine.runner.runner import Runner
+from engine.scheduling.in_flight import InFlight
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from engine.batch import PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
 from engine.config import SamplingParams
-from engine.runner import Runner
+from engine.runner.runner import Runner
 
 GREEDY = SamplingParams(temperature=0.0)
 

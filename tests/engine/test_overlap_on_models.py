@@ -13,10 +13,10 @@ from engine.core import Detokenizer, EngineCore, LoadedEngine
 from engine.llm import LLM, RequestOutput
 from engine.runner import load_runner
 from engine.runner.build import Builder, build_device_runner, build_runner
-from engine.tokenizer import IncrementalDetokenizer
+from engine.text.tokenizer import IncrementalDetokenizer
 from tests.engine.checkpoints import TinyModel
 from tests.engine.late_runner import ForgetfulInFlight, LateRunner
-from tests.engine.runner.device_runners import torch_machinery
+from tests.engine.runner.device.device_runners import torch_machinery
 from tests.engine.stepper import random_prompt
 
 pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")

@@ -6,9 +6,9 @@ from benchmarks.memory import experiments, report, traces
 from benchmarks.memory.baselines import ContiguousCache, ReleaseOrderKVCache, StaticPartitionKVCache
 from benchmarks.memory.experiments import designs_of, layers_of, serve
 from benchmarks.memory.simulator import simulate
-from engine.memory.designs import live_bytes, uniform_design
 from engine.memory.kv_cache import KVCache
-from engine.memory.planner import pool_of
+from engine.memory.planning.designs import live_bytes, uniform_design
+from engine.memory.planning.planner import pool_of
 
 MINISTRAL_POOL = 24_000 * 27 * 16 * 4096
 

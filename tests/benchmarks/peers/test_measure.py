@@ -8,7 +8,7 @@ import pytest
 from benchmarks.peers.measure import measure
 from benchmarks.peers.process import PeerFailed, PeerProcess
 from benchmarks.peers.variants import ADAPTERS, VARIANTS, Variant, available, expand, with_options
-from cli.bench_workloads import Work
+from cli.bench.workloads import Work
 
 FINCH = Path(__file__).parent.parent.parent.parent / "demo_models" / "finch"
 SETTINGS: dict[str, Any] = {

@@ -15,7 +15,7 @@ from running import running_app
 
 from controller.app import create_app
 from controller.config import Settings
-from controller.keys import Keys
+from controller.store.keys import Keys
 from wire.sse import SseDecoder, SseEvent
 
 WORKER_TOKEN = "worker-token-for-tests"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
-from cli.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from tests.quick_server import QuickServer
 from wire.http_head import BoundedHttp
 

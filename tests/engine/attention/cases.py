@@ -10,7 +10,7 @@ from engine.attention.backend import AttentionShape, AttentionStep, StepLayout
 from engine.attention.layout import TypeLayout, layer_specs, type_layouts
 from engine.kernels.reference.store_heads import LARGEST, quantised
 from engine.kernels.step_kernels import AttentionOptions, PageScales
-from engine.memory.planner import group_layers
+from engine.memory.planning.planner import group_layers
 from engine.memory.spec import LayerType, PoolPlan
 from tests.engine.attention.oracle import paged_attention, store_key_value
 

@@ -13,7 +13,7 @@ from engine.attention.rotation import Rotation
 from engine.attention.torch_backend import TorchBackend
 from engine.kernels.cpu.library import Library
 from engine.kernels.reference.store_heads import quantised
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
 from tests.engine.attention.cases import TOLERANCE, Case, Prepared, attend, cases, expected, prepare
 from tests.engine.kernels.libraries import USABLE, library

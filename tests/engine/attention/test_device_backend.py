@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from engine.attention.backend import AttentionShape
 from engine.attention.device_backend import split_workspace, unsupported_reason
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
 from tests.engine.attention.cases import TOLERANCE, Case, attend, cases, expected, prepare
 from tests.engine.attention.device_steps import NOWHERE, aligned, begin

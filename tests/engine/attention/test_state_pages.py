@@ -6,7 +6,7 @@ import torch
 from engine.attention.backend import StateShape, StepLayout
 from engine.attention.layout import state_specs
 from engine.attention.state_pages import StatePages
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 
 SHAPES = (
     StateShape("conv", (3, 10), torch.bfloat16),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.layout import type_layouts
 from engine.attention.torch_backend import _MAX_CAPPED_SCORES, TorchBackend
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
 from tests.engine.attention.cases import NOWHERE, TOLERANCE, Case, attend, cases, expected, prepare
 

@@ -18,7 +18,7 @@ from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP, GatedMLP
 from engine.layers.norm import LayerNorm, RMSNorm
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from tests.engine.kernels.libraries import USABLE, library
 
 HIDDEN = 64

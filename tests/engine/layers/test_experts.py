@@ -7,7 +7,7 @@ from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
-from tests.engine.runner.tape import NoWaiting
+from tests.engine.runner.device.tape import NoWaiting
 
 
 @pytest.mark.parametrize("routes_on_device", [False, True])

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from engine.memory.grouping import group_layers, large_page_bytes
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import picture, take_ledger
+from engine.memory.planning.grouping import group_layers, large_page_bytes
 from engine.memory.spec import NULL_PAGE, LayerSpec, PoolPlan
 
 PAGE_TOKENS = 4

@@ -1,8 +1,8 @@
 """Pages freed while a step is in flight: used until it has ended, never handed out before, never lost."""
 
-from engine.memory.designs import lcm_design
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
+from engine.memory.planning.designs import lcm_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
 FULL, WINDOW = LayerSpec("full", 4, "bf16"), LayerSpec("window", 4, "bf16", span=9)

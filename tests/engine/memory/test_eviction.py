@@ -1,7 +1,7 @@
 """What goes first: whole conversations by age, but before all of them what running sequences have left behind."""
 
-from engine.memory.designs import lcm_design
 from engine.memory.kv_cache import KVCache
+from engine.memory.planning.designs import lcm_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
 FULL, WINDOW = LayerSpec("full", 4, "bf16"), LayerSpec("window", 4, "bf16", span=9)

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.memory.designs import equal_page_design, gcd_design, lcm_design
 from engine.memory.images import ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
+from engine.memory.planning.designs import equal_page_design, gcd_design, lcm_design
 from engine.memory.spec import IMAGE_KINDS, LayerSpec, PoolPlan
 from engine.memory.swap import MirrorPool
 from tests.engine.memory.twin import Twin

@@ -1,7 +1,7 @@
 import pytest
 
-from engine.memory.designs import lcm_design
 from engine.memory.kv_cache import KVCache
+from engine.memory.planning.designs import lcm_design
 from engine.memory.spec import LayerSpec, PoolPlan
 from engine.memory.swap import MirrorPool, mirror_plan
 

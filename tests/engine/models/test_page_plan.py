@@ -8,7 +8,7 @@ import torch
 
 from engine.attention.layout import layer_specs, state_specs
 from engine.loader import DummyWeights
-from engine.memory.layer_tables import layers_from_config
+from engine.memory.planning.layer_tables import layers_from_config
 from engine.memory.spec import CHECKPOINT_TOKENS
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of

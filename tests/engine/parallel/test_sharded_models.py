@@ -19,7 +19,7 @@ from engine.runner import load_runner
 from engine.runner.build import Builder, build_device_runner, build_runner
 from tests.engine.checkpoints import CONTEXT, TinyModel, save
 from tests.engine.parallel.threads import on_every_rank
-from tests.engine.runner.device_runners import torch_machinery
+from tests.engine.runner.device.device_runners import torch_machinery
 from tests.engine.stepper import generate, random_prompt
 
 TinyModels = Callable[[str], TinyModel]

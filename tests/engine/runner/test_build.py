@@ -7,10 +7,16 @@ import pytest
 
 from engine.errors import CheckpointError
 from engine.runner import load_runner
-from engine.runner.memory_profile import MemoryProfile
+from engine.runner.device.memory_profile import MemoryProfile
 from tests.engine.checkpoints import CONTEXT, TinyModel
-from tests.engine.runner.device_runners import FixedGauge, device_runner, load_device, settings_for, torch_machinery
-from tests.engine.runner.tape import TapeRecorder
+from tests.engine.runner.device.device_runners import (
+    FixedGauge,
+    device_runner,
+    load_device,
+    settings_for,
+    torch_machinery,
+)
+from tests.engine.runner.device.tape import TapeRecorder
 
 TinyModels = Callable[[str], TinyModel]
 GIB, MIB = 1 << 30, 1 << 20

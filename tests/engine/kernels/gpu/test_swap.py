@@ -5,7 +5,7 @@ import torch
 from engine.attention.layout import small_pages
 from engine.batch import PageMove
 from engine.kernels import gpu
-from engine.memory.planner import plan_pool
+from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import LayerSpec
 from engine.runner.host_mirror import HostMirror
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from engine.memory.designs import lcm_design
 from engine.memory.hashing import PageName
 from engine.memory.images import Images
 from engine.memory.kv_cache import KVCache
 from engine.memory.lockstep import LockstepGroup
+from engine.memory.planning.designs import lcm_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
 _FILLER = -1  # a request that takes pages and gives none back

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from engine.memory.designs import equal_page_design, gcd_design, lcm_design
 from engine.memory.kv_cache import KVCache
-from engine.memory.layer_tables import layers_from_config
 from engine.memory.ledger import take_ledger
-from engine.memory.model_configs import CONFIGS
-from engine.memory.planner import choose_design
+from engine.memory.planning.designs import equal_page_design, gcd_design, lcm_design
+from engine.memory.planning.layer_tables import layers_from_config
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import choose_design
 from engine.memory.spec import NULL_PAGE, LayerSpec, PoolPlan
 
 LAYERS = (

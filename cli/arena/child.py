@@ -1,0 +1,278 @@
+"""One supervised process: start, probe, restart, stop. The supervisor decides when; this knows how.
+
+Each child leads its own process group, so that Ctrl-C in the terminal reaches the supervisor only, and is tied to the
+supervisor, so that even kill -9 of the supervisor leaves nothing behind. Its output goes to a log file of its own.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO
+
+from cli.arena import tether
+from cli.arena.restart_policy import RestartPolicy
+from cli.errors import CliError
+from cli.time_slices import ask_for_short_slices
+
+_POLL_S = 0.1
+_PROBE_STARTING_S = 0.25
+_PROBE_READY_S = 2.0
+_HUNG_S = 60.0  #: a process that was ready and gives no answer for this long is killed and started again
+_LOCK_WAIT_S = 15.0
+_MAX_LOG_BYTES = 8 * 2**20
+_TAIL_BYTES = 8192
+_TAIL_LINES = 12
+
+
+class ChildState(StrEnum):
+    WAITING = "waiting"
+    STARTING = "starting"
+    READY = "ready"
+    UNREADY = "not ready"  #: it was ready, still answers, and says that it is not ready now
+    BACKING_OFF = "restarting"
+    GIVEN_UP = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class ProbeResult(StrEnum):
+    READY = "ready"
+    ALIVE = "alive"  #: it answers, but is not ready
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """What to run. `probe` must return within a few seconds whatever happens."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    log_path: Path
+    probe: Callable[[], Awaitable[ProbeResult]]
+    stop_timeout_s: float
+    death_signal: signal.Signals = signal.SIGKILL  #: what the kernel sends it when the supervisor dies
+    lock_path: Path | None = None  #: a file that the process inherits locked: it is the only one of its kind
+    before_start: Callable[[], None] | None = None
+    final_exit_codes: frozenset[int] = frozenset()  #: it has said that another start would fail in the same way
+
+
+class Child:
+    """Owns the process of one spec. `run` is the only coroutine that starts it."""
+
+    def __init__(self, spec: ChildSpec, report: Callable[[str, str], None], policy: RestartPolicy) -> None:
+        self.spec = spec
+        self._state = ChildState.WAITING
+        self.num_restarts = 0
+        self.last_words = ""  #: the end of its log at the last death
+        self._report = report
+        self._policy = policy
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready_at: float | None = None
+        self._log_start = 0
+        self._stop_requested = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    @property
+    def state(self) -> ChildState:
+        return self._state
+
+    @state.setter
+    def state(self, state: ChildState) -> None:
+        self._state = state
+        if state in (ChildState.READY, ChildState.GIVEN_UP, ChildState.STOPPED):
+            self._settled.set()
+        else:
+            self._settled.clear()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def run(self) -> None:
+        """Keep the process alive until `stop`, or until the restart policy gives up."""
+        while not self._stop_requested.is_set():
+            try:
+                await self._start()
+                exit_code = await self._watch()
+                reason, self.last_words = _describe_exit(exit_code), self._tail()
+            except (OSError, CliError) as error:
+                exit_code, reason, self.last_words = 1, "could not be started", str(error)
+            if self._stop_requested.is_set():
+                return
+            ready_s = time.monotonic() - self._ready_at if self._ready_at is not None else 0.0
+            delay_s = self._policy.delay_after_death(ready_s)
+            if delay_s is None or exit_code in self.spec.final_exit_codes:
+                self.state = ChildState.GIVEN_UP
+                self._report(self.spec.name, self._farewell(reason))
+                return
+            self.state = ChildState.BACKING_OFF
+            self.num_restarts += 1
+            self._report(self.spec.name, f"{reason}; starts again in {delay_s:.1f} s (log: {self.spec.log_path})")
+            await self._sleep(delay_s)
+
+    async def wait_ready(self) -> bool:
+        """True when it became ready, False when it was given up or stopped."""
+        await self._settled.wait()
+        return self.state is ChildState.READY
+
+    async def stop(self) -> None:
+        """Ask it to end, wait as long as its spec allows, then kill what is left of its group."""
+        self._stop_requested.set()
+        process = self._process
+        if process is not None and process.poll() is None:
+            self.state = ChildState.STOPPING
+            process.send_signal(signal.SIGTERM)
+            if not await _ended_within(process, self.spec.stop_timeout_s):
+                self._report(self.spec.name, f"did not stop within {self.spec.stop_timeout_s:.0f} s; killed")
+        self.kill()
+        if self.state is not ChildState.GIVEN_UP:
+            self.state = ChildState.STOPPED
+
+    def kill(self) -> None:
+        """End the whole process group now; harmless when it is gone."""
+        self._stop_requested.set()
+        if self._process is not None:
+            self._kill_group(self._process)
+            self._process.wait()
+
+    def trim_log(self) -> None:
+        """Keep the log below a limit: one older part beside it. The child appends, so truncation is safe."""
+        path = self.spec.log_path
+        if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
+            path.with_suffix(".log.1").write_bytes(path.read_bytes())
+            os.truncate(path, 0)
+            self._log_start = 0
+
+    async def _start(self) -> None:
+        self._ready_at = None
+        self.state = ChildState.STARTING
+        if self.spec.lock_path is None:
+            self._spawn(())
+            return
+        with _open_to_append(self.spec.lock_path) as lock:
+            await self._take(lock)
+            self._spawn((lock.fileno(),))  # from here on only the child holds the lock
+
+    def _spawn(self, inherited: tuple[int, ...]) -> None:
+        if self.spec.before_start is not None:
+            self.spec.before_start()
+        self.trim_log()
+        with _open_to_append(self.spec.log_path) as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                _tethered(self.spec),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.spec.environment),
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+        ask_for_short_slices(self._process.pid)
+
+    async def _take(self, lock: IO[bytes]) -> None:
+        """A predecessor that is just dying may hold it for a moment; raises CliError when it stays."""
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline or self._stop_requested.is_set():
+                    raise CliError(f"another process still holds {self.spec.lock_path}") from None
+            await asyncio.sleep(_POLL_S)
+
+    async def _watch(self) -> int:
+        """Probe until the process ends; returns its exit code."""
+        process = self._process
+        assert process is not None
+        last_answer = time.monotonic()
+        next_probe = 0.0
+        while (exit_code := process.poll()) is None:
+            now = time.monotonic()
+            if now >= next_probe and not self._stop_requested.is_set():
+                result = await self.spec.probe()
+                if process.poll() is None and not self._stop_requested.is_set():
+                    self._take_probe(result)
+                last_answer = now if result is not ProbeResult.SILENT else last_answer
+                if self._ready_at is not None and now - last_answer > _HUNG_S:
+                    self._report(self.spec.name, f"gave no answer for {_HUNG_S:.0f} s; killed")
+                    self._kill_group(process)
+                is_settled = result is ProbeResult.READY
+                next_probe = time.monotonic() + (_PROBE_READY_S if is_settled else _PROBE_STARTING_S)
+            await asyncio.sleep(_POLL_S)
+        self._kill_group(process)
+        return exit_code
+
+    def _take_probe(self, result: ProbeResult) -> None:
+        if result is ProbeResult.READY:
+            if self._ready_at is None:
+                self._ready_at = time.monotonic()
+            if self.state is not ChildState.READY:
+                self._report(self.spec.name, "ready")
+            self.state = ChildState.READY
+        elif self.state is ChildState.READY and result is ProbeResult.ALIVE:
+            self.state = ChildState.UNREADY
+
+    def _farewell(self, reason: str) -> str:
+        quoted = "\n".join(f"    {line}" for line in self.last_words.splitlines())
+        deaths = self._policy.quick_deaths
+        times = f", after {deaths} quick deaths" if deaths > 1 else ""
+        return f"{reason} and is not started again{times}. The end of {self.spec.log_path}:\n{quoted}"
+
+    def _tail(self) -> str:
+        """The last lines that this start wrote."""
+        try:
+            with open(self.spec.log_path, "rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(min(self._log_start, size), size - _TAIL_BYTES))
+                return "\n".join(log.read().decode("utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
+        except OSError:
+            return ""
+
+    @staticmethod
+    def _kill_group(process: subprocess.Popen[bytes]) -> None:
+        """Also what the process itself had started, such as a compiler."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    async def _sleep(self, duration_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(duration_s):
+                await self._stop_requested.wait()
+
+
+def _tethered(spec: ChildSpec) -> list[str]:
+    """-I: the tether must not import from wherever the user happens to be."""
+    tie = [sys.executable, "-I", str(Path(tether.__file__)), str(os.getpid()), str(int(spec.death_signal))]
+    return [*tie, *spec.command]
+
+
+def _open_to_append(path: Path) -> IO[bytes]:
+    return open(path, "ab")
+
+
+async def _ended_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - a process's end is no asyncio event
+        await asyncio.sleep(_POLL_S / 2)
+    return process.poll() is not None
+
+
+def _describe_exit(exit_code: int) -> str:
+    if exit_code < 0:
+        try:
+            return f"was killed by {signal.Signals(-exit_code).name}"
+        except ValueError:
+            return f"was killed by signal {-exit_code}"
+    return f"ended with exit code {exit_code}"

@@ -1,0 +1,257 @@
+"""Which processes one local arena consists of: their commands, environments, ports and probes. Starts nothing."""
+
+import errno
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+import cli
+from cli.arena.child import ChildSpec, ProbeResult
+from cli.arena.data_dir import DataDir, Secrets
+from cli.arena.embedded_redis import EmbeddedRedis
+from cli.errors import CliError
+
+DRAIN_S = 30.0  #: how long a worker may finish the answers it has begun
+_STOP_MARGIN_S = 5.0
+_PROBE_TIMEOUT_S = 5.0
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """`source` is a local folder or a hub id."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaSettings:
+    """The flags of `agon up`."""
+
+    data_dir: Path
+    models: tuple[ModelSource, ...]
+    host: str
+    controller_port: int
+    webui_port: int
+    worker_port: int
+    threads_per_worker: int
+    kv_dtype: str | None = None  #: None: the worker's own choice
+    engine: str | None = None  #: another engine of the worker, for tests
+    redis_url: str | None = None  #: an external store; None: the embedded one
+
+    @property
+    def controller_url(self) -> str:
+        return base_url(self.host, self.controller_port)
+
+    @property
+    def webui_url(self) -> str:
+        return base_url(self.host, self.webui_port)
+
+    def worker_url(self, index: int) -> str:
+        return base_url("127.0.0.1", self.worker_port + index)
+
+
+def base_url(host: str, port: int) -> str:
+    """Where a local client reaches a server that binds `host`."""
+    reachable = _ANY_HOST.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def default_threads() -> int:
+    """Of each worker: a battle keeps two of them busy."""
+    return max(1, (os.cpu_count() or 2) // 2)
+
+
+def parse_model(text: str) -> ModelSource:
+    """`NAME=PATH_OR_HUB_ID` or just the latter; raises CliError with the reason."""
+    name, separator, source = text.partition("=")
+    if not separator:
+        name, source = "", text
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        source = str(folder.absolute())
+        if not (folder / "config.json").is_file():
+            raise CliError(f"--model {text}: {folder} has no config.json, so it is no model in Hugging Face layout.")
+    elif not _HUB_ID.fullmatch(source) or source.startswith("."):
+        raise CliError(f"--model {text}: there is no folder {source}, and it is no hub id like organisation/model.")
+    name = name or Path(source).name
+    if not _MODEL_NAME.fullmatch(name):
+        raise CliError(f"--model {text}: {name!r} is no usable name; letters, digits and . _ : / - are.")
+    return ModelSource(name, source)
+
+
+def parse_models(texts: list[str]) -> tuple[ModelSource, ...]:
+    models = tuple(parse_model(text) for text in texts) if texts else demo_models()
+    names = [model.name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CliError(f"two models are named {twice!r}; give one another name with --model NAME=PATH_OR_HUB_ID.")
+    return models
+
+
+def demo_models() -> tuple[ModelSource, ...]:
+    """The small models that come with the source tree."""
+    folder = Path(cli.__file__).parent.parent / "demo_models"
+    found = tuple(
+        ModelSource(path.name, str(path))
+        for path in sorted(folder.glob("*"))
+        if (path / "config.json").is_file() and any(path.glob("*.safetensors"))
+    )
+    if not found:
+        raise CliError(
+            "no --model was given and this installation has no demo models; try --model NAME=PATH_OR_HUB_ID."
+        )
+    return found
+
+
+def check_ports(settings: ArenaSettings) -> None:
+    """Before anything starts: raises CliError naming the first port that is taken and the flag that moves it."""
+    wanted = [
+        (settings.host, settings.controller_port, "--controller-port"),
+        (settings.host, settings.webui_port, "--webui-port"),
+        *(("127.0.0.1", settings.worker_port + index, "--worker-port") for index in range(len(settings.models))),
+    ]
+    seen: dict[int, str] = {}
+    for host, port, flag in wanted:
+        if port in seen:
+            raise CliError(f"port {port} is wanted twice, by {seen[port]} and {flag}; move one of them.")
+        seen[port] = flag
+        reason = _why_taken(host, port)
+        if reason == os.strerror(errno.EADDRNOTAVAIL):
+            raise CliError(f"this machine has no address {host}; --host takes one of its own, or 0.0.0.0 for all.")
+        if reason is not None:
+            raise CliError(f"port {port} on {host} is not free ({reason}); choose another with {flag}.")
+
+
+def _why_taken(host: str, port: int) -> str | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except (OSError, OverflowError) as error:
+            return getattr(error, "strerror", None) or str(error)
+    return None
+
+
+def build_stages(
+    settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, store: EmbeddedRedis | None, client: httpx.AsyncClient
+) -> list[list[ChildSpec]]:
+    """In starting order; see Supervisor."""
+    controller = _controller(settings, data_dir, secrets, store.url if store else settings.redis_url or "", client)
+    workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.models))]
+    stages = [[controller], workers, [_webui(settings, data_dir, secrets, client)]]
+    return [[store_spec(store, data_dir)], *stages] if store is not None else stages
+
+
+def store_spec(store: EmbeddedRedis, data_dir: DataDir) -> ChildSpec:
+    async def probe() -> ProbeResult:
+        return ProbeResult.READY if await store.ping() else ProbeResult.SILENT
+
+    return ChildSpec(
+        name="store",
+        command=store.command,
+        environment={**_plain_environment(), "LC_ALL": "C"},
+        log_path=data_dir.logs / "store.log",
+        probe=probe,
+        stop_timeout_s=20.0,
+        death_signal=signal.SIGTERM,
+        lock_path=store.lock_path,
+        before_start=store.prepare,
+    )
+
+
+def _controller(
+    settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, redis_url: str, client: httpx.AsyncClient
+) -> ChildSpec:
+    return ChildSpec(
+        name="controller",
+        command=_python("controller", "--host", settings.host, "--port", str(settings.controller_port)),
+        environment={
+            **_plain_environment(),
+            "AGON_REDIS_URL": redis_url,
+            "AGON_WORKER_TOKEN": secrets.worker_token,
+            "AGON_ADMIN_TOKEN": secrets.admin_token,
+            "AGON_VOTER_KEY": secrets.voter_key,
+        },
+        log_path=data_dir.logs / "controller.log",
+        probe=_http_probe(client, f"{settings.controller_url}/ready"),
+        stop_timeout_s=10.0 + _STOP_MARGIN_S,
+    )
+
+
+def _worker(
+    settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, index: int, client: httpx.AsyncClient
+) -> ChildSpec:
+    model = settings.models[index]
+    flags = ["--model", f"{model.name}={model.source}"]
+    flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
+    flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
+    if settings.kv_dtype is not None:
+        flags += ["--kv-dtype", settings.kv_dtype]
+    if settings.engine is not None:
+        flags += ["--engine", settings.engine]
+    return ChildSpec(
+        name=f"worker {model.name}",
+        command=_python("model_worker", *flags),
+        environment={**_waiting(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
+        log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
+        probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
+        stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
+        final_exit_codes=frozenset({2, 3}),  # bad settings, bad checkpoint
+    )
+
+
+def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client: httpx.AsyncClient) -> ChildSpec:
+    flags = ["--host", settings.host, "--port", str(settings.webui_port), "--controller", settings.controller_url]
+    return ChildSpec(
+        name="webui",
+        command=_python("webui", *flags),
+        environment=_plain_environment(),
+        log_path=data_dir.logs / "webui.log",
+        probe=_http_probe(client, f"{settings.webui_url}/health"),
+        stop_timeout_s=_STOP_MARGIN_S,
+    )
+
+
+def _python(package: str, *flags: str) -> tuple[str, ...]:
+    """-P: a folder named like one of our packages, where the user happens to be, must not be imported."""
+    return (sys.executable, "-P", "-m", package, *flags)
+
+
+def _waiting(settings: ArenaSettings) -> Mapping[str, str]:
+    """How long idle threads of a worker stay awake: some 30 us where all workers' threads leave no core for the others.
+
+    OpenMP's own choice keeps them awake for milliseconds, on cores that another worker, the controller or the store
+    need: two workers of two threads on two busy cores took 57 % longer so, and 67 % more CPU time.
+    """
+    is_crowded = len(settings.models) * settings.threads_per_worker >= (os.cpu_count() or 1)
+    return {"GOMP_SPINCOUNT": "2000"} if is_crowded else {}
+
+
+def _plain_environment() -> Mapping[str, str]:
+    """What every child gets: ours, less the secrets and addresses that only some of them need."""
+    private = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_REDIS_URL", "REDIS_URL"}
+    environment = {name: value for name, value in os.environ.items() if name not in private}
+    return {**environment, "PYTHONUNBUFFERED": "1"}
+
+
+def _http_probe(client: httpx.AsyncClient, url: str) -> Callable[[], Awaitable[ProbeResult]]:
+    async def probe() -> ProbeResult:
+        try:
+            answer = await client.get(url, timeout=_PROBE_TIMEOUT_S)
+        except httpx.HTTPError:
+            return ProbeResult.SILENT
+        return ProbeResult.READY if answer.status_code == 200 else ProbeResult.ALIVE
+
+    return probe

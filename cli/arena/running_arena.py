@@ -1,0 +1,64 @@
+"""How commands reach an arena that runs: its address and the admin token, from flags, environment or data directory."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from cli.arena.data_dir import DataDir, default_data_dir
+from cli.errors import CliError
+from wire.errors import ApiError
+
+DEFAULT_URL = "http://127.0.0.1:8100"
+_TIMEOUT_S = 120.0
+
+
+def controller_url(url: str | None, data_dir: Path | None = None) -> str:
+    """The flag, else AGON_CONTROLLER_URL, else the arena that runs on the data directory, else the default port."""
+    if url is None:
+        running = DataDir(data_dir or default_data_dir()).running()
+        url = os.environ.get("AGON_CONTROLLER_URL") or (running.controller_url if running else DEFAULT_URL)
+    return url.rstrip("/")
+
+
+def admin_token(data_dir: Path | None) -> str:
+    """AGON_ADMIN_TOKEN, else the one that `agon up` keeps in the data directory."""
+    token = os.environ.get("AGON_ADMIN_TOKEN")
+    if token:
+        return token
+    folder = DataDir(data_dir or default_data_dir())
+    if not folder.has_secrets():
+        raise CliError(
+            f"the vote log needs the admin token: set AGON_ADMIN_TOKEN, or --data-dir (not in {folder.path})."
+        )
+    return folder.secrets().admin_token
+
+
+def is_loopback(url: str) -> bool:
+    """Such an address is reached without the proxies of the environment."""
+    return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
+
+
+@contextmanager
+def arena_client(url: str, token: str | None) -> Iterator[httpx.Client]:
+    """Network failures inside become one sentence."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_loopback(url)) as client:
+        try:
+            yield client
+        except httpx.HTTPError as error:
+            raise CliError(f"no arena answers at {url} ({error}). Is `agon up` running?") from None
+
+
+def check(answer: httpx.Response) -> httpx.Response:
+    """Raises CliError with the controller's own sentence unless the answer is a success."""
+    if answer.is_success:
+        return answer
+    answer.read()
+    try:
+        message = ApiError.from_body(answer.json()).message
+    except ValueError:
+        message = answer.reason_phrase
+    raise CliError(f"HTTP {answer.status_code}: {message}")

@@ -1,0 +1,204 @@
+"""`agon up`: the whole arena on this machine, in the foreground, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from cli.arena.child import ChildState
+from cli.arena.data_dir import DataDir, Running, default_data_dir
+from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.processes import ArenaSettings, build_stages, check_ports, default_threads, parse_models
+from cli.arena.status import StatusView, choose_view
+from cli.arena.supervisor import Supervisor
+from cli.kv_dtype import KVDType
+from wire.workers import WorkerView
+
+app = typer.Typer(add_completion=False)
+
+_REFRESH_S = 1.0
+_REFRESH_STARTING_S = 0.2
+_HINT_AFTER_S = 30.0  #: a start usually takes less
+_STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again kills"
+
+
+@app.command()
+def up(
+    model: Annotated[
+        list[str],
+        typer.Option("--model", metavar="NAME=PATH_OR_HUB_ID", help="A model; repeat it. Default: the demos."),
+    ] = [],  # noqa: B006 - typer's way to say "no value"
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where votes, secrets and logs are kept. Default: AGON_DATA_DIR, or ./.agon")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address of the web UI and the controller.")] = "127.0.0.1",
+    controller_port: Annotated[int, typer.Option(min=1, max=65535)] = 8100,
+    webui_port: Annotated[int, typer.Option(min=1, max=65535)] = 7860,
+    worker_port: Annotated[int, typer.Option(min=1, max=65535, help="First of the workers' ports.")] = 8200,
+    threads_per_worker: Annotated[
+        int | None,
+        typer.Option(min=1, help="CPU threads of each worker. Default: half of the cores (a battle keeps two busy)."),
+    ] = None,
+    kv_dtype: Annotated[
+        KVDType | None, typer.Option(help="Keys and values of all models in pages. Default: AGON_KV_DTYPE, or auto.")
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the web UI when it is ready.")] = False,
+    engine: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Start the whole arena on this machine: store, controller, one worker per model, web UI."""
+    settings = ArenaSettings(
+        data_dir=(data_dir or default_data_dir()),
+        models=parse_models(model),
+        host=host,
+        controller_port=controller_port,
+        webui_port=webui_port,
+        worker_port=worker_port,
+        threads_per_worker=threads_per_worker or default_threads(),
+        kv_dtype=kv_dtype.value if kv_dtype is not None else None,
+        engine=engine,
+        redis_url=os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL") or None,
+    )
+    folder = DataDir(settings.data_dir)
+    folder.create()
+    folder.lock(Running(os.getpid(), settings.webui_url, settings.controller_url))
+    try:
+        check_ports(settings)
+        store = EmbeddedRedis(folder.store, find_binary()) if settings.redis_url is None else None
+        code = asyncio.run(Arena(settings, folder, store, choose_view(), open_browser=open_browser).run())
+    finally:
+        folder.unlock()
+    raise SystemExit(code)
+
+
+class Arena:
+    """One run of the arena: the supervisor, the terminal and the signals meet here."""
+
+    def __init__(
+        self,
+        settings: ArenaSettings,
+        folder: DataDir,
+        store: EmbeddedRedis | None,
+        view: StatusView,
+        open_browser: bool,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._store = store
+        self._view = view
+        self._open_browser = open_browser
+        self._stop_requested = asyncio.Event()
+        self._kill_requested = asyncio.Event()
+        self._is_ready = False
+        self._ready_once = False
+        self._has_hinted = False
+        self._admin_headers: dict[str, str] = {}  #: the list of workers may be closed to everybody else
+        self._started_at = time.monotonic()
+
+    async def run(self) -> int:
+        """Until a signal, or until nothing is left alive; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        # Only this machine is asked, so proxies from the environment would be wrong.
+        async with httpx.AsyncClient(trust_env=False) as client:
+            secrets = self._folder.secrets()
+            self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
+            stages = build_stages(self._settings, self._folder, secrets, self._store, client)
+            supervisor = Supervisor(stages, self._view.event)
+            self._view.event("arena", f"data in {self._folder.path}, logs in {self._folder.logs}")
+            try:
+                code = await self._serve(supervisor, client)
+            finally:
+                await self._stop(supervisor)
+                self._view.close()
+            return code
+
+    def _on_signal(self) -> None:
+        if self._stop_requested.is_set():
+            self._kill_requested.set()
+        self._stop_requested.set()
+
+    async def _serve(self, supervisor: Supervisor, client: httpx.AsyncClient) -> int:
+        starting = asyncio.create_task(supervisor.start())
+        try:
+            while not self._stop_requested.is_set():
+                if starting.done() and starting.exception() is not None:
+                    return 1  # the report has said why
+                if supervisor.everything_failed:
+                    self._view.event("arena", "every process has failed.")
+                    return 1
+                await self._refresh(supervisor, client)
+                await _wait(self._stop_requested, _REFRESH_S if self._is_ready else _REFRESH_STARTING_S)
+            return 0
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+
+    async def _refresh(self, supervisor: Supervisor, client: httpx.AsyncClient) -> None:
+        workers = await self._workers(client)
+        waiting = self._waiting_for(supervisor, workers)
+        self._is_ready = not waiting
+        if waiting:
+            headline = f"waiting for {', '.join(waiting)}"
+        else:
+            headline = f"The arena is ready: {self._settings.webui_url}  (API: {self._settings.controller_url}/v1)"
+        failed = [child.spec.name for child in supervisor.children if child.state is ChildState.GIVEN_UP]
+        if failed:
+            headline += f"  [failed: {', '.join(failed)}]"
+        self._view.refresh(supervisor.children, workers, headline)
+        if not (self._ready_once or self._has_hinted) and time.monotonic() - self._started_at > _HINT_AFTER_S:
+            self._has_hinted = True
+            store = "" if self._store else " The store is the one of REDIS_URL: does it answer?"
+            self._view.event("arena", f"still {headline}; {self._folder.logs} tells more.{store}")
+        if self._is_ready and not self._ready_once:
+            self._ready_once = True
+            self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")
+            if self._open_browser:
+                webbrowser.open(self._settings.webui_url)
+
+    def _waiting_for(self, supervisor: Supervisor, workers: dict[str, WorkerView]) -> list[str]:
+        """A worker counts when the controller knows it as ready, not only when it says so itself."""
+        waiting = []
+        for child in supervisor.children:
+            kind, _, model = child.spec.name.partition(" ")
+            is_known = kind != "worker" or (model in workers and workers[model].state == "ready")
+            if child.state is not ChildState.GIVEN_UP and not (child.state is ChildState.READY and is_known):
+                waiting.append(child.spec.name)
+        return waiting
+
+    async def _workers(self, client: httpx.AsyncClient) -> dict[str, WorkerView]:
+        """By model, as the controller sees them; empty while it does not answer."""
+        try:
+            url = f"{self._settings.controller_url}/arena/workers"
+            answer = await client.get(url, headers=self._admin_headers, timeout=2.0)
+            answer.raise_for_status()
+            views = [WorkerView.model_validate(row) for row in answer.json()]
+        except (httpx.HTTPError, ValueError, TypeError):
+            return {}
+        return {view.model: view for view in views}
+
+    async def _stop(self, supervisor: Supervisor) -> None:
+        stopping = asyncio.create_task(supervisor.stop())
+        killing = asyncio.create_task(self._kill_requested.wait())
+        while not (stopping.done() or killing.done()):
+            self._view.refresh(supervisor.children, {}, _STOPPING)
+            await asyncio.wait((stopping, killing), timeout=_REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
+        killing.cancel()
+        if not stopping.done():
+            stopping.cancel()
+            await supervisor.kill()
+        await asyncio.gather(stopping, killing, return_exceptions=True)
+        self._view.event("arena", "stopped; nothing is left running.")
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()

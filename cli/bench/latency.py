@@ -1,0 +1,101 @@
+"""One request at a time through our engine, as a server runs it: time to first token, and times between tokens.
+
+The engine has its own thread and the tokens cross into an event loop, so the times are what a worker sees before HTTP.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from cli.bench.offline import EngineSettings
+from cli.bench.record import percentile
+from cli.bench.workloads import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """When the tokens of one answer came, in seconds after the request. Tokens that came together share a time."""
+
+    token_times_s: tuple[float, ...]
+
+    @property
+    def ttft_s(self) -> float:
+        return self.token_times_s[0]
+
+    @property
+    def tpot_s(self) -> float | None:
+        times = self.token_times_s
+        return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.token_times_s)]
+
+
+async def measure(
+    settings: EngineSettings, work: Work, *, repeats: int, warm_ups: int, advance: Callable[[], None]
+) -> tuple[str, list[Stream]]:
+    """The dtype that "auto" became, and one stream per repeat."""
+    from engine import AsyncEngine, EngineConfig
+
+    config = EngineConfig(
+        settings.model,
+        dtype=settings.dtype,
+        device=settings.device,
+        load_format=settings.load_format,
+        enable_prefix_caching=False,
+        max_running=settings.max_running,
+        max_batched_tokens=settings.max_batched_tokens,
+        num_threads=settings.threads,
+        tensor_parallel=settings.tensor_parallel,
+        kv_dtype=settings.kv_dtype,
+    )
+    engine = await AsyncEngine.from_config(config)
+    try:
+        streams = []
+        for number in range(warm_ups + repeats):
+            stream = await _stream(engine, work)
+            if number >= warm_ups:
+                streams.append(stream)
+            advance()
+        return engine.info.precision, streams
+    finally:
+        await engine.shutdown()
+
+
+async def _stream(engine: Any, work: Work) -> Stream:
+    from engine import SamplingParams
+
+    params = SamplingParams(temperature=0.0, max_tokens=work.out, ignore_eos=True)
+    started = time.perf_counter()
+    times: list[float] = []
+    async for delta in engine.generate(list(work.ids), params):
+        now = time.perf_counter() - started
+        times.extend([now] * len(delta.token_ids))
+    return Stream(tuple(times))
+
+
+def as_row(streams: Sequence[Stream], work: Work) -> dict[str, Any]:
+    """Medians over the repeats; percentiles over all gaps between tokens."""
+    tpot = [stream.tpot_s for stream in streams if stream.tpot_s is not None]
+    gaps = [gap for stream in streams for gap in stream.gaps_s]
+    row: dict[str, Any] = {
+        "prompt_tokens": len(work.ids),
+        "output_tokens": work.out,
+        "repeats": len(streams),
+        "ttft_ms": _ms(statistics.median(stream.ttft_s for stream in streams)),
+        "ttft_ms_all": [_ms(stream.ttft_s) for stream in streams],
+    }
+    if tpot:
+        row["tpot_ms"] = _ms(statistics.median(tpot))
+        row["tpot_ms_all"] = [_ms(value) for value in tpot]
+        row["tokens_per_s"] = round(1 / statistics.median(tpot), 2)
+        row |= {f"itl_ms_p{percent}": _ms(percentile(gaps, percent)) for percent in (50, 95, 99)}
+    return row
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * seconds, 3)

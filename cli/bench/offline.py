@@ -1,0 +1,238 @@
+"""Throughput of our engine on a workload, alone or against `transformers` on the same token ids, in one process.
+
+Greedy, and past the end-of-sequence token, so that every system does exactly the same amount of work. The systems take
+turns in every round, so that a machine that gets slower or faster meanwhile does so for all of them. Prefix caching is
+off: it would answer the second round from memory.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cli.bench.workloads import Tokens, Work
+from cli.errors import CliError
+
+DType = Literal["auto", "float32", "bfloat16"]
+KVDType = Literal["auto", "int8", "fp8"]
+LoadFormat = Literal["auto", "dummy"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How to load our engine for a measurement."""
+
+    model: str
+    dtype: DType
+    device: str
+    threads: int
+    max_running: int
+    max_batched_tokens: int
+    load_format: LoadFormat = "auto"
+    tensor_parallel: int = 1
+    kv_dtype: KVDType = "auto"
+
+
+@dataclass(slots=True)
+class Measured:
+    """One system on one part of the work. `outputs` are those of the last round, in the order of the work."""
+
+    system: str
+    concurrency: int
+    work: Sequence[Work]
+    seconds: list[float] = field(default_factory=list)
+    outputs: list[Tokens] = field(default_factory=list)
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(item.out for item in self.work)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.output_tokens / statistics.median(self.seconds)
+
+    def as_row(self) -> dict[str, Any]:
+        median = statistics.median(self.seconds)
+        prompt_tokens = sum(len(item.ids) for item in self.work)
+        return {
+            "system": self.system,
+            "concurrency": self.concurrency,
+            "num_prompts": len(self.work),
+            "prompt_tokens": prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "seconds": [round(second, 4) for second in self.seconds],
+            "tokens_per_s": round(self.tokens_per_s, 2),
+            "total_tokens_per_s": round((prompt_tokens + self.output_tokens) / median, 2),
+            "requests_per_s": round(len(self.work) / median, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`num_equal` of `num_compared` prompts got token for token the same answer from both systems."""
+
+    dtype: str  #: what "auto" became, and that of keys and values where it is another
+    operators: str  #: what our engine computed with
+    measured: list[Measured]
+    num_equal: int = 0
+    num_compared: int = 0
+
+
+def vocab_size(model: str) -> int:
+    config = Path(model) / "config.json"
+    if not config.is_file():
+        raise CliError(f"--model {model} must be a local folder in Hugging Face layout.")
+    try:
+        fields = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CliError(f"{config} is no JSON: {error}") from None
+    size = fields.get("vocab_size") or fields.get("text_config", {}).get("vocab_size")
+    if not isinstance(size, int):
+        raise CliError(f"{config} names no vocab_size.")
+    return size
+
+
+def measure(
+    settings: EngineSettings, work: Sequence[Work], *, repeats: int, progress: Callable[[str], None]
+) -> Comparison:
+    """All requests at once through our engine, one round that does not count and `repeats` that do."""
+    progress("loading")
+    with _Agon(settings) as ours:
+        measured = Measured("agon", settings.max_running, work)
+        progress("warming up")
+        ours.together([Work(item.ids, 2) for item in work[: settings.max_running]])
+        _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
+        return Comparison(ours.precision, ours.operators, [measured])
+
+
+def compare(
+    settings: EngineSettings,
+    work: Sequence[Work],
+    *,
+    num_single: int,
+    repeats: int,
+    progress: Callable[[str], None],
+) -> Comparison:
+    """One at a time on the first `num_single` prompts, and all prompts together, by transformers and by us."""
+    size = settings.max_running
+    progress("loading both")
+    with _Agon(settings) as ours:
+        peer = _Transformers(settings.model, ours.dtype, settings.device, settings.threads)
+        single = list(work[:num_single])
+        plan: list[tuple[Measured, Callable[[], list[Tokens]]]] = [
+            (Measured("transformers", 1, single), lambda: peer.one_at_a_time(single)),
+            (Measured("transformers", size, work), lambda: peer.batched(work, size)),
+            (Measured("agon", 1, single), lambda: ours.one_at_a_time(single)),
+            (Measured("agon", size, work), lambda: ours.together(work)),
+        ]
+        progress("warming up")
+        warm = [Work(item.ids, 2) for item in work[:size]]
+        peer.batched(warm, size)
+        ours.together(warm)
+        _take_turns(plan, repeats, progress)
+        rows = [measured for measured, _ in plan]
+        reference, ours_single, ours_together = rows[0].outputs, rows[2].outputs, rows[3].outputs
+        equal = [a == b == c for a, b, c in zip(reference, ours_single, ours_together[:num_single], strict=True)]
+        return Comparison(ours.precision, ours.operators, rows, sum(equal), len(equal))
+
+
+def _take_turns(
+    plan: Sequence[tuple[Measured, Callable[[], list[Tokens]]]], repeats: int, progress: Callable[[str], None]
+) -> None:
+    for number in range(1, repeats + 1):
+        for measured, run in plan:
+            progress(f"round {number} of {repeats}: {measured.system}, {measured.concurrency} at once")
+            started = time.perf_counter()
+            measured.outputs = run()
+            measured.seconds.append(time.perf_counter() - started)
+
+
+class _Transformers:
+    """`generate`, one prompt at a time or in padded batches."""
+
+    def __init__(self, model: str, dtype: str, device: str, threads: int) -> None:
+        import torch
+        import transformers
+
+        torch.set_num_threads(threads)
+        library: Any = transformers  # typed in parts only
+        library.logging.set_verbosity_error()
+        library.utils.logging.disable_progress_bar()
+        self._torch = torch
+        try:
+            self._model = library.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+        except (OSError, ValueError) as error:
+            raise CliError(f"transformers cannot load {model}: {error}") from None
+        self._model = self._model.to(device).eval()
+        self._device = device
+        # Without an end-of-sequence token it goes on to the limit, as ignore_eos does.
+        self._model.generation_config = library.GenerationConfig(do_sample=False, pad_token_id=0)
+
+    def one_at_a_time(self, work: Sequence[Work]) -> list[Tokens]:
+        return [self._generate([item], item.out)[0] for item in work]
+
+    def batched(self, work: Sequence[Work], size: int) -> list[Tokens]:
+        """Sorted by the number of tokens to come, which is the best case for batches that end together."""
+        order = sorted(range(len(work)), key=lambda index: (work[index].out, len(work[index].ids)))
+        outputs: list[Tokens] = [[] for _ in work]
+        for start in range(0, len(order), size):
+            indices = order[start : start + size]
+            batch = [work[index] for index in indices]
+            for index, tokens in zip(indices, self._generate(batch, max(item.out for item in batch)), strict=True):
+                outputs[index] = tokens[: work[index].out]
+        return outputs
+
+    def _generate(self, batch: Sequence[Work], num_tokens: int) -> list[Tokens]:
+        torch = self._torch
+        width = max(len(item.ids) for item in batch)
+        ids = torch.zeros(len(batch), width, dtype=torch.long)
+        mask = torch.zeros(len(batch), width, dtype=torch.long)
+        for row, item in enumerate(batch):  # padded on the left: the new tokens follow the prompt
+            ids[row, width - len(item.ids) :] = torch.tensor(item.ids)
+            mask[row, width - len(item.ids) :] = 1
+        with torch.inference_mode():
+            ids, mask = ids.to(self._device), mask.to(self._device)
+            whole = self._model.generate(ids, attention_mask=mask, max_new_tokens=num_tokens)
+        return [[int(token) for token in row] for row in whole[:, width:]]
+
+
+class _Agon:
+    """Our engine through its library interface."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        from engine import LLM
+
+        self._llm = LLM(
+            settings.model,
+            dtype=settings.dtype,
+            device=settings.device,
+            enable_prefix_caching=False,
+            max_running=settings.max_running,
+            max_batched_tokens=settings.max_batched_tokens,
+            num_threads=settings.threads,
+            load_format=settings.load_format,
+            tensor_parallel=settings.tensor_parallel,
+            kv_dtype=settings.kv_dtype,
+        )
+        self.dtype = self._llm.info.dtype
+        self.precision = self._llm.info.precision
+        self.operators = self._llm.info.operators
+
+    def one_at_a_time(self, work: Sequence[Work]) -> list[Tokens]:
+        return [self.together([item])[0] for item in work]
+
+    def together(self, work: Sequence[Work]) -> list[Tokens]:
+        from engine import SamplingParams
+
+        params = [SamplingParams(temperature=0.0, max_tokens=item.out, ignore_eos=True) for item in work]
+        outputs = self._llm.generate([list(item.ids) for item in work], params)
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    def __enter__(self) -> "_Agon":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._llm.close()

@@ -1,0 +1,129 @@
+"""Battles in Redis: create, read, begin a turn, advance it, stop it. Each change is one script, so that it happens as a
+whole whichever controller asks. Knows no worker and no HTTP.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controller.battles.battle_record import Battle, StoredTurn, parse_battle
+from controller.battles.neutral_errors import OWNER_LOST, failed_event
+from controller.errors import OwnershipLost
+from controller.store.keys import EVENTS_TTL_MS, Keys
+from controller.store.store import Store, StreamEntry, unavailable
+from wire.errors import ApiError, ErrorCode
+
+TurnEnd = Literal["append", "finish", "refuse"]
+Event = tuple[str, str]  #: SSE event name and its JSON
+
+
+@dataclass(frozen=True)
+class BegunTurn:
+    """A turn that this controller now owns. Its events are numbered from `first_event`."""
+
+    battle_id: str
+    owner: str
+    turn: int
+    first_event: int
+    run_from: str
+
+
+class BattleStore:
+    def __init__(self, store: Store, keys: Keys, *, battle_ttl_s: float, owner_lease_s: float) -> None:
+        self._store = store
+        self._keys = keys
+        self._battle_ttl_ms = round(battle_ttl_s * 1000)
+        self._owner_lease_ms = round(owner_lease_s * 1000)
+
+    def _both_keys(self, battle_id: str) -> list[str]:
+        return [self._keys.battle(battle_id), self._keys.events(battle_id)]
+
+    async def create(self, battle_id: str, fields: Mapping[str, str]) -> None:
+        """Write a battle nobody knows yet."""
+        await self._store.run(
+            "create_battle",
+            [self._keys.battle(battle_id)],
+            self._battle_ttl_ms,
+            *(part for pair in fields.items() for part in pair),
+        )
+
+    async def read(self, battle_id: str) -> Battle:
+        """Raises ApiError BATTLE_NOT_FOUND. Ends a turn whose owner is gone."""
+        now_ms, flat = await self._store.run(
+            "read_battle",
+            self._both_keys(battle_id),
+            EVENTS_TTL_MS,
+            OWNER_LOST.model_dump_json(),
+            failed_event("a", OWNER_LOST),
+            failed_event("b", OWNER_LOST),
+        )
+        if not flat:
+            raise not_found()
+        return parse_battle(battle_id, dict(zip(flat[::2], flat[1::2], strict=True)), int(now_ms))
+
+    async def begin_turn(
+        self, battle: Battle, turn: int, owner: str, stored: StoredTurn, changes: Mapping[str, str]
+    ) -> BegunTurn:
+        """Raises ApiError BATTLE_BUSY and the like, and changes nothing then."""
+        answer = await self._store.run(
+            "begin_turn",
+            self._both_keys(battle.battle_id),
+            owner,
+            self._owner_lease_ms,
+            battle.run,
+            turn,
+            stored.model_dump_json(),
+            self._battle_ttl_ms,
+            EVENTS_TTL_MS,
+            *(part for pair in changes.items() for part in pair),
+        )
+        if answer[0] != "ok":
+            raise closed(answer[0])
+        return BegunTurn(battle.battle_id, owner, turn, int(answer[1]), answer[2])
+
+    async def advance(
+        self,
+        begun: BegunTurn,
+        how: TurnEnd,
+        first_event: int,
+        events: Sequence[Event],
+        changes: Mapping[str, str],
+    ) -> bool:
+        """Append, change, end: see advance_turn.lua. May be repeated with the same arguments. Returns whether somebody
+        asked for the end of the turn; raises OwnershipLost when the turn is not this owner's any more."""
+        arguments: list[Any] = [begun.owner, self._owner_lease_ms, how, begun.turn, first_event, EVENTS_TTL_MS]
+        arguments.append(len(events))
+        arguments.extend(part for event in events for part in event)
+        arguments.extend(part for pair in changes.items() for part in pair)
+        answer = await self._store.run("advance_turn", self._both_keys(begun.battle_id), *arguments)
+        if answer == "lost":
+            raise OwnershipLost(begun.battle_id)
+        return bool(answer == "stop")
+
+    async def ask_stop(self, battle_id: str) -> None:
+        if await self._store.run("stop_turn", [self._keys.battle(battle_id)]) == "":
+            raise not_found()
+
+    async def read_events(self, battle_id: str, after: str, *, block: bool) -> list[StreamEntry]:
+        return await self._store.read_stream(self._keys.events(battle_id), after, block=block)
+
+
+def not_found() -> ApiError:
+    return ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle, or it has been forgotten.")
+
+
+def closed(reason: str) -> ApiError:
+    """Why a battle in this state takes no turn and no vote."""
+    match reason:
+        case "missing":
+            return not_found()
+        case "streaming":
+            return ApiError(ErrorCode.BATTLE_BUSY, "The models are still answering.")
+        case "voted":
+            return ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "This battle has been voted on.")
+        case "expired":
+            return ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "This battle is over: its time has run out.")
+        case "aborted":
+            return ApiError(ErrorCode.BATTLE_ABORTED, "This battle was aborted because a model failed.")
+        case _:
+            return unavailable()

@@ -1,0 +1,177 @@
+"""Battles as their routes see them: create, take a turn, answer it again, stop it.
+
+Everything is in Redis before anything streams: the pair at creation, the turn before its first event. Slots of both
+sides are taken together before a turn begins, so a refusal changes nothing. Votes are in votes.py.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import replace
+
+from controller.battles.battle_record import Battle, StoredSide, StoredTurn, side_fields
+from controller.battles.battle_store import BattleStore, closed
+from controller.battles.matchmaking import Matchmaker
+from controller.battles.neutral_errors import neutral
+from controller.battles.turn_run import TurnRun
+from controller.battles.turn_runner import TurnRunner
+from controller.battles.voters import Voters
+from controller.logs import log_event, short
+from controller.metrics import Metrics
+from controller.workers.dispatch import Dispatcher, Lane, Wish
+from controller.workers.routing_table import RoutingTable
+from wire.battles import SIDES, BattleSampling, CreateBattle, Side
+from wire.errors import ApiError, ErrorCode
+
+STOP_WAIT_S = 3.0
+STOP_POLL_S = 0.03
+
+_logger = logging.getLogger(__name__)
+
+
+class Battles:
+    def __init__(
+        self,
+        store: BattleStore,
+        table: RoutingTable,
+        dispatcher: Dispatcher,
+        matchmaker: Matchmaker,
+        runner: TurnRunner,
+        voters: Voters,
+        metrics: Metrics,
+        *,
+        max_turns: int,
+        max_content_chars: int,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._dispatcher = dispatcher
+        self._matchmaker = matchmaker
+        self._runner = runner
+        self._voters = voters
+        self._metrics = metrics
+        self._max_content_chars = max_content_chars
+        self.max_turns = max_turns
+
+    async def create(self, request: CreateBattle, identity: str) -> Battle:
+        """`identity` is who may vote."""
+        probability: float | None = None
+        if request.models is None:
+            sides, probability = self._draw()
+        else:
+            sides = {side: self._named(model) for side, model in zip(SIDES, request.models, strict=True)}
+        battle_id, day = secrets.token_urlsafe(16), self._voters.today()
+        fields = {
+            "mode": request.mode,
+            "state": "open",
+            "voter": self._voters.pseudonym(identity, day),
+            "voter_day": day,
+            "probability": "" if probability is None else repr(probability),
+            "sampling": (request.sampling or BattleSampling()).model_dump_json(),
+            "turn": "0",
+            "run": "0",
+        }
+        for side, stored in sides.items():
+            fields.update(side_fields(side, stored))
+        await self._store.create(battle_id, fields)
+        self._metrics.battles.labels("created").inc()
+        log_event(_logger, "battle_created", battle=short(battle_id), mode=request.mode)
+        return await self._store.read(battle_id)
+
+    async def read(self, battle_id: str) -> Battle:
+        return await self._store.read(battle_id)
+
+    async def take_turn(self, battle_id: str, content: str) -> TurnRun:
+        """Begin the next turn. Returns when its events may be read; raises ApiError when the turn was refused."""
+        if not content.strip():
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The message is empty.", param="content")
+        if len(content) > self._max_content_chars:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"The message is longer than {self._max_content_chars} characters.",
+                param="content",
+            )
+        battle = await self._open_battle(battle_id)
+        if len(battle.turns) >= self.max_turns:
+            raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
+        return await self._begin(battle, len(battle.turns) + 1, content)
+
+    async def regenerate(self, battle_id: str) -> TurnRun:
+        """Answer the last turn again; the answers so far are replaced."""
+        battle = await self._open_battle(battle_id)
+        if not battle.turns:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
+        return await self._begin(battle, len(battle.turns), battle.turns[-1].content)
+
+    async def stop(self, battle_id: str) -> Battle:
+        """End the running turn, wherever it runs; without one nothing happens. Returns the battle when the turn has
+        ended, or as it is after STOP_WAIT_S."""
+        self._runner.stop(battle_id)
+        await self._store.ask_stop(battle_id)
+        give_up_at = time.monotonic() + STOP_WAIT_S
+        while True:
+            battle = await self._store.read(battle_id)
+            if battle.state != "streaming" or time.monotonic() > give_up_at:
+                return battle
+            await asyncio.sleep(STOP_POLL_S)
+
+    async def _open_battle(self, battle_id: str) -> Battle:
+        battle = await self._store.read(battle_id)
+        if battle.state not in ("open", "answered"):
+            raise closed(battle.state)
+        return battle
+
+    async def _begin(self, battle: Battle, turn: int, content: str) -> TurnRun:
+        changes: dict[str, str] = {}
+        try:
+            lanes = await self._reserve(battle)
+        except ApiError as error:
+            if error.code is not ErrorCode.NO_WORKER or not battle.may_redraw:
+                raise
+            battle, changes = self._redrawn(battle)
+            lanes = await self._reserve(battle)
+        try:
+            begun = await self._store.begin_turn(
+                battle, turn, secrets.token_hex(8), StoredTurn(content=content), changes
+            )
+            run = self._runner.start(battle, begun, content, lanes)
+        except BaseException:
+            for lane in lanes.values():
+                await lane.close()
+            raise
+        await run.admitted()
+        return run
+
+    async def _reserve(self, battle: Battle) -> dict[Side, Lane]:
+        """Both slots or ApiError, in words that name no model."""
+        wishes = [Wish(battle.sides[side].model, battle.sides[side].worker_id) for side in SIDES]
+        try:
+            return dict(zip(SIDES, await self._dispatcher.reserve(wishes), strict=True))
+        except ApiError as error:
+            raise neutral(error) from None
+
+    def _draw(self) -> tuple[dict[Side, StoredSide], float]:
+        a, b = self._matchmaker.draw()
+        return {"a": StoredSide(a.model, a.revision, None), "b": StoredSide(b.model, b.revision, None)}, a.probability
+
+    def _redrawn(self, battle: Battle) -> tuple[Battle, dict[str, str]]:
+        """Before its first turn an anonymous battle whose models went away gets others, once."""
+        sides, probability = self._draw()
+        changes = {"redraws": "1", "probability": repr(probability)}
+        for side, stored in sides.items():
+            changes.update(side_fields(side, stored))
+        return replace(battle, sides=sides, probability=probability, redraws=1), changes
+
+    def _named(self, model: str) -> StoredSide:
+        card = self._table.ready_models().get(model)
+        if card is not None:
+            return StoredSide(model, card.revision, None)
+        if self._table.knows(model):
+            raise ApiError(
+                ErrorCode.NO_WORKER,
+                f"No worker of the model {model!r} can answer now.",
+                param="models",
+                retry_after_s=5,
+            )
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} does not exist.", param="models")

@@ -1,0 +1,55 @@
+"""The turns that this controller is running: starts them, stops them, and ends them when the controller goes.
+
+Nothing outside this process refers to a turn here; other controllers reach it through its battle in Redis.
+"""
+
+import asyncio
+import logging
+
+from controller.battles.battle_record import Battle
+from controller.battles.battle_store import BattleStore, BegunTurn
+from controller.battles.turn_run import TurnRun, TurnTools
+from controller.battles.turn_writer import TurnWriter
+from controller.logs import log_event, short
+from controller.workers.dispatch import Lane
+from wire.battles import Side
+
+_logger = logging.getLogger(__name__)
+
+
+class TurnRunner:
+    def __init__(self, store: BattleStore, tools: TurnTools, *, flush_s: float, patience_s: float) -> None:
+        self._store = store
+        self._tools = tools
+        self._flush_s = flush_s
+        self._patience_s = patience_s
+        self._running: dict[str, tuple[TurnRun, asyncio.Task[None]]] = {}
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def start(self, battle: Battle, begun: BegunTurn, content: str, lanes: dict[Side, Lane]) -> TurnRun:
+        writer = TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s)
+        run = TurnRun(battle, begun, content, lanes, writer, self._tools)
+        task = asyncio.create_task(run.run())
+        self._running[begun.owner] = (run, task)
+        task.add_done_callback(lambda _: self._running.pop(begun.owner, None))
+        log_event(_logger, "turn_began", battle=short(begun.battle_id), turn=begun.turn)
+        return run
+
+    def stop(self, battle_id: str) -> None:
+        """At once where the battle runs here; the owner elsewhere finds out from the store."""
+        for run, _ in self._running.values():
+            if run.begun.battle_id == battle_id:
+                run.stop()
+
+    async def close(self) -> None:
+        """End whatever still runs with a typed failure."""
+        await asyncio.gather(*(_ended(task) for _, task in list(self._running.values())))
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """One cancellation: the turn then takes its time to write its end."""
+    task.cancel()
+    await asyncio.wait((task,))

@@ -1,0 +1,116 @@
+"""The event stream of one running turn, as its owner writes it.
+
+Deltas are gathered: the first one leaves at once, then about one flush every 45 ms carries whatever has come, so that
+the store sees some twenty small writes a second and battle instead of one per token. While the store is away events
+are kept and sent again under the same numbers; the script drops what it has already. Knows no worker and no browser.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
+from controller.logs import log_event, short
+from wire.battles import SIDES, DeltaEvent, RestartedEvent, Side
+from wire.errors import ApiError
+
+IDLE_S = 0.5  #: without events the owner asks this often whether it shall stop, and renews its lease
+RETRY_S = 0.2
+
+_logger = logging.getLogger(__name__)
+
+
+class TurnWriter:
+    def __init__(self, store: BattleStore, begun: BegunTurn, *, flush_s: float, patience_s: float) -> None:
+        self._store = store
+        self._begun = begun
+        self._flush_s = flush_s
+        self._patience_s = patience_s
+        self._next = begun.first_event  #: number of the first event in _unsent
+        self._unsent: list[Event] = []
+        self._changes: dict[str, str] = {}
+        self._texts: dict[Side, list[str]] = {side: [] for side in SIDES}
+        self._seqs: dict[Side, int] = dict.fromkeys(SIDES, 0)
+        self._wake = asyncio.Event()
+        self._gate = asyncio.Event()
+        self.stop_asked = asyncio.Event()
+
+    def open(self) -> None:
+        """Nothing leaves before this: until then the turn may still be refused as a whole."""
+        self._gate.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._gate.is_set()
+
+    def delta(self, side: Side, text: str) -> None:
+        if text:
+            self._texts[side].append(text)
+            self._wake.set()
+
+    def event(self, name: str, event: BaseModel, changes: Mapping[str, str] | None = None) -> None:
+        """Queue an event after all text that came before it; `changes` to the battle are written with it."""
+        self._gather()
+        self._unsent.append((name, event.model_dump_json()))
+        self._changes.update(changes or {})
+        self._wake.set()
+
+    def restarted(self, side: Side, changes: Mapping[str, str]) -> None:
+        self._seqs[side] = 0
+        self.event("restarted", RestartedEvent(side=side), changes)
+
+    async def run(self) -> None:
+        """Flush until cancelled. Raises OwnershipLost, or ApiError when the store stayed away for too long."""
+        await self._gate.wait()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_S):
+                    await self._wake.wait()
+            self._wake.clear()
+            await self._send("append")
+            await asyncio.sleep(self._flush_s)
+
+    async def end(self, how: TurnEnd, changes: Mapping[str, str]) -> None:
+        """Send what is left and end the turn. `run` must have been cancelled before."""
+        self._changes.update(changes)
+        if how == "refuse" and not self.is_open:
+            self._gather()
+            self._unsent.clear()
+        await self._send(how)
+
+    def _gather(self) -> None:
+        for side in SIDES:
+            text = "".join(self._texts[side])
+            if text:
+                delta = DeltaEvent(side=side, seq=self._seqs[side], text=text)
+                self._unsent.append(("delta", delta.model_dump_json()))
+                self._seqs[side] += 1
+                self._texts[side].clear()
+
+    async def _send(self, how: TurnEnd) -> None:
+        self._gather()
+        events, changes = tuple(self._unsent), dict(self._changes)
+        if await self._persist(how, events, changes):
+            self.stop_asked.set()
+        del self._unsent[: len(events)]
+        self._next += len(events)
+        for name, value in changes.items():
+            if self._changes.get(name) == value:
+                del self._changes[name]
+
+    async def _persist(self, how: TurnEnd, events: tuple[Event, ...], changes: dict[str, str]) -> bool:
+        give_up_at = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await self._store.advance(self._begun, how, self._next, events, changes)
+            except ApiError:
+                if time.monotonic() > give_up_at:
+                    raise
+                log_event(
+                    _logger, "turn_waits_for_store", logging.WARNING, battle=short(self._begun.battle_id), how=how
+                )
+                await asyncio.sleep(RETRY_S)

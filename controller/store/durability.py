@@ -1,0 +1,39 @@
+"""Whether the store keeps what it acknowledges: asked once at start, told to the operator in the log.
+
+Nothing is refused: a store that may not be asked (CONFIG is often forbidden) may still be right.
+"""
+
+import asyncio
+import logging
+
+from redis.exceptions import ResponseError
+
+from controller.logs import log_event
+from controller.store.store import Store
+from wire.errors import ApiError
+
+RETRY_S = 2.0
+
+#: What makes "acknowledged" mean "on disk", and keeps votes from being evicted.
+NEEDED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+
+_logger = logging.getLogger(__name__)
+
+
+async def check_durability(store: Store) -> None:
+    """Wait until the store answers, then log one line: store_durable, store_not_durable or store_durability_unknown."""
+    while True:
+        try:
+            with store.guard("config"):
+                found = {name: (await store.redis.config_get(name)).get(name) for name in NEEDED}
+            break
+        except ResponseError:
+            log_event(_logger, "store_durability_unknown", logging.WARNING)
+            return
+        except ApiError:
+            await asyncio.sleep(RETRY_S)
+    wrong = {name: value for name, value in found.items() if value != NEEDED[name]}
+    if wrong:
+        log_event(_logger, "store_not_durable", logging.WARNING, found=wrong, needed=NEEDED)
+    else:
+        log_event(_logger, "store_durable")

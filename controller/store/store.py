@@ -1,0 +1,116 @@
+"""The way to Redis: two pools, scripts by their digest, and every failure of the store as one ApiError.
+
+Nothing is retried here. A command whose answer did not come may have been executed, so whoever may repeat it safely (an
+idempotent script) repeats it himself. Knows no key and no meaning.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any, TypeVar, cast
+
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from controller.metrics import Metrics
+from wire.errors import ApiError, ErrorCode
+
+CONNECT_TIMEOUT_S = 0.5
+MAX_CONNECTIONS = 64
+MAX_READERS = 4096  #: one connection per open battle stream
+READ_BLOCK_S = 1.0  #: a blocked reader wakes up this often, to look after its battle
+
+StreamEntry = tuple[str, dict[str, str]]
+Result = TypeVar("Result")
+
+#: Errors that Redis answers while it cannot work, as opposed to those that our commands deserve.
+_NOT_NOW = ("MISCONF", "OOM", "LOADING", "READONLY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY")
+
+
+def unavailable() -> ApiError:
+    return ApiError(ErrorCode.STORE_UNAVAILABLE, "The arena's store does not answer. Try again in a moment.")
+
+
+class Store:
+    """Owns the connections. `redis` may be used for single idempotent commands, inside `guard`."""
+
+    def __init__(self, url: str, *, timeout_s: float, metrics: Metrics) -> None:
+        settings: dict[str, Any] = {
+            "decode_responses": True,
+            "protocol": 2,
+            "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
+            "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times
+        }
+        pool = BlockingConnectionPool.from_url(
+            url, max_connections=MAX_CONNECTIONS, timeout=timeout_s, socket_timeout=timeout_s, **settings
+        )
+        readers = ConnectionPool.from_url(
+            url, max_connections=MAX_READERS, socket_timeout=READ_BLOCK_S + timeout_s, **settings
+        )
+        self.redis: Redis = Redis(connection_pool=pool)
+        self._readers: Redis = Redis(connection_pool=readers)
+        self._scripts = _load_scripts()
+        self._metrics = metrics
+
+    @contextmanager
+    def guard(self, operation: str) -> Iterator[None]:
+        """Turns a failure of the store inside the block into ApiError STORE_UNAVAILABLE."""
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            if isinstance(error, ResponseError) and not str(error).startswith(_NOT_NOW):
+                raise
+            self._metrics.redis_errors.labels(operation).inc()
+            raise unavailable() from error
+
+    async def run(self, script: str, keys: Sequence[str], *args: str | int | float) -> Any:
+        """Execute lua/<script>.lua. After NOSCRIPT nothing was executed, so sending the text is no retry."""
+        digest, text = self._scripts[script]
+        with self.guard(script):
+            try:
+                return await _call(self.redis.evalsha, digest, len(keys), *keys, *args)
+            except NoScriptError:
+                return await _call(self.redis.eval, text, len(keys), *keys, *args)
+
+    async def read_stream(self, key: str, after: str, *, block: bool, count: int = 256) -> list[StreamEntry]:
+        """Entries of a stream after the id `after`; with `block`, waits up to READ_BLOCK_S for the first one."""
+        with self.guard("read_stream"):
+            client, block_ms = (self._readers, int(READ_BLOCK_S * 1000)) if block else (self.redis, None)
+            answer = await _call(client.xread, {key: after}, count=count, block=block_ms)
+        return cast(list[StreamEntry], answer[0][1]) if answer else []
+
+    async def range_stream(self, key: str, after: str, *, count: int) -> list[StreamEntry]:
+        """The same, of a log that nobody waits for."""
+        with self.guard("range_stream"):
+            return cast(list[StreamEntry], await _call(self.redis.xrange, key, f"({after}", "+", count))
+
+    async def ping(self) -> None:
+        with self.guard("ping"):
+            await _call(self.redis.ping)
+
+    async def close(self) -> None:
+        await self.redis.aclose(close_connection_pool=True)
+        await self._readers.aclose(close_connection_pool=True)
+
+
+async def _call(command: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """redis-py declares the results of one class for both of its clients; ours is always awaitable."""
+    return await cast(Awaitable[Any], command(*args, **kwargs))
+
+
+def _load_scripts() -> dict[str, tuple[str, str]]:
+    """Digest and text by name. A first line "-- needs: NAME" puts the text of NAME.lua, a function, before a script."""
+    texts = {
+        file.name.removesuffix(".lua"): file.read_text()
+        for file in (resources.files("controller.store") / "lua").iterdir()
+        if file.name.endswith(".lua")
+    }
+    scripts = {}
+    for name, own_text in texts.items():
+        first_line = own_text.partition("\n")[0]
+        text = texts.get(first_line.removeprefix("-- needs: "), "") + own_text
+        scripts[name] = (hashlib.sha1(text.encode()).hexdigest(), text)
+    return scripts

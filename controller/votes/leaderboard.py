@@ -1,0 +1,214 @@
+"""The boards: folds of the vote log, fitted exactly. The same fold serves the live page and `agon leaderboard
+--recompute`.
+
+Each controller folds new votes into counts of its own process and fits again when there are some, at most once a
+second, in a thread. Nothing here is stored: a controller that starts reads the log once.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from controller.cancellation import cancel
+from controller.logs import log_event
+from controller.metrics import Metrics
+from controller.votes.vote_fold import BOARDS, VoteFold
+from controller.votes.vote_log import VoteLog, event_order
+from ratings.bradley_terry import POINTS
+from ratings.outcomes import PairCounts
+from ratings.ranking import Leaderboard, rank_models, rank_with_style
+from wire.errors import ApiError, ErrorCode
+from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
+from wire.votes import VoteRecord
+
+BACKGROUND_S = 2.0  #: counts for drawing pairs are at most so old when nobody looks at a board
+MIN_VOTES = 30
+MAX_CACHED = 64
+
+_logger = logging.getLogger(__name__)
+
+
+def fold_votes(
+    votes: Iterable[VoteRecord],
+    *,
+    board: str = "overall",
+    models: Sequence[str] = (),
+    min_votes: int = MIN_VOTES,
+    style_control: bool = False,
+    updated_at: float | None = None,
+) -> LeaderboardView:
+    """A whole log to a board in one go. `models` adds models without a vote."""
+    fold = VoteFold()
+    for vote in votes:
+        fold.add(vote)
+    return make_view(
+        fold,
+        board=board,
+        models=models,
+        min_votes=min_votes,
+        style_control=style_control,
+        updated_at=time.time() if updated_at is None else updated_at,
+    )()
+
+
+def make_view(
+    fold: VoteFold,
+    *,
+    board: str,
+    models: Sequence[str],
+    min_votes: int,
+    style_control: bool,
+    updated_at: float,
+) -> Callable[[], LeaderboardView]:
+    """Copies what the fit needs out of `fold` now; the returned function may run in a thread, while votes go on."""
+    counts, last_vote_id = fold.snapshot(board), fold.last_vote_id
+    columns = fold.columns(board) if style_control and counts.num_votes else None
+
+    def fit() -> LeaderboardView:
+        if columns is None:
+            ranked = rank_models(counts, models=models, min_votes=min_votes)
+        else:
+            names = tuple(dict.fromkeys((*columns.models, *models)))
+            ranked = rank_with_style(replace(columns, models=names), min_votes=min_votes)
+        return _view(ranked, board, last_vote_id, updated_at, style_control)
+
+    return fit
+
+
+class Leaderboards:
+    """Owns the live fold. `models` gives every registered model, `clock` the store's time."""
+
+    def __init__(
+        self,
+        log: VoteLog,
+        metrics: Metrics,
+        *,
+        models: Callable[[], Iterable[str]],
+        clock: Callable[[], float],
+        refresh_s: float,
+    ) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._models = models
+        self._clock = clock
+        self._refresh_s = refresh_s
+        self._fold = VoteFold()
+        self._checked_at = float("-inf")
+        self._folding = asyncio.Lock()
+        self._fitting = asyncio.Lock()
+        self._cache: dict[tuple[str, bool, int], LeaderboardView] = {}
+        self._cache_state: tuple[tuple[str, ...], str | None] | None = None  #: what the cached views were made from
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def counts(self) -> PairCounts:
+        """Of the overall board, for drawing pairs."""
+        return self._fold.counts["overall"]
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._refresh_for_ever())
+
+    async def stop(self) -> None:
+        await cancel(self._task)
+
+    async def view(self, board: str, *, style_control: bool, min_votes: int) -> LeaderboardView:
+        """The board with every vote older than `refresh_s`. Raises ApiError for an unknown board."""
+        if board not in BOARDS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"board must be one of {', '.join(BOARDS)}.", param="board")
+        await self.refresh()
+        models = tuple(sorted(self._models()))
+        state = (models, self._fold.last_vote_id)
+        query = (board, style_control, min_votes)
+        async with self._fitting:
+            if state != self._cache_state or len(self._cache) >= MAX_CACHED:
+                self._cache, self._cache_state = {}, state
+            if query not in self._cache:
+                fit = make_view(
+                    self._fold,
+                    board=board,
+                    models=models,
+                    min_votes=min_votes,
+                    style_control=style_control,
+                    updated_at=self._clock(),
+                )
+                self._cache[query] = await asyncio.to_thread(fit)
+            return self._cache[query]
+
+    async def refresh(self) -> None:
+        """Fold what is new in the log; looks at most once in `refresh_s`."""
+        async with self._folding:
+            if time.monotonic() - self._checked_at < self._refresh_s:
+                return
+            last = await self._log.last_id()
+            folded = self._fold.last_vote_id or "0-0"
+            if event_order(last) < event_order(folded):  # the log was replaced
+                log_event(_logger, "vote_log_replaced", logging.WARNING)
+                self._fold, folded = VoteFold(), "0-0"
+            while event_order(folded) < event_order(last):
+                votes = await self._log.read(folded)
+                if not votes:
+                    break
+                for vote in votes:
+                    self._fold.add(vote)
+                folded = votes[-1].vote_id
+                await asyncio.sleep(0)  # a long log must not hold up the streams
+            self._metrics.rating_lag.set(await self._log.length() - self._fold.num_seen)
+            self._checked_at = time.monotonic()
+
+    async def _refresh_for_ever(self) -> None:
+        while True:
+            with contextlib.suppress(ApiError):
+                await self.refresh()
+            await asyncio.sleep(BACKGROUND_S)
+
+
+def _points(bound: float) -> float | None:
+    return float(POINTS * bound) if math.isfinite(bound) else None
+
+
+def _view(
+    ranked: Leaderboard, board: str, last_vote_id: str | None, updated_at: float, style_control: bool
+) -> LeaderboardView:
+    return LeaderboardView(
+        board=board,
+        num_votes=ranked.num_votes,
+        last_vote_id=last_vote_id,
+        updated_at=updated_at,
+        rows=tuple(
+            LeaderboardRow(
+                model=row.model,
+                rating=row.rating,
+                lower=row.lower,
+                upper=row.upper,
+                rank=row.rank,
+                votes=row.votes,
+                wins=row.wins,
+                losses=row.losses,
+                ties=row.ties,
+                win_rate=row.win_rate,
+                worst_rank=row.worst_rank,
+                both_bad=row.both_bad,
+                votes_to_flip=row.votes_to_flip,
+                flags=row.flags,
+            )
+            for row in ranked.rows
+        ),
+        win_rate=ranked.win_rate,
+        battle_count=ranked.battle_count,
+        predicted=ranked.predicted,
+        boards=tuple(BOARDS),
+        style_controlled=style_control,
+        coefficients=tuple(
+            StyleCoefficient(
+                feature=coefficient.feature,
+                points=coefficient.points,
+                lower=_points(coefficient.lower),
+                upper=_points(coefficient.upper),
+            )
+            for coefficient in ranked.coefficients
+        ),
+    )

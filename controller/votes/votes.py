@@ -1,0 +1,154 @@
+"""Casting a vote: one script decides and records, this file writes the record and the answer.
+
+The answer leaves after the store's fsync, because Redis with `appendfsync always` replies after it. No answer means
+unknown, never failed: the same vote sent again gets the same answer.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from controller.battles.battle_record import Battle, StoredTurn
+from controller.battles.battle_store import BattleStore, closed, not_found
+from controller.battles.voters import Voters
+from controller.logs import log_event, short
+from controller.metrics import Metrics
+from controller.store.keys import Keys
+from controller.store.store import Store, unavailable
+from controller.votes.style_features import style_counts
+from controller.votes.vote_log import stored
+from wire.battles import SIDES, CastVote, Side, VoteReply
+from wire.errors import ApiError, ErrorCode
+from wire.votes import StyleCounts, VotedSide, VoteRecord
+
+MAX_REASON_CHARS = 64
+_TRIES = 3  #: a record is written anew when a turn came in between
+
+_logger = logging.getLogger(__name__)
+
+
+class Votes:
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        battles: BattleStore,
+        voters: Voters,
+        metrics: Metrics,
+        *,
+        voted_battle_ttl_s: float,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._battles = battles
+        self._voters = voters
+        self._metrics = metrics
+        self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
+
+    async def cast(self, battle_id: str, vote: CastVote, identity: str) -> VoteReply:
+        """Raises ApiError with the reason when nothing was recorded, or STORE_UNAVAILABLE when that is unknown."""
+        if any(len(reason) > MAX_REASON_CHARS for reason in vote.reasons):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"A reason has at most {MAX_REASON_CHARS} characters.", param="reasons"
+            )
+        started = time.monotonic()
+        for _ in range(_TRIES):
+            battle = await self._battles.read(battle_id)
+            voter = self._voters.pseudonym(identity, battle.voter_day)
+            record = _record(battle, vote, voter)
+            answer = await self._store.run(
+                "cast_vote",
+                [self._keys.battle(battle_id), self._keys.votes, self._keys.logged_battles],
+                voter,
+                vote.outcome,
+                battle.run,
+                stored(record),
+                "1" if record.is_rated else "0",
+                self._voted_ttl_ms,
+                battle_id,
+            )
+            self._metrics.votes.labels(_RESULTS.get(answer[0], "rejected")).inc()
+            if answer[0] in ("ok", "same"):
+                self._metrics.vote_commit.observe(time.monotonic() - started)
+                log_event(_logger, "vote_recorded", battle=short(battle_id), vote=answer[1], result=answer[0])
+                return VoteReply(
+                    vote_id=answer[1],
+                    battle_id=battle_id,
+                    outcome=vote.outcome,
+                    models={side: battle.sides[side].model for side in SIDES},
+                    rated=answer[2] == "1",
+                )
+            if answer[0] != "changed":
+                raise _refusal(answer[0])
+        raise unavailable()
+
+
+_RESULTS = {"ok": "new", "same": "dup", "conflict": "conflict"}
+
+
+def _refusal(reason: str) -> ApiError:
+    match reason:
+        case "missing":
+            return not_found()
+        case "stranger":
+            return ApiError(ErrorCode.NOT_YOUR_BATTLE, "Only the visitor who began this battle may vote on it.")
+        case "conflict":
+            return ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "Another vote was recorded for this battle.")
+        case "unfinished":
+            return ApiError(ErrorCode.BATTLE_NOT_FINISHED, "Both models must have answered before the vote.")
+        case _:
+            return closed(reason)
+
+
+def _record(battle: Battle, vote: CastVote, voter: str) -> VoteRecord:
+    flags = []
+    if battle.mode == "named":
+        flags.append("named")
+    if battle.identity_revealed:
+        flags.append("identity_revealed")
+    return VoteRecord(
+        vote_id="",
+        battle_id=battle.battle_id,
+        time=0,
+        mode=battle.mode,
+        outcome=vote.outcome,
+        a=_voted_side(battle, "a"),
+        b=_voted_side(battle, "b"),
+        probability=battle.probability,
+        turns=len(battle.turns),
+        reasons=vote.reasons,
+        comment=vote.comment,
+        voter=voter,
+        prompt=battle.prompt_key,
+        flags=tuple(flags),
+    )
+
+
+def _voted_side(battle: Battle, side: Side) -> VotedSide:
+    answers = [turn.answer(side) for turn in battle.turns]
+    last = answers[-1] if answers else None
+    return VotedSide(
+        model=battle.sides[side].model,
+        revision=battle.sides[side].revision,
+        style=_total_style(battle.turns, side),
+        prompt_tokens=sum(answer.usage.prompt_tokens for answer in answers if answer.usage),
+        completion_tokens=sum(answer.usage.completion_tokens for answer in answers if answer.usage),
+        finish_reason=last.finish_reason if last else None,
+        first_token_ms=last.first_token_ms if last else None,
+        total_ms=last.total_ms if last else None,
+    )
+
+
+def _total_style(turns: Sequence[StoredTurn], side: Side) -> StyleCounts:
+    """Style of all answers of a side together. A stopped answer has no count of tokens: four bytes stand for one."""
+    counts = []
+    for turn in turns:
+        answer = turn.answer(side)
+        tokens = answer.usage.completion_tokens if answer.usage else len(answer.text.encode()) // 4
+        counts.append(style_counts(answer.text, tokens))
+    return StyleCounts(
+        tokens=sum(count.tokens for count in counts),
+        headers=sum(count.headers for count in counts),
+        lists=sum(count.lists for count in counts),
+        bold=sum(count.bold for count in counts),
+    )

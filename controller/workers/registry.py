@@ -1,0 +1,114 @@
+"""The register of workers in Redis: who serves which model, under which epoch, until when.
+
+A worker is named after its URL, so that a restarted one replaces its predecessor at once; the epoch it gets then
+fences the predecessor off. Leases run by the store's clock. Who may call this is decided by the routes, who gets work
+by dispatch.
+"""
+
+import hashlib
+import logging
+
+from controller.logs import log_event
+from controller.store.keys import Keys
+from controller.store.store import Store
+from controller.workers.routing_table import RoutingTable, Worker
+from controller.workers.worker_hosts import WorkerHosts
+from wire.errors import ApiError, ErrorCode
+from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, WorkerView
+
+_logger = logging.getLogger(__name__)
+
+
+class WorkerRegistry:
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        table: RoutingTable,
+        hosts: WorkerHosts,
+        *,
+        heartbeat_s: float,
+        lease_s: float,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._table = table
+        self._hosts = hosts
+        self._heartbeat_s = heartbeat_s
+        self._lease_s = lease_s
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(self._lease_s * 1000)
+
+    async def register(self, request: RegisterRequest) -> RegisterReply:
+        """Registering again with the same boot id only renews the lease."""
+        url = self._hosts.checked(request.url)
+        worker_id = "w-" + hashlib.sha256(url.encode()).hexdigest()[:12]
+        epoch = await self._store.run(
+            "register_worker",
+            [self._keys.workers, self._keys.worker(worker_id), self._keys.epoch, self._keys.models],
+            worker_id,
+            request.boot_id,
+            url,
+            request.card.name,
+            request.card.model_dump_json(),
+            request.capacity.model_dump_json(),
+            request.state,
+            self._lease_ms,
+        )
+        log_event(_logger, "worker_registered", worker=worker_id, model=request.card.name, epoch=int(epoch))
+        await self._table.refresh()
+        return RegisterReply(
+            worker_id=worker_id, epoch=int(epoch), heartbeat_s=self._heartbeat_s, lease_s=self._lease_s
+        )
+
+    async def heartbeat(self, worker_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        answer = await self._store.run(
+            "heartbeat",
+            [self._keys.workers, self._keys.worker(worker_id)],
+            worker_id,
+            request.epoch,
+            request.state,
+            request.load.model_dump_json(),
+            self._lease_ms,
+        )
+        if answer == "stale":
+            raise _stale()
+        return HeartbeatReply(known=answer == "ok")
+
+    async def leave(self, worker_id: str, epoch: int | None) -> None:
+        """Idempotent. With an epoch, a predecessor cannot take its successor off the register."""
+        answer = await self._store.run(
+            "leave",
+            [self._keys.workers, self._keys.worker(worker_id)],
+            worker_id,
+            "" if epoch is None else epoch,
+        )
+        if answer == "stale":
+            raise _stale()
+        log_event(_logger, "worker_left", worker=worker_id)
+        await self._table.refresh()
+
+    def views(self) -> list[WorkerView]:
+        """All live workers, for the workers page."""
+        now_ms = round(self._table.store_time() * 1000)
+        workers = sorted(self._table.live(), key=lambda worker: (worker.card.name, worker.worker_id))
+        return [_view(worker, now_ms) for worker in workers]
+
+
+def _view(worker: Worker, now_ms: int) -> WorkerView:
+    return WorkerView(
+        worker_id=worker.worker_id,
+        model=worker.card.name,
+        state=worker.state,
+        in_flight=worker.slots,
+        card=worker.card,
+        capacity=worker.capacity,
+        load=worker.load,
+        last_heartbeat_age_s=max(0.0, (now_ms - worker.beat_ms) / 1000),
+    )
+
+
+def _stale() -> ApiError:
+    return ApiError(ErrorCode.STALE_EPOCH, "A newer start of this worker has registered; this one is fenced off.")

@@ -1,0 +1,68 @@
+"""The buffers of decode steps on the device: one set for the largest batch. Graphs are captured over slices of them, so
+nothing here is ever replaced.
+
+B = rows, S = slots.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from engine.runner.device.transfer import Upload
+
+#: What the host says of each row, or of groups of them, with the numpy type in which it is sent.
+COLUMNS: dict[str, type[np.generic]] = {
+    "seeds": np.int64,
+    "counters": np.int64,
+    "slots": np.int32,
+    "starts": np.int32,
+    "top_k": np.int32,
+    "temperatures": np.float32,
+    "top_p": np.float32,
+    "min_p": np.float32,
+    "group_starts": np.int32,
+    "prefix_lengths": np.int32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeBuffers:
+    # Sent by the host
+    seeds: torch.Tensor  #: [B] int64: the bits of an unsigned number
+    counters: torch.Tensor  #: [B] int64
+    slots: torch.Tensor  #: [B] int32; -1: padding
+    starts: torch.Tensor  #: [B] int32
+    top_k: torch.Tensor  #: [B] int32
+    temperatures: torch.Tensor  #: [B] float32
+    top_p: torch.Tensor  #: [B] float32
+    min_p: torch.Tensor  #: [B] float32
+    group_starts: torch.Tensor  #: [B] int32: first row of each group that shares a prefix; only the first few are used
+    prefix_lengths: torch.Tensor  #: [B] int32: tokens that a row shares with its group
+    # Made of these on the device
+    token_ids: torch.Tensor  #: [B] int64
+    positions: torch.Tensor  #: [B] int64
+    context_lengths: torch.Tensor  #: [B] int32
+    next_tokens: torch.Tensor  #: [B] int64: what the step draws
+    page_slots: tuple[torch.Tensor, ...]  #: for each attention type [B] int64
+
+    @classmethod
+    def allocate(cls, upload: Upload, num_rows: int, num_types: int, device: torch.device) -> Self:
+        def numbers(kind: torch.dtype) -> torch.Tensor:
+            return torch.zeros(num_rows, dtype=kind, device=device)
+
+        return cls(
+            **upload.columns,
+            token_ids=numbers(torch.int64),
+            positions=numbers(torch.int64),
+            context_lengths=numbers(torch.int32),
+            next_tokens=numbers(torch.int64),
+            page_slots=tuple(numbers(torch.int64) for _ in range(num_types)),
+        )
+
+    def first(self, num_rows: int) -> Self:
+        """The first rows of every buffer."""
+        names = [field.name for field in fields(self) if field.name != "page_slots"]
+        parts = {name: getattr(self, name)[:num_rows] for name in names}
+        return replace(self, **parts, page_slots=tuple(places[:num_rows] for places in self.page_slots))

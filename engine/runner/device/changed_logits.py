@@ -1,0 +1,149 @@
+"""Draws whose requests change logits first: penalties, biases, tokens that may not come yet. Drawn behind the step,
+from a copy of their rows, without anybody waiting.
+
+How often every slot has seen every token is counted on the device, where the drawn tokens are: the host sends all
+tokens of a sequence once, when it first draws in its slot, and no more. So these sequences, too, can go on from tokens
+that the host has not seen. The graph of a decode step is the same with them and without.
+
+R = these draws, S = slots, V = vocabulary, N = biases of the draw with most of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.runner.device.buffers import COLUMNS
+from engine.runner.device.draws import SAMPLING_COLUMNS, Draw, fill_sampling
+from engine.runner.device.step_inputs import DrawInputs
+from engine.runner.device.transfer import Upload
+from engine.sampling.penalties import biases_of
+
+#: Copies of logits are made of so many rows at once: 32 MiB of float32 at 128k tokens.
+ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """Of sequences that draw in their slot for the first time."""
+
+    slots: torch.Tensor  #: [n] int64
+    prompt_places: torch.Tensor  #: [tokens] int64: slot * V + token
+    output_places: torch.Tensor  #: [tokens] int64, likewise
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDraws:
+    """What a step sends for them."""
+
+    inputs: DrawInputs  #: rows of the step's logits and of its tokens
+    news: _News
+    counted_slots: torch.Tensor  #: [R] int64: row of counts, -1: no penalties
+    penalties: tuple[torch.Tensor, ...]  #: repetition, presence, frequency, each [R] float32
+    bias_tokens: torch.Tensor  #: [R, N] int32, -1: padding
+    biases: torch.Tensor  #: [R, N] float32
+    sampling: tuple[torch.Tensor, ...]  #: in the order of SAMPLING_COLUMNS, each [R]
+    drawing: torch.Tensor  #: [n] int64: which of the draws add to the counts of their slots
+    drawing_slots: torch.Tensor  #: [n] int64
+
+
+class OwnLogits:
+    """Owner of the counts."""
+
+    def __init__(
+        self,
+        kernels: StepKernels,
+        num_slots: int,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        workspace: SamplingWorkspace,
+        device: torch.device,
+    ) -> None:
+        self._kernels = kernels
+        self._num_slots = num_slots
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+        self._workspace = workspace
+        #: [S, V]: twice the occurrences in the output, and one more where the token occurs in the prompt.
+        self._counts = torch.zeros((num_slots, vocab_size), dtype=torch.int32, device=device)
+        self._two = torch.full((1,), 2, dtype=torch.int32, device=device)
+
+    def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> OwnDraws | None:
+        """draws: all of a step; places: the row of logits, and of tokens, that each has. None: nobody needs this."""
+        pairs = [(place, draw) for place, draw in zip(places, draws, strict=True) if draw.has_own_logits]
+        if not pairs:
+            return None
+        own = [draw for _, draw in pairs]
+        params = [draw.sequence.params for draw in own]
+        columns = {name: np.zeros(len(own), COLUMNS[name]) for name in SAMPLING_COLUMNS}
+        fill_sampling(columns, own, range(len(own)))
+        penalties = np.array([(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params])
+        needs = np.array([p.needs_history for p in params])
+        slots = np.array([draw.sequence.slot for draw in own])
+        drawing = np.flatnonzero(needs & [draw.is_newest_token for draw in own])
+        bias_tokens, biases = self._biases(own)
+        return OwnDraws(
+            inputs=DrawInputs.send(upload, [place for place, _ in pairs], own, self._num_slots),
+            news=self._news(upload, own),
+            counted_slots=upload.put(np.where(needs, slots, -1)),
+            penalties=tuple(upload.put(column) for column in penalties.T.astype(np.float32)),
+            bias_tokens=upload.put(bias_tokens.ravel()).view(bias_tokens.shape),
+            biases=upload.put(biases.ravel()).view(biases.shape),
+            sampling=tuple(upload.put(columns[name]) for name in SAMPLING_COLUMNS),
+            drawing=upload.put(drawing),
+            drawing_slots=upload.put(slots[drawing]),
+        )
+
+    def draw(self, own: OwnDraws, logits: torch.Tensor, tokens: torch.Tensor, last_tokens: torch.Tensor) -> None:
+        """logits [rows, V] as the model gives them, left as they are; tokens [rows] int64 and last_tokens [S + 1] int64
+        get what is drawn."""
+        counts, news = self._counts.view(-1), own.news
+        if len(news.slots):
+            self._counts.index_fill_(0, news.slots, 0)
+            counts.index_fill_(0, news.prompt_places, 1)
+            counts.index_add_(0, news.output_places, self._two.expand(len(news.output_places)))
+        rows = own.inputs.rows
+        drawn = torch.empty_like(rows)
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            scores = logits.index_select(0, rows[part]).float()
+            if own.biases.shape[1]:
+                self._kernels.add_biases(scores, own.bias_tokens[part], own.biases[part])
+            penalties = (column[part] for column in own.penalties)
+            self._kernels.penalise(scores, own.counted_slots[part], self._counts, *penalties)
+            temperatures, top_k, top_p, min_p, seeds, counters = (column[part] for column in own.sampling)
+            self._kernels.sample(
+                scores, temperatures, top_k, top_p, min_p, seeds, counters, drawn[part], self._workspace
+            )
+        tokens.index_copy_(0, rows, drawn)
+        last_tokens.index_copy_(0, own.inputs.slots, drawn)
+        if len(own.drawing):
+            places = own.drawing_slots * self._vocab_size + drawn.index_select(0, own.drawing)
+            counts.index_add_(0, places, self._two.expand(len(places)))
+
+    def _news(self, upload: Upload, draws: Sequence[Draw]) -> _News:
+        told = {draw.sequence.slot: draw.sequence for draw in draws if draw.sequence.history is not None}
+        prompts, outputs = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for slot, sequence in told.items():
+            assert sequence.history is not None
+            places = np.array(sequence.history, np.int64) + slot * self._vocab_size
+            first_output = len(places) - sequence.output_index
+            prompts.append(places[:first_output])
+            outputs.append(places[first_output:])
+        slots = np.array(list(told), np.int64)
+        return _News(upload.put(slots), upload.put(np.concatenate(prompts)), upload.put(np.concatenate(outputs)))
+
+    def _biases(self, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids and biases, [R, N]."""
+        of_each = [
+            biases_of(draw.sequence.params, draw.sequence.output_index, self._eos_token_ids, self._vocab_size)
+            for draw in draws
+        ]
+        shape = (len(draws), max(map(len, of_each)))
+        token_ids, biases = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
+        for row, of_one in enumerate(of_each):
+            token_ids[row, : len(of_one)] = list(of_one.keys())
+            biases[row, : len(of_one)] = list(of_one.values())
+        return token_ids, biases

@@ -1,0 +1,96 @@
+"""One decode step as the device sees it, from slots and positions to drawn tokens: what a CUDA graph is captured of.
+
+Reads and writes buffers of fixed addresses only, never looks at a number on the host, and its launches depend on the
+bucket alone. B = rows, S = slots, V = vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from engine.attention.backend import ForwardBatch, StateStep
+from engine.attention.device_backend import DeviceBackend, DeviceLayout, SharedPrefix
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.models.causal_lm import CausalLM
+from engine.runner.device.buckets import SHARED_SUFFIX, Bucket
+from engine.runner.device.buffers import DecodeBuffers
+from engine.runner.device.shared_prefixes import MAX_GROUPS
+
+
+class DecodeProgram:
+    def __init__(
+        self,
+        model: CausalLM,
+        kernels: StepKernels,
+        backend: DeviceBackend,
+        buffers: DecodeBuffers,
+        last_tokens: torch.Tensor,
+        sampling: SamplingWorkspace,
+        begin_states: Callable[[DecodeBuffers], StateStep] | None,
+    ) -> None:
+        """last_tokens [S + 1] int64: newest token of every slot; the last place takes what nobody will read.
+        begin_states: finds recurrent states on the device; None: there are none, or the host finds them."""
+        self._model = model
+        self._kernels = kernels
+        self._backend = backend
+        self._buffers = buffers
+        self._last_tokens = last_tokens
+        self._sampling = sampling
+        self._begin_states = begin_states
+
+    def __call__(self, bucket: Bucket, kept_logits: torch.Tensor) -> None:
+        """The whole step; its tokens stand in next_tokens, and in last_tokens for the step after it. kept_logits
+        [B or more, V]: a copy of the logits, one for all graphs: their own would take memory for each of them."""
+        logits = self._model.logits(self.forward(bucket))
+        kept_logits[: bucket.num_rows].copy_(logits)
+        rows = self._buffers.first(bucket.num_rows)
+        self.sample(logits, rows)
+        # Slot -1 is the last place: indices below zero count from the end.
+        self._last_tokens.index_put_((rows.slots.long(),), rows.next_tokens)
+
+    def forward(self, bucket: Bucket, states: StateStep | None = None) -> torch.Tensor:
+        """Final hidden states [B, hidden]. states: where the host finds them."""
+        rows = self._buffers.first(bucket.num_rows)
+        self._kernels.prepare_decode(
+            rows.slots,
+            rows.starts,
+            self._last_tokens,
+            self._backend.page_tables,
+            self._backend.page_tokens,
+            rows.token_ids,
+            rows.positions,
+            rows.context_lengths,
+            rows.page_slots,
+        )
+        if self._begin_states is not None:
+            states = self._begin_states(rows)
+        layout = DeviceLayout(
+            slots=rows.slots,
+            context_lengths=rows.context_lengths,
+            page_slots=rows.page_slots,
+            num_decodes=bucket.num_rows,
+            query_starts=None,
+            max_queries=1,
+            max_context=bucket.max_context,
+            shared=None,
+        )
+        if bucket.is_shared:
+            groups = rows.group_starts[: MAX_GROUPS + 1]
+            suffix = min(SHARED_SUFFIX, bucket.max_context)
+            layout = replace(layout, shared=SharedPrefix(groups, rows.prefix_lengths, bucket.max_context, suffix))
+        return self._model.forward(ForwardBatch(rows.token_ids, rows.positions, self._backend.begin(layout), states))
+
+    def sample(self, logits: torch.Tensor, rows: DecodeBuffers) -> None:
+        """logits [R, V]: a token for each of the first R rows of the sampling columns."""
+        self._kernels.sample(
+            logits,
+            rows.temperatures,
+            rows.top_k,
+            rows.top_p,
+            rows.min_p,
+            rows.seeds,
+            rows.counters,
+            rows.next_tokens,
+            self._sampling,
+        )

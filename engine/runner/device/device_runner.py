@@ -1,0 +1,355 @@
+"""Runs steps on a device that works by itself: a launch queues the step and returns, collect waits for its tokens.
+
+Steps of one token per sequence replay a CUDA graph, the rest runs kernel by kernel over the same page tables. What the
+host must say travels in one copy, the tokens come back in another, and nothing waits for the device but page moves.
+StepPlan in, StepOutput out; knows no requests. Used by exactly one thread.
+
+T = tokens of a step, B = its sequences, S = slots.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import torch
+
+from engine.attention.backend import ForwardBatch, StateStep, StepLayout
+from engine.attention.device_backend import DeviceBackend, DeviceLayout
+from engine.attention.layout import small_pages
+from engine.attention.state_pages import StatePages
+from engine.batch import PageCopy, ScheduledSequence, StepOutput, StepPlan
+from engine.config import ModelLimits
+from engine.kernels.operators import Operators
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.memory.spec import PoolPlan
+from engine.models.causal_lm import CausalLM
+from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
+from engine.runner.device.buffers import COLUMNS, DecodeBuffers
+from engine.runner.device.decode_program import DecodeProgram
+from engine.runner.device.draws import Draw, draws_of, send_sampling
+from engine.runner.device.graphs import DecodeGraphs, Recorder, Replay
+from engine.runner.device.page_tables import PageTables
+from engine.runner.device.post_sampling import Behind, Drawn, download_bytes
+from engine.runner.device.shared_prefixes import SharedPrefixes
+from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
+from engine.runner.device.transfer import Download, StepClock, Upload
+from engine.runner.host_mirror import HostMirror
+from engine.runner.pool import zeroed_pool
+from engine.runner.warm_up import trials
+
+_log = logging.getLogger(__name__)
+
+#: Room in the upload beside what the tokens of a step need: changed entries of page tables above all. More than that (a
+#: long cached prefix in many tables at once) goes by itself.
+_EXTRA_BYTES = 1 << 18
+#: Token, position, slot, and places among rows, each of eight bytes.
+_BYTES_PER_TOKEN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A step that was launched and not yet collected."""
+
+    plan: StepPlan
+    drawn: Drawn
+    download: Download
+    clock: StepClock
+    move_s: float
+
+
+class DeviceRunner:
+    def __init__(
+        self,
+        model: CausalLM,
+        kernels: StepKernels,
+        *,
+        kernels_name: str,
+        plan: PoolPlan,
+        limits: ModelLimits,
+        max_running: int,
+        max_batched_tokens: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        operators: Operators,
+        mirror: PoolPlan | None = None,
+        max_in_flight: int = 2,
+        max_graph_rows: int = MAX_GRAPH_ROWS,
+        shares_prefixes: bool = False,
+    ) -> None:
+        """kernels_name: for logs and metrics. max_running: slots. mirror: layout of the host memory for pages that are
+        swapped out. operators: those that the model was built with. shares_prefixes: sequences may begin with the same
+        pages."""
+        self.limits = limits
+        self.max_in_flight = max_in_flight
+        self.pool_plan = plan
+        self.mirror_plan = mirror
+        self._model = model
+        self._kernels = kernels
+        self._kernels_name = kernels_name
+        self._operators = operators
+        self._dtype = dtype
+        self._device = device
+        self._enter_device()
+        self._max_running = max_running
+        pool = zeroed_pool(plan.pool_bytes, device)
+        self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
+        self._mirror: HostMirror | None = None
+        if mirror is not None:
+            memory = zeroed_pool(mirror.pool_bytes, torch.device("cpu"))
+            self._mirror = HostMirror(mirror, memory, self._pages, kernels)
+        self._tables = PageTables(plan, max_running, limits.max_model_len, device)
+        self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
+        shapes = model.attention_shapes
+        self._backend = DeviceBackend(
+            kernels, plan, pool, shapes, dtype, self._tables.tables, max_running, limits.max_model_len
+        )
+        extra_bytes = _EXTRA_BYTES + _BYTES_PER_TOKEN * (max_batched_tokens + max_running)
+        self._upload = Upload(COLUMNS, max_running, extra_bytes, device)
+        self._buffers = DecodeBuffers.allocate(self._upload, max_running, len(self._backend.page_tokens), device)
+        #: Newest token of every slot; the last place takes what nobody will read.
+        self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
+        sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
+        self._behind = Behind(kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens)
+        #: With kernels for recurrent states the device finds them by itself, else the host does.
+        self._has_state_kernels = bool(model.state_shapes) and operators.state_kernels is not None
+        self._all_rows = torch.arange(max_running + 1, dtype=torch.int32, device=device)
+        begin_states = self._begin_decode_states if self._has_state_kernels else None
+        self._program = DecodeProgram(
+            model, kernels, self._backend, self._buffers, self._last_tokens, sampling, begin_states
+        )
+        has_shared = shares_prefixes and self._backend.can_share_prefixes
+        self._prefixes = SharedPrefixes(plan) if has_shared else None
+        self.buckets = Buckets(
+            max_running, limits.max_model_len, max_graph_rows, model.capturable_rows, has_shared=has_shared
+        )
+        self._graphs: DecodeGraphs | None = None
+        self._graph_logits: torch.Tensor | None = None  # of the last replay, for what is done behind it
+        #: One for each step in flight, in turn.
+        num_bytes = download_bytes(max_running)
+        self._downloads = [(Download(num_bytes, device), StepClock(device)) for _ in range(max_in_flight)]
+        self._num_launched = 0
+        self._in_flight: deque[_InFlight] = deque()
+
+    @property
+    def operators_name(self) -> str:
+        """What linears and the like run on, what attention runs on where that is something else, and whether there are
+        graphs."""
+        name = self._operators.name
+        parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
+        return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
+
+    @torch.inference_mode()
+    def record(self, bucket: Bucket, recorder: Recorder) -> Replay:
+        """A decode step of that bucket, over rows of padding. The model must be capturable."""
+        assert bucket.num_rows in self._model.capturable_rows
+        self._upload.begin()
+        self._upload.column("slots")[:] = -1
+        self._upload.column("starts")[:] = 0
+        self._upload.column("group_starts")[:] = bucket.num_rows
+        self._upload.column("group_starts")[0] = 0
+        self._upload.column("prefix_lengths")[:] = 0
+        send_sampling(self._upload, (), (), self._max_running)
+        self._upload.send()
+        if self._graph_logits is None:
+            size = (self.buckets.max_rows, self._model.vocab_size)
+            self._graph_logits = torch.empty(size, dtype=self._dtype, device=self._device)
+        return recorder.record(partial(self._program, bucket, self._graph_logits))
+
+    def capture(self, recorder: Recorder) -> None:
+        """Make a graph for every bucket."""
+        self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
+
+    # Steps
+
+    def run(self, plan: StepPlan) -> StepOutput:
+        """Launch and collect at once."""
+        self.launch(plan)
+        return self.collect()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> None:
+        """Queue what the plan says, in its order. Page tables keep their entries for the following steps."""
+        assert len(self._in_flight) < self.max_in_flight
+        self._enter_device()  # this thread may not be the one that loaded
+        move_s = 0.0
+        if plan.swap_outs or plan.swap_ins:
+            assert self._mirror is not None, "pages are swapped only where there is a mirror"
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)  # what is in flight is no part of the moves' time
+            move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
+        download, clock = self._downloads[self._num_launched % self.max_in_flight]
+        clock.start()
+        self._upload.begin()
+        if self._prefixes is not None:
+            self._prefixes.note(plan.page_table_updates)
+        entries, pages = (self._upload.put(array) for array in self._tables.deltas(plan.page_table_updates))
+        copies = self._send_copies(plan.copies)
+        compute = self._send(plan.sequences) if plan.sequences else None
+        self._upload.send()
+        if len(entries):
+            self._tables.write(entries, pages)
+        for name, sources, destinations in copies:
+            self._kernels.copy_pages(self._pages[name], sources, destinations)
+        drawn = compute() if compute is not None else Drawn((), None, (self._buffers.next_tokens[:0],))
+        clock.stop()
+        download.start(*drawn.tensors)  # last: who has waited for it may read the clock
+        self._num_launched += 1
+        self._in_flight.append(_InFlight(plan, drawn, download, clock, move_s))
+
+    def _enter_device(self) -> None:
+        """Events and streams that name no device are those of the thread's current one."""
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+
+    def collect(self) -> StepOutput:
+        step = self._in_flight.popleft()
+        drawn = iter(step.drawn.read(*step.download.wait()))
+        samples = tuple(tuple(islice(drawn, sequence.num_samples)) for sequence in step.plan.sequences)
+        return StepOutput(step.plan.step, samples, step.clock.elapsed_s, step.move_s)
+
+    def _send_copies(self, copies: Sequence[PageCopy]) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+        by_type: dict[str, list[PageCopy]] = {}
+        for copy in copies:
+            by_type.setdefault(copy.layer_type, []).append(copy)
+        return [
+            (
+                name,
+                self._upload.put(np.array([copy.src for copy in group], np.int64)),
+                self._upload.put(np.array([copy.dst for copy in group], np.int64)),
+            )
+            for name, group in by_type.items()
+        ]
+
+    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], Drawn]:
+        """Write what the step needs into the upload. The result queues the computation, once that has been sent."""
+        shares, draws = Shares.of(sequences), draws_of(sequences)
+        if not shares.is_decode:
+            mixed = MixedInputs.send(self._upload, sequences, shares)
+            return self._with_draws(draws, lambda: self._forward_mixed(mixed, shares))
+        replay = self._send_replay(sequences, shares, draws)
+        if replay is not None:
+            return replay
+        bucket = self.buckets.without_graph(len(sequences), shares.max_context)
+        inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
+        return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
+
+    def _send_replay(
+        self, sequences: tuple[ScheduledSequence, ...], shares: Shares, draws: list[Draw]
+    ) -> Callable[[], Drawn] | None:
+        """Of a step of decodes; None where there is no graph for it."""
+        if self._graphs is None or not all(draw.is_newest_token for draw in draws):
+            return None
+        shared = None if self._prefixes is None else self._prefixes.find(shares)
+        found = self._graphs.find(len(sequences), shares.max_context, is_shared=shared is not None)
+        if found is None:
+            return None
+        bucket, replay = found
+        places: Sequence[int] = range(len(sequences))
+        if shared is not None:
+            places = shared.places
+            shares = shares.ordered(shared.order)
+            sequences = tuple(sequences[index] for index in shared.order)
+            shared.send(self._upload, bucket.num_rows)
+        inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
+        send_sampling(self._upload, draws, places, bucket.num_rows)
+        behind = self._behind.send(self._upload, draws, places)
+
+        def compute() -> Drawn:
+            assert self._graph_logits is not None
+            inputs.write_known(self._last_tokens)
+            replay()
+            return behind(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
+
+        return compute
+
+    # Without a graph
+
+    def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket, shares: Shares) -> torch.Tensor:
+        inputs.write_known(self._last_tokens)
+        return self._program.forward(bucket, self._states_by_host(shares))
+
+    def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
+        """Final hidden states of the last token of each sequence, [B, hidden]."""
+        inputs.read_pending(self._last_tokens)
+        backend = self._backend
+        layout = DeviceLayout(
+            slots=inputs.slots,
+            context_lengths=inputs.context_lengths,
+            page_slots=[inputs.page_slots(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
+            num_decodes=shares.num_decodes,
+            query_starts=inputs.prompt_starts,
+            max_queries=inputs.max_queries,
+            max_context=self.buckets.without_graph(shares.num_decodes, shares.max_context).max_context,
+        )
+        states = self._states_by_host(shares)
+        if self._has_state_kernels:
+            rows = inputs.slots, inputs.starts, inputs.query_starts
+            states = self._states.begin_on_device(*rows, shares.lengths, self._tables.tables)
+        batch = ForwardBatch(inputs.token_ids, inputs.positions, backend.begin(layout), states)
+        return self._model.forward(batch).index_select(0, inputs.last_tokens_of)
+
+    def _begin_decode_states(self, rows: DecodeBuffers) -> StateStep:
+        query_starts = self._all_rows[: len(rows.slots) + 1]
+        return self._states.begin_on_device(
+            rows.slots, rows.starts, query_starts, np.ones(1, np.int64), self._tables.tables
+        )
+
+    def _states_by_host(self, shares: Shares) -> StateStep | None:
+        if not self._model.state_shapes or self._has_state_kernels:
+            return None
+        tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
+        return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))
+
+    def _with_draws(self, draws: list[Draw], forward: Callable[[], torch.Tensor]) -> Callable[[], Drawn]:
+        """forward gives the last hidden states of the sequences, [B, hidden]."""
+        places = range(len(draws))
+        send_sampling(self._upload, draws, places, len(draws))
+        inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
+        behind = self._behind.send(self._upload, draws, places)
+
+        def compute() -> Drawn:
+            hidden = forward()
+            rows = self._buffers.first(len(draws))
+            if not draws:
+                return behind(hidden, rows.next_tokens)
+            logits = self._model.logits(hidden.index_select(0, inputs.rows))
+            self._program.sample(logits, rows)
+            self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
+            return behind(logits, rows.next_tokens)
+
+        return compute
+
+    # Before the first step, and after the last one
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Run steps of many shapes on the null page, of up to that many tokens: all kernels are compiled, and no later
+        step takes more memory. The null page is zeroed afterwards."""
+        plans = list(trials(num_tokens, self._max_running, self.limits.max_model_len))
+        for number, plan in enumerate(plans, start=1):
+            self.run(plan)
+            _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)
+        for pages in self._pages.values():
+            pages[0].zero_()
+
+    def close(self) -> None:
+        """Give the memory back. The runner cannot be used afterwards."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # this thread's current device may be another one
+        del (
+            self._graphs,
+            self._graph_logits,
+            self._program,
+            self._model,
+            self._backend,
+            self._states,
+            self._mirror,
+            self._pages,
+            self._behind,
+        )
+        del self._tables, self._buffers, self._upload
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()

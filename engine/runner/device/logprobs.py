@@ -1,0 +1,59 @@
+"""Log probabilities of a step's tokens, for the draws whose requests ask for them: taken on the device from the logits
+as the model gave them, sent back beside the tokens. R = draws that ask, V = vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.batch import SampledToken
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.runner.device.changed_logits import ROWS_AT_ONCE
+from engine.runner.device.draws import Draw
+from engine.runner.device.transfer import Array, Upload
+
+#: Most of the likeliest tokens that a request can ask for (engine/config.py).
+MAX_LIKELIEST = 20
+#: Of a draw: its own log probability, and ids and log probabilities of the likeliest.
+BYTES_PER_DRAW = 4 + MAX_LIKELIEST * (8 + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLogprobs:
+    rows: torch.Tensor  #: [R] int64, on the device: row of the step's logits and tokens
+    draws: Sequence[int]  #: which of the step's draws asks
+    counts: Sequence[int]  #: how many of the likeliest each wants to know
+
+    @classmethod
+    def send(cls, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> "AskedLogprobs | None":
+        """draws: all of a step; places: the row of logits, and of tokens, that each has. None: nobody asks."""
+        asking = [index for index, draw in enumerate(draws) if draw.sequence.params.logprobs is not None]
+        if not asking:
+            return None
+        rows = upload.put(np.array([places[index] for index in asking], np.int64))
+        return cls(rows, asking, [draws[index].sequence.params.logprobs or 0 for index in asking])
+
+    def take(
+        self, kernels: StepKernels, logits: torch.Tensor, tokens: torch.Tensor, workspace: SamplingWorkspace
+    ) -> tuple[torch.Tensor, ...]:
+        """logits [rows, V], tokens [rows] int64. Returns log probabilities [R] of the tokens, ids [R, k] of the
+        likeliest and their log probabilities [R, k]; k: most that any draw asks for."""
+        num_asking, k = len(self.rows), min(max(self.counts), logits.shape[1])
+        chosen = torch.empty(num_asking, dtype=torch.float32, device=logits.device)
+        top_ids = torch.empty((num_asking, k), dtype=torch.int64, device=logits.device)
+        top = torch.empty((num_asking, k), dtype=torch.float32, device=logits.device)
+        for first in range(0, num_asking, ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            values = logits.index_select(0, self.rows[part]).float()
+            drawn = tokens.index_select(0, self.rows[part])
+            kernels.top_logprobs(values, drawn, chosen[part], top_ids[part], top[part], workspace)
+        return chosen, top_ids, top
+
+    def read(self, tokens: list[SampledToken], chosen: Array, top_ids: Array, top: Array) -> None:
+        """Add what `take` gave, and has come to the host, to the tokens of a step's draws."""
+        lists = (chosen.tolist(), top_ids.tolist(), top.tolist())
+        for draw, count, logprob, ids, values in zip(self.draws, self.counts, *lists, strict=True):
+            likeliest = tuple(zip(ids[:count], values[:count], strict=True))
+            tokens[draw] = SampledToken(tokens[draw].token_id, logprob, likeliest)

@@ -1,0 +1,73 @@
+"""What is done when a step has drawn its tokens: draws with logits of their own, and log probabilities; and how what
+comes back is read on the host. S = slots, V = vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.batch import SampledToken
+from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.runner.device.changed_logits import OwnLogits
+from engine.runner.device.draws import Draw
+from engine.runner.device.logprobs import BYTES_PER_DRAW, AskedLogprobs
+from engine.runner.device.transfer import Array, Upload
+
+_TOKEN_BYTES = 8
+_SECTION_BYTES = 64  #: arrays in a download begin at multiples of 16 bytes
+
+
+def download_bytes(num_slots: int) -> int:
+    """Most that a step sends back."""
+    return (_TOKEN_BYTES + BYTES_PER_DRAW) * num_slots + _SECTION_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a step draws, in the order of its output."""
+
+    places: Sequence[int]  #: of each draw, among the step's tokens
+    asked: AskedLogprobs | None
+    tensors: tuple[torch.Tensor, ...]  #: on the device: tokens [n] int64, and the log probabilities that are asked for
+
+    def read(self, token_ids: Array, *logprobs: Array) -> list[SampledToken]:
+        """The tensors, on the host."""
+        known: list[int] = token_ids.tolist()
+        tokens = [SampledToken(known[place]) for place in self.places]
+        if self.asked is not None:
+            self.asked.read(tokens, *logprobs)
+        return tokens
+
+
+class Behind:
+    def __init__(
+        self,
+        kernels: StepKernels,
+        num_slots: int,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        workspace: SamplingWorkspace,
+        last_tokens: torch.Tensor,
+    ) -> None:
+        """last_tokens [S + 1] int64: newest token of every slot."""
+        self._kernels = kernels
+        self._workspace = workspace
+        self._last_tokens = last_tokens
+        self._own_logits = OwnLogits(kernels, num_slots, vocab_size, eos_token_ids, workspace, last_tokens.device)
+
+    def send(
+        self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]
+    ) -> Callable[[torch.Tensor, torch.Tensor], Drawn]:
+        """draws: all of a step; places: the row of logits, and of tokens, that each has. The result takes logits
+        [rows, V] and tokens [rows], once the step has drawn."""
+        own = self._own_logits.send(upload, draws, places)
+        asked = AskedLogprobs.send(upload, draws, places)
+
+        def compute(logits: torch.Tensor, tokens: torch.Tensor) -> Drawn:
+            if own is not None:
+                self._own_logits.draw(own, logits, tokens, self._last_tokens)
+            logprobs = () if asked is None else asked.take(self._kernels, logits, tokens, self._workspace)
+            return Drawn(places, asked, (tokens, *logprobs))
+
+        return compute

@@ -1,0 +1,142 @@
+"""What the host tells the device about the sequences of one step, put into the step's upload.
+
+Two forms: a decode step has one token for each sequence, and all that is known of it fits into the columns that graphs
+read; a mixed step also names every token. Tokens that the host has not seen yet stay on the device.
+
+T = tokens of the step, B = its sequences, S = slots.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+
+from engine.attention.backend import IntArray, StepLayout
+from engine.batch import PENDING_TOKEN, ScheduledSequence
+from engine.runner.device.draws import Draw
+from engine.runner.device.transfer import Upload
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The sequences of a step as arrays, all [B]."""
+
+    slots: IntArray
+    starts: IntArray
+    lengths: IntArray  #: tokens computed of each
+
+    @classmethod
+    def of(cls, sequences: Sequence[ScheduledSequence]) -> "Shares":
+        count = len(sequences)
+        return cls(
+            slots=np.fromiter((s.slot for s in sequences), np.int64, count),
+            starts=np.fromiter((s.start for s in sequences), np.int64, count),
+            lengths=np.fromiter((len(s.token_ids) for s in sequences), np.int64, count),
+        )
+
+    def ordered(self, order: IntArray) -> "Shares":
+        return Shares(self.slots[order], self.starts[order], self.lengths[order])
+
+    @property
+    def num_decodes(self) -> int:
+        """First sequences, of one token each. The plan has them before all others."""
+        is_longer = self.lengths > 1
+        return int(is_longer.argmax()) if is_longer.any() else len(is_longer)
+
+    @property
+    def is_decode(self) -> bool:
+        return self.num_decodes == len(self.lengths)
+
+    @property
+    def max_context(self) -> int:
+        """Of the decodes; 0 where there are none."""
+        count = self.num_decodes
+        return int((self.starts[:count] + 1).max()) if count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeInputs:
+    known_slots: torch.Tensor  #: [n] int64: slots whose token the host names
+    known_tokens: torch.Tensor  #: [n] int64
+
+    @classmethod
+    def send(
+        cls, upload: Upload, sequences: Sequence[ScheduledSequence], shares: Shares, num_rows: int
+    ) -> "DecodeInputs":
+        """num_rows: B with padding."""
+        count = len(sequences)
+        slots, starts = upload.column("slots"), upload.column("starts")
+        slots[:count], slots[count:num_rows] = shares.slots, -1
+        starts[:count], starts[count:num_rows] = shares.starts, 0
+        tokens = np.fromiter((s.token_ids[0] for s in sequences), np.int64, count)
+        is_known = tokens != PENDING_TOKEN
+        return cls(upload.put(shares.slots[is_known]), upload.put(tokens[is_known]))
+
+    def write_known(self, last_tokens: torch.Tensor) -> None:
+        """last_tokens [S + 1]."""
+        if len(self.known_slots):
+            last_tokens.index_copy_(0, self.known_slots, self.known_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedInputs:
+    token_ids: torch.Tensor  #: [T] int64
+    positions: torch.Tensor  #: [T] int64
+    token_slots: torch.Tensor  #: [T] int64: slot of each token's sequence
+    slots: torch.Tensor  #: [B] int32
+    starts: torch.Tensor  #: [B] int32
+    context_lengths: torch.Tensor  #: [B] int32
+    query_starts: torch.Tensor  #: [B + 1] int32
+    prompt_starts: torch.Tensor  #: [B - decodes + 1] int32: of what is no decode, counted from the first such token
+    last_tokens_of: torch.Tensor  #: [B] int64: last token of each sequence
+    pending_places: torch.Tensor  #: [n] int64: tokens that the host has not seen
+    pending_slots: torch.Tensor  #: [n] int64
+    max_queries: int
+
+    @classmethod
+    def send(cls, upload: Upload, sequences: Sequence[ScheduledSequence], shares: Shares) -> "MixedInputs":
+        ends = np.cumsum(shares.lengths)
+        tokens = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(ends[-1]))
+        is_pending = tokens[ends - 1] == PENDING_TOKEN
+        layout = StepLayout(shares.starts, shares.lengths, {})
+        query_starts = np.concatenate(([0], ends)).astype(np.int32)
+        return cls(
+            token_ids=upload.put(tokens),
+            positions=upload.put(layout.positions),
+            token_slots=upload.put(np.repeat(shares.slots, shares.lengths)),
+            slots=upload.put(shares.slots.astype(np.int32)),
+            starts=upload.put(shares.starts.astype(np.int32)),
+            context_lengths=upload.put((shares.starts + shares.lengths).astype(np.int32)),
+            query_starts=upload.put(query_starts),
+            prompt_starts=upload.put(query_starts[shares.num_decodes :] - shares.num_decodes),
+            last_tokens_of=upload.put(ends - 1),
+            pending_places=upload.put((ends - 1)[is_pending]),
+            pending_slots=upload.put(shares.slots[is_pending]),
+            max_queries=int(shares.lengths.max()),
+        )
+
+    def read_pending(self, last_tokens: torch.Tensor) -> None:
+        """last_tokens [S + 1]."""
+        if len(self.pending_places):
+            self.token_ids.index_copy_(0, self.pending_places, last_tokens.index_select(0, self.pending_slots))
+
+    def page_slots(self, table: torch.Tensor, page_tokens: int) -> torch.Tensor:
+        """Where the step's keys and values go in one layer type: [T] int64, page * page_tokens + offset."""
+        pages = table[self.token_slots, self.positions // page_tokens].long()
+        return pages * page_tokens + self.positions % page_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class DrawInputs:
+    """Where draws read and where their tokens go."""
+
+    rows: torch.Tensor  #: [draws] int64: of what is drawn from
+    slots: torch.Tensor  #: [draws] int64: place in last_tokens that it goes to
+
+    @classmethod
+    def send(cls, upload: Upload, rows: Sequence[int], draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
+        """rows: what each draw reads."""
+        slots = [draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws]
+        return cls(upload.put(np.array(rows, np.int64)), upload.put(np.array(slots, np.int64)))

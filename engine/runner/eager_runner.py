@@ -1,0 +1,198 @@
+"""Runs one step of a loaded model: page tables, page copies, forward pass, sampling. StepPlan in, StepOutput out.
+
+Owns every device tensor: weights, the page pool and the page tables of the running slots. Knows no requests and decides
+nothing about pages. Used by exactly one thread.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+import torch
+
+from engine.attention import choose_backend
+from engine.attention.backend import AttentionBackend, ForwardBatch, StepLayout
+from engine.attention.layout import small_pages
+from engine.attention.state_pages import StatePages
+from engine.batch import (
+    PENDING_TOKEN,
+    PageCopy,
+    PageTableUpdate,
+    SampledToken,
+    ScheduledSequence,
+    StepOutput,
+    StepPlan,
+)
+from engine.config import ModelLimits, SamplingParams
+from engine.kernels import reference
+from engine.kernels.operators import Operators
+from engine.kernels.reference.pages import copy_pages
+from engine.kernels.torch_operators import TorchOperators
+from engine.memory.spec import PoolPlan
+from engine.models.causal_lm import CausalLM
+from engine.runner.host_mirror import HostMirror
+from engine.runner.pool import zeroed_pool
+from engine.sampling.sampler import SamplingRow, sample
+
+
+class EagerRunner:
+    def __init__(
+        self,
+        model: CausalLM,
+        *,
+        plan: PoolPlan,
+        limits: ModelLimits,
+        max_running: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        mirror: PoolPlan | None = None,
+        operators: Operators | None = None,
+        max_in_flight: int = 1,
+    ) -> None:
+        """max_running: slots; a plan names slots below it. mirror: layout of the host memory for pages that are swapped
+        out. operators: those that the model was built with. max_in_flight: how many steps may be launched and not yet
+        collected; a launch computes at once, so that more than one gains nothing here but serves tests."""
+        self.limits = limits
+        self.max_in_flight = max_in_flight
+        self._outputs: deque[StepOutput] = deque()
+        self._newest_tokens = np.full(max_running, PENDING_TOKEN, dtype=np.int64)  # that each slot drew
+        self._histories: dict[int, list[int]] = {}  # by slot, where params need them
+        self.pool_plan = plan
+        self._model = model
+        self._device = device
+        pool = zeroed_pool(plan.pool_bytes, device)
+        self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
+        self._operators = operators or TorchOperators()
+        self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)
+        self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
+        self.mirror_plan = mirror
+        self._mirror: HostMirror | None = None
+        if mirror is not None:
+            memory = zeroed_pool(mirror.pool_bytes, torch.device("cpu"))
+            self._mirror = HostMirror(mirror, memory, self._pages, None if device.type == "cpu" else reference)
+        self._page_tokens = {t.name: t.page_tokens for t in plan.types}
+        self._page_tables = {
+            t.name: np.zeros((max_running, -(-limits.max_model_len // t.page_tokens)), dtype=np.int64)
+            for t in plan.types
+        }
+
+    @property
+    def operators_name(self) -> str:
+        """What linears and the like run on, and what attention runs on where that is something else."""
+        name, attention = self._operators.name, self._backend.name
+        return name if name.startswith(attention) else f"{name}, attention {attention}"
+
+    def run(self, plan: StepPlan) -> StepOutput:
+        """Launch and collect at once."""
+        self.launch(plan)
+        return self.collect()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> None:
+        """Do what the plan says, in its order. Page tables keep their entries for the following steps."""
+        assert len(self._outputs) < self.max_in_flight
+        started = time.perf_counter()
+        self._update_page_tables(plan.page_table_updates)
+        move_s = 0.0
+        if plan.swap_outs or plan.swap_ins:
+            assert self._mirror is not None, "pages are swapped only where there is a mirror"
+            move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
+        self._copy_pages(plan.copies)
+        samples = self._sample(plan.sequences, self._forward(plan.sequences)) if plan.sequences else ()
+        self._outputs.append(StepOutput(plan.step, samples, time.perf_counter() - started - move_s, move_s))
+
+    def collect(self) -> StepOutput:
+        return self._outputs.popleft()
+
+    def close(self) -> None:
+        """Give the memory back. The runner cannot be used afterwards."""
+        del self._model, self._backend, self._states, self._mirror, self._pages, self._page_tables
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Run a prompt of that many tokens and one decode on the null page, so that the first request pays no set-up.
+
+        The null page is zeroed afterwards.
+        """
+        params = SamplingParams(temperature=0.0)
+        prompt = ScheduledSequence(0, 0, (0,) * num_tokens, 0, 1, params, (0,), 0)
+        decode = ScheduledSequence(0, 0, (0,), num_tokens - 1, 1, params, (0,), 1)
+        for step, sequence in enumerate((prompt, decode)):
+            self.run(StepPlan(step, (), (), (sequence,)))
+        for pages in self._pages.values():
+            pages[0].zero_()
+
+    def _update_page_tables(self, updates: Iterable[PageTableUpdate]) -> None:
+        for update in updates:
+            row = self._page_tables[update.layer_type][update.slot]
+            row[update.start : update.start + len(update.page_ids)] = update.page_ids
+
+    def _copy_pages(self, copies: Iterable[PageCopy]) -> None:
+        by_type: dict[str, list[PageCopy]] = {}
+        for copy in copies:
+            by_type.setdefault(copy.layer_type, []).append(copy)
+        for name, group in by_type.items():
+            sources = torch.tensor([copy.src for copy in group], device=self._device)
+            destinations = torch.tensor([copy.dst for copy in group], device=self._device)
+            copy_pages(self._pages[name], sources, destinations)
+
+    def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> torch.Tensor:
+        """Final hidden states of the last token of each sequence that draws, [rows, hidden]."""
+        count = len(sequences)
+        lengths = np.fromiter((len(s.token_ids) for s in sequences), np.int64, count)
+        starts = np.fromiter((s.start for s in sequences), np.int64, count)
+        slots = np.fromiter((s.slot for s in sequences), np.int64, count)
+        token_ids = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(lengths.sum()))
+        last_rows = np.cumsum(lengths) - 1
+        if self.max_in_flight > 1:
+            last = token_ids[last_rows]
+            token_ids[last_rows] = np.where(last == PENDING_TOKEN, self._newest_tokens[slots], last)
+        longest = int((starts + lengths).max())
+        tables = {
+            name: table[slots, : -(-longest // self._page_tokens[name])] for name, table in self._page_tables.items()
+        }
+        layout = StepLayout(starts, lengths, tables)
+        batch = ForwardBatch(
+            token_ids=torch.from_numpy(token_ids).to(self._device),
+            positions=torch.from_numpy(layout.positions).to(self._device),
+            attention=self._backend.begin(layout),
+            states=self._states.begin(layout),
+        )
+        hidden = self._model.forward(batch)
+        wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)
+        return hidden.index_select(0, torch.from_numpy(last_rows[wanted]).to(self._device))
+
+    def _sample(
+        self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor
+    ) -> tuple[tuple[SampledToken, ...], ...]:
+        drawing = [sequence for sequence in sequences if sequence.num_samples > 0]
+        if not drawing:
+            return ((),) * len(sequences)
+        logits = self._model.logits(hidden)
+        histories = [self._history(sequence) for sequence in drawing]
+        rows = [
+            SamplingRow(s.params, seed, s.output_index, history)
+            for s, history in zip(drawing, histories, strict=True)
+            for seed in s.seeds
+        ]
+        if len(rows) > len(drawing):
+            counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
+            logits = logits.repeat_interleave(counts, dim=0)
+        tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax, self._operators.draw))
+        samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
+        for sequence, drawn in zip(sequences, samples, strict=True):
+            if len(drawn) == 1:
+                self._newest_tokens[sequence.slot] = drawn[0].token_id
+                if sequence.params.needs_history:
+                    self._histories[sequence.slot].append(drawn[0].token_id)
+        return samples
+
+    def _history(self, sequence: ScheduledSequence) -> list[int] | None:
+        if not sequence.params.needs_history:
+            return None
+        if sequence.history is not None:
+            self._histories[sequence.slot] = list(sequence.history)
+        return self._histories[sequence.slot]

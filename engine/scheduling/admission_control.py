@@ -1,0 +1,86 @@
+"""May a request enter? Asked from any thread before any work is done. Knows no queue, only how much is in it."""
+
+import threading
+
+from engine.config import ModelLimits, SamplingParams
+from engine.errors import ContextTooLong, InvalidRequest, QueueFull
+from engine.memory.admission import AdmissionRule
+from engine.memory.images import Images
+from engine.request import check_prompt
+
+
+class AdmissionControl:
+    """Says at once whether a request may enter: whether it can ever be served, and whether the queue has room for it.
+
+    Thread-safe, so that a caller is refused before any work is done for it. A reservation lasts until the request's
+    first step (or its end); it is counted here and not in the queue, because between the two lies another thread.
+    """
+
+    def __init__(
+        self,
+        rule: AdmissionRule,
+        limits: ModelLimits,
+        *,
+        max_running: int,
+        max_requests: int | None,
+        max_tokens: int | None,
+    ) -> None:
+        self._rule = rule
+        self._limits = limits
+        self._max_running = max_running
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._lock = threading.Lock()
+        self._num_requests = 0
+        self._num_tokens = 0
+
+    def check(
+        self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = (), images: Images = ()
+    ) -> None:
+        """Raise InvalidRequest or ContextTooLong for what can never be served. Images take pages of their own."""
+        check_prompt(prompt, self._limits)
+        if resume:
+            check_prompt(resume, self._limits, param="resume_token_ids")
+            if params.n > 1:
+                raise InvalidRequest("only a request with one sample can be resumed", param="n")
+            if len(resume) > params.max_tokens:
+                raise InvalidRequest("more tokens to resume than max_tokens", param="resume_token_ids")
+        if any(token_id >= self._limits.vocab_size for token_id in params.logit_bias):
+            raise InvalidRequest(f"token ids must lie in [0, {self._limits.vocab_size})", param="logit_bias")
+        if params.n > self._max_running:
+            raise InvalidRequest(f"n must not exceed {self._max_running}, the sequences of one step", param="n")
+        if len(prompt) + max(1, len(resume)) > self._limits.max_model_len:
+            raise ContextTooLong(
+                f"the prompt has {len(prompt)} tokens; with at least one of output, only "
+                f"{self._limits.max_model_len} fit",
+                num_prompt_tokens=len(prompt),
+                max_tokens=params.max_tokens,
+            )
+        longest = min(len(prompt) + params.max_tokens, self._limits.max_model_len)
+        if not self._rule.fits_ever([longest] * params.n, len(prompt), images):
+            raise ContextTooLong(
+                f"{params.n} samples of up to {longest} tokens do not fit into the page pool",
+                num_prompt_tokens=len(prompt),
+                max_tokens=params.max_tokens,
+            )
+
+    def reserve(self, num_tokens: int) -> None:
+        """Take a place in the queue, or raise QueueFull. A request larger than the bound may wait alone."""
+        with self._lock:
+            if self._max_requests is not None and self._num_requests >= self._max_requests:
+                raise QueueFull(f"{self._num_requests} requests are waiting already", retry_after_s=1.0)
+            wanted = self._num_tokens + num_tokens
+            if self._max_tokens is not None and self._num_requests and wanted > self._max_tokens:
+                raise QueueFull(f"{self._num_tokens} prompt tokens are waiting already", retry_after_s=1.0)
+            self._num_requests += 1
+            self._num_tokens += num_tokens
+
+    def release(self, num_tokens: int) -> None:
+        with self._lock:
+            self._num_requests -= 1
+            self._num_tokens -= num_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens of requests that wait for their first step."""
+        return self._num_tokens

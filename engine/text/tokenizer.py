@@ -1,0 +1,232 @@
+"""Text to token ids and back for one model folder: tokenizer.json, the chat template and the ids that end a sequence.
+
+Used by the composition root and by whoever turns chats into prompts; the scheduler and the runner see only ids. Safe to
+use from several threads (incremental detokenisers are not).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import tokenizers
+
+from engine.errors import CheckpointError, InvalidRequest
+from engine.text.chat_template import ChatTemplate
+from engine.text.detokenizer import IncrementalDetokenizer
+
+__all__ = ["IncrementalDetokenizer", "Tokenizer"]
+
+#: A Unicode noncharacter, never valid in interchanged text: stands where a message's text must be cut before encoding.
+_CUT = "\ufdd0"
+#: Another one: takes the place of characters that could begin a control token when the structure of a chat is verified.
+_HARMLESS = "\ufdd1"
+_ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """The tokenizer of one model."""
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        eos_token_ids: frozenset[int] = frozenset(),
+        special_tokens: Mapping[str, str] | None = None,
+        chat_template: str | None = None,
+    ) -> None:
+        """special_tokens: texts by role (bos_token, ...), as tokenizer_config.json has them."""
+        backend.no_padding()
+        backend.no_truncation()
+        names = dict(special_tokens or {})
+        self._backend = backend
+        self._to_bytes, self.strips_first_space = _byte_decoder(json.loads(backend.to_str()).get("decoder"))
+        self.eos_token_ids = eos_token_ids
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.bos_token_id: int | None = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
+        added = backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        unknown = backend.token_to_id(names["unk_token"]) if "unk_token" in names else None
+        # The unknown token is no instruction to the model, and any text may turn into it.
+        self._control_ids = (self._special_ids | eos_token_ids) - {unknown}
+        control_texts = sorted(filter(None, map(backend.id_to_token, self._control_ids)), key=len, reverse=True)
+        self._control_pattern = re.compile("|".join(map(re.escape, control_texts)) or r"(?!)")
+        self._control_starts = str.maketrans({text[0]: _HARMLESS for text in control_texts})
+        self._template = ChatTemplate(chat_template, names) if chat_template is not None else None
+        self._pieces: dict[int, bytes] = {}
+
+    @classmethod
+    def from_folder(cls, path: str | Path) -> Self:
+        """Read tokenizer.json and, where present, its settings, the chat template and generation_config.json."""
+        folder = Path(path)
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise CheckpointError(f"{folder} has no tokenizer.json (older tokenizer formats must be converted first)")
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises plain Exception
+            raise CheckpointError(f"{file} is not a readable tokenizer: {error}") from error
+        settings = _read_json(folder / "tokenizer_config.json")
+        special_tokens = {
+            name: text if isinstance(text, str) else text["content"]
+            for name in _SPECIAL_NAMES
+            if (text := settings.get(name)) is not None
+        }
+        named_eos = backend.token_to_id(special_tokens.get("eos_token", ""))
+        return cls(
+            backend,
+            eos_token_ids=read_eos_token_ids(folder) | (frozenset() if named_eos is None else {named_eos}),
+            special_tokens=special_tokens,
+            chat_template=_chat_template_source(folder, settings),
+        )
+
+    @classmethod
+    def of_bytes(cls) -> Self:
+        """One token for each byte: stands in where a model of random weights brings no tokenizer."""
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=_byte_alphabet(), merges=[]))
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = tokenizers.decoders.ByteLevel()
+        return cls(backend)
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Token ids of a text; names of special tokens inside it become these tokens (a raw prompt may want that)."""
+        ids: list[int] = self._backend.encode(_valid(text), add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        detokenizer = IncrementalDetokenizer(self, skip_special_tokens)
+        return detokenizer.push(ids) + detokenizer.flush()
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
+        """Prompt of a conversation by the model's own chat template.
+
+        Nothing in a message can become a control token (end of turn, start of a role, ...): where a text names one, it
+        is cut inside the name and the parts are encoded apart. Then the conversation is rendered once more with the
+        texts made harmless; if the control tokens differ, a template has glued pieces of messages together into one,
+        and the request is refused.
+        """
+        if self._template is None:
+            raise InvalidRequest("this model has no chat template; send a plain prompt instead", param="messages")
+        if not messages:
+            raise InvalidRequest("messages must not be empty", param="messages")
+        for message in messages:
+            if not _ROLE.fullmatch(message.get("role", "")):
+                raise InvalidRequest(f"not a role: {message.get('role')!r}", param="messages")
+        cut = [self._map_texts(message, self._cut) for message in messages]
+        ids = self._render(self._template, cut, add_generation_prompt)
+        harmless = [self._map_texts(message, self._without_starts) for message in messages]
+        if harmless != [dict(message) for message in messages]:
+            reference = self._render(self._template, harmless, add_generation_prompt)
+            if self._control_tokens(ids) != self._control_tokens(reference):
+                raise InvalidRequest("a message spells out control tokens of this model", param="messages")
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token adds to a text; empty for ids of the model that the tokenizer does not know."""
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            token = self._backend.id_to_token(token_id)
+            piece = self._pieces[token_id] = self._to_bytes(token) if token is not None else b""
+        return piece
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self._special_ids
+
+    def _render(
+        self, template: ChatTemplate, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool
+    ) -> list[int]:
+        text = template.render(messages, add_generation_prompt=add_generation_prompt)
+        return [token_id for part in text.split(_CUT) if part for token_id in self.encode(part)]
+
+    def _control_tokens(self, ids: Sequence[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id in self._control_ids]
+
+    def _map_texts(self, message: Mapping[str, str], change: Callable[[str], str]) -> dict[str, str]:
+        return {key: text if key == "role" else change(_valid(text)) for key, text in message.items()}
+
+    def _cut(self, text: str) -> str:
+        return self._control_pattern.sub(lambda match: match[0][0] + _CUT + match[0][1:], text)
+
+    def _without_starts(self, text: str) -> str:
+        return text.translate(self._control_starts)
+
+
+def _valid(text: str) -> str:
+    """Lone surrogates (JSON can carry them) are no text; the tokenizer would fail on them."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file} must hold a JSON object")
+    return content
+
+
+def read_eos_token_ids(folder: Path) -> frozenset[int]:
+    """The ids that end a sequence: generation_config.json decides, then config.json."""
+    for name in ("generation_config.json", "config.json"):
+        value = _read_json(folder / name).get("eos_token_id")
+        if value is not None:
+            return frozenset([value] if isinstance(value, int) else value)
+    return frozenset()
+
+
+def _chat_template_source(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """chat_template.jinja, else the entry in tokenizer_config.json: a text, or a list of named texts."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    source = settings.get("chat_template")
+    if isinstance(source, list):
+        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+    return source
+
+
+def _byte_decoder(decoder: Mapping[str, Any] | None) -> tuple[Callable[[str], bytes], bool]:
+    """How a token's name in tokenizer.json becomes bytes, and whether a text loses its first space.
+
+    Two families cover the models we serve: byte-level BPE (GPT-2), whose alphabet has one printable character per byte,
+    and SentencePiece, which writes a space as U+2581 and rare bytes as <0xNN>.
+    """
+    steps = [decoder] if decoder and decoder["type"] != "Sequence" else (decoder or {}).get("decoders", [])
+    kinds = [step["type"] for step in steps]
+    if "ByteLevel" in kinds:
+        alphabet = _byte_alphabet()
+
+        def byte_level(token: str) -> bytes:
+            try:
+                return bytes([alphabet[character] for character in token])
+            except KeyError:  # an added token, written as it is
+                return token.encode("utf-8")
+
+        return byte_level, False
+    if kinds and set(kinds) <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
+
+        def sentence_piece(token: str) -> bytes:
+            if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+                return bytes([int(token[3:5], 16)])
+            return token.replace("\u2581", " ").encode("utf-8")
+
+        strips = any(
+            step["type"] == "Strip" or (step["type"] == "Metaspace" and step.get("prepend_scheme") != "never")
+            for step in steps
+        )
+        return sentence_piece, strips
+    raise CheckpointError(f"tokenizer.json has a decoder of an unknown kind: {kinds or None}")
+
+
+@lru_cache(maxsize=1)
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE's character for each byte: itself where printable in Latin-1, else the next one from U+0100."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

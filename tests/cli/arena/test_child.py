@@ -1,0 +1,168 @@
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.arena import tether
+from cli.arena.child import Child, ChildSpec, ChildState
+from cli.arena.restart_policy import RestartPolicy
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+MakeSpec = Callable[..., ChildSpec]
+Until = Callable[..., Awaitable[None]]
+IsAlive = Callable[[int], bool]
+
+
+async def test_a_killed_process_is_started_again(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, kill: Callable[[int | None], None], until: Until
+) -> None:
+    child = Child(make_spec("one"), news, hasty)
+    running = asyncio.create_task(child.run())
+    assert await child.wait_ready()
+    first = child.pid
+    kill(first)
+    await until(lambda: child.pid != first and child.state is ChildState.READY)
+    assert child.num_restarts == 1
+    assert "was killed by SIGKILL; starts again in" in news.text
+    await child.stop()
+    await running
+
+
+async def test_one_that_keeps_dying_is_given_up_with_its_last_words(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+) -> None:
+    child = Child(make_spec("one", "sys.exit('no memory for the weights')"), news, hasty)
+    await child.run()
+    assert child.state is ChildState.GIVEN_UP
+    assert child.last_words == "no memory for the weights"
+    assert "ended with exit code 1 and is not started again, after 3 quick deaths" in news.lines[-1]
+    assert "no memory for the weights" in news.lines[-1]
+    assert not await child.wait_ready()
+
+
+async def test_one_that_says_it_can_never_start_is_not_tried_again(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+) -> None:
+    child = Child(make_spec("one", "sys.exit(3)", final_exit_codes=frozenset({3})), news, hasty)
+    await child.run()
+    assert child.state is ChildState.GIVEN_UP
+    assert child.num_restarts == 0
+
+
+async def test_a_program_that_does_not_exist_is_given_up_too(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, tmp_path: Path
+) -> None:
+    spec = make_spec("one")
+    missing = ChildSpec(
+        name="one",
+        command=(str(tmp_path / "missing"),),
+        environment=spec.environment,
+        log_path=spec.log_path,
+        probe=spec.probe,
+        stop_timeout_s=1.0,
+    )
+    child = Child(missing, news, hasty)
+    await child.run()
+    assert child.state is ChildState.GIVEN_UP
+    assert "No such file" in child.last_words
+
+
+async def test_stop_lets_the_process_finish_its_work(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, tmp_path: Path, until: Until
+) -> None:
+    done, listens = tmp_path / "done", tmp_path / "listens"
+    code = (
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(done)!r}, 'w').close(), sys.exit(0))); "
+        f"open({str(listens)!r}, 'w').close(); time.sleep(60)"
+    )
+    child = Child(make_spec("one", code), news, hasty)
+    running = asyncio.create_task(child.run())
+    await until(listens.exists)
+    await child.stop()
+    await running
+    assert done.exists()
+    assert child.state is ChildState.STOPPED
+    assert child.num_restarts == 0
+
+
+async def test_stop_kills_what_does_not_end_in_time_with_all_it_started(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, tmp_path: Path, until: Until, is_alive: IsAlive
+) -> None:
+    grandchild = tmp_path / "grandchild"
+    code = (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); import subprocess; "
+        f"p = subprocess.Popen(['sleep', '60']); open({str(grandchild)!r}, 'w').write(str(p.pid)); time.sleep(60)"
+    )
+    child = Child(make_spec("one", code, stop_timeout_s=0.3), news, hasty)
+    running = asyncio.create_task(child.run())
+    await until(lambda: grandchild.exists() and grandchild.read_text() != "")
+    await child.stop()
+    await running
+    assert "did not stop within 0 s; killed" in news.text
+    await until(lambda: not is_alive(int(grandchild.read_text())))
+
+
+async def test_an_inherited_lock_lives_exactly_as_long_as_the_process(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, tmp_path: Path
+) -> None:
+    lock_path = tmp_path / "lock"
+    child = Child(make_spec("one", lock_path=lock_path), news, hasty)
+    running = asyncio.create_task(child.run())
+    assert await child.wait_ready()
+    with open(lock_path, "ab") as other:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await child.stop()
+        await running
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+async def test_a_long_log_is_cut_and_its_older_part_kept(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.arena.child._MAX_LOG_BYTES", 1000)
+    spec = make_spec("one")
+    spec.log_path.write_bytes(b"x" * 1001)
+    Child(spec, news, hasty).trim_log()
+    assert spec.log_path.stat().st_size == 0
+    assert spec.log_path.with_suffix(".log.1").stat().st_size == 1001
+
+
+def test_a_tethered_process_dies_with_its_parent(tmp_path: Path, is_alive: IsAlive) -> None:
+    """The parent is killed hard, as the out-of-memory killer would; it can clean up nothing."""
+    parent_code = (
+        "import os, subprocess, sys, time\n"
+        "p = subprocess.Popen([sys.executable, '-I', sys.argv[1], str(os.getpid()), '9', '/bin/sleep', '60'])\n"
+        "print(p.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", parent_code, str(tether.__file__)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        while Path(f"/proc/{pid}/comm").read_text().strip() != "sleep":
+            pass
+        parent.send_signal(signal.SIGKILL)
+    deadline = os.times().elapsed + 60
+    while is_alive(pid) and os.times().elapsed < deadline:
+        pass
+    assert not is_alive(pid)
+
+
+def test_a_tether_whose_parent_is_already_gone_starts_nothing() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-I", str(tether.__file__), "1", "9", "/bin/echo", "started"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert answer.stdout == ""

@@ -1,0 +1,167 @@
+import json
+import re
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.arena.data_dir import DataDir
+from cli.arena.embedded_redis import EmbeddedRedis, StoreBinary
+from cli.arena.processes import (
+    DRAIN_S,
+    ArenaSettings,
+    ModelSource,
+    base_url,
+    build_stages,
+    check_ports,
+    parse_model,
+    parse_models,
+)
+from cli.errors import CliError
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "finch"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({}))
+    return folder
+
+
+def settings(tmp_path: Path, **changes: object) -> ArenaSettings:
+    fields: dict[str, object] = {
+        "data_dir": tmp_path,
+        "models": (ModelSource("one", "somebody/one"), ModelSource("two", "somebody/two")),
+        "host": "127.0.0.1",
+        "controller_port": 18101,
+        "webui_port": 18102,
+        "worker_port": 18103,
+        "threads_per_worker": 1,
+    }
+    return ArenaSettings(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_a_folder_is_named_after_itself_unless_told_otherwise(model_folder: Path) -> None:
+    assert parse_model(str(model_folder)) == ModelSource("finch", str(model_folder))
+    assert parse_model(f"bird={model_folder}") == ModelSource("bird", str(model_folder))
+
+
+def test_a_hub_id_needs_no_folder() -> None:
+    assert parse_model("somebody/small-model") == ModelSource("small-model", "somebody/small-model")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nowhere", "there is no folder nowhere"),
+        ("./nowhere/model", "there is no folder"),
+        ("a b=somebody/model", "no usable name"),
+        ("{tmp_path}", "no config.json"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_refused_with_the_reason(text: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=reason):
+        parse_model(text.format(tmp_path=tmp_path))
+
+
+def test_two_models_of_one_name_are_refused(model_folder: Path) -> None:
+    with pytest.raises(CliError, match="two models are named 'finch'"):
+        parse_models([str(model_folder), "finch=somebody/model"])
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("localhost", "http://localhost:80"),
+    ],
+)
+def test_a_server_that_binds_everything_is_reached_on_loopback(host: str, url: str) -> None:
+    assert base_url(host, 80) == url
+
+
+@pytest.mark.parametrize("flag", ["--controller-port", "--webui-port", "--worker-port"])
+def test_a_port_in_use_is_named_with_the_flag_that_moves_it(flag: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        field = flag.removeprefix("--").replace("-", "_")
+        with pytest.raises(CliError, match=rf"port {port} .* choose another with {flag}"):
+            check_ports(settings(tmp_path, **{field: port}))
+
+
+def test_one_port_for_two_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="wanted twice, by --controller-port and --webui-port"):
+        check_ports(settings(tmp_path, webui_port=18101))
+
+
+def test_an_address_that_is_not_this_machines_is_said_to_be_none_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"no address 203\.0\.113\.5"):
+        check_ports(settings(tmp_path, host="203.0.113.5"))
+
+
+async def test_each_process_gets_only_the_secrets_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:password@host")
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    secrets = folder.secrets()
+    store = EmbeddedRedis(folder.store, StoreBinary(Path("store"), "test"))
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(settings(tmp_path), folder, secrets, store, client)
+    assert [[spec.name for spec in stage] for stage in stages] == [
+        ["store"],
+        ["controller"],
+        ["worker one", "worker two"],
+        ["webui"],
+    ]
+    specs = [spec for stage in stages for spec in stage]
+    everything = {secrets.worker_token, secrets.admin_token, secrets.voter_key}
+    known = {spec.name: everything & set(spec.environment.values()) for spec in specs}
+    assert known["controller"] == everything
+    assert known["worker one"] == known["worker two"] == {secrets.worker_token}
+    assert known["store"] == known["webui"] == set()
+    assert all("REDIS_URL" not in spec.environment for spec in specs)
+    assert all(secret not in " ".join(spec.command) for spec in specs for secret in everything)
+
+
+async def test_a_worker_is_given_longer_to_stop_than_it_takes_to_drain(tmp_path: Path) -> None:
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(settings(tmp_path, redis_url="redis://host"), folder, folder.secrets(), None, client)
+    workers = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
+    assert len(workers) == 2
+    assert all(spec.stop_timeout_s > DRAIN_S for spec in workers)
+    assert len({re.search(r"--port (\d+)", " ".join(spec.command))[1] for spec in workers}) == 2  # type: ignore[index]
+
+
+async def test_workers_get_the_kv_dtype_that_was_asked_for(tmp_path: Path) -> None:
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    for kv_dtype in (None, "int8"):
+        chosen = settings(tmp_path, redis_url="redis://host", kv_dtype=kv_dtype)
+        async with httpx.AsyncClient() as client:
+            stages = build_stages(chosen, folder, folder.secrets(), None, client)
+        for spec in (spec for stage in stages for spec in stage if spec.name.startswith("worker")):
+            assert ("--kv-dtype int8" in " ".join(spec.command)) == (kv_dtype == "int8")
+
+
+@pytest.mark.parametrize(("threads", "own", "wanted"), [(1, None, None), (2, None, "2000"), (3, "7", "7")])
+async def test_idle_threads_of_crowded_workers_do_not_keep_cores_busy(
+    threads: int, own: str | None, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if own is not None:
+        monkeypatch.setenv("GOMP_SPINCOUNT", own)
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    chosen = settings(tmp_path, redis_url="redis://host", threads_per_worker=threads)
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(chosen, folder, folder.secrets(), None, client)
+    workers = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
+    assert [spec.environment.get("GOMP_SPINCOUNT") for spec in workers] == [wanted] * 2

@@ -1,0 +1,73 @@
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.arena.child import Child, ChildSpec, ChildState
+from cli.arena.restart_policy import RestartPolicy
+from cli.arena.status import LiveView, PlainView, choose_view
+from wire.workers import Capacity, Load, ModelCard, WorkerView
+
+MakeSpec = Callable[..., ChildSpec]
+
+
+@pytest.fixture
+def child(make_spec: MakeSpec, news: Any) -> Child:
+    child = Child(make_spec("worker finch"), news, RestartPolicy())
+    child.state = ChildState.READY
+    child.num_restarts = 2
+    return child
+
+
+def worker_view() -> WorkerView:
+    card = ModelCard(
+        name="finch", revision="r", architecture="gpt2", num_parameters=1, dtype="float32", context_length=64
+    )
+    return WorkerView(
+        worker_id="w",
+        model="finch",
+        state="ready",
+        in_flight=1,
+        card=card,
+        capacity=Capacity(max_running=1, max_queued=1, kv_tokens=1),
+        load=Load(running=3, waiting=1, tokens_per_s=123.4),
+        last_heartbeat_age_s=0.1,
+    )
+
+
+def test_the_table_shows_state_model_load_and_speed_also_after_an_event(child: Child) -> None:
+    screen = io.StringIO()
+    view = LiveView(Console(file=screen, width=110, force_terminal=True, color_system=None))
+    view.refresh([child], {}, "waiting for worker finch")
+    view.event("worker finch", "[not] a style")
+    screen.truncate(0)
+    view.refresh([child], {"finch": worker_view()}, "The arena is ready: http://127.0.0.1:7860")
+    shown = screen.getvalue()
+    view.close()
+    assert "The arena is ready: http://127.0.0.1:7860" in shown
+    assert "ready (2x)" in shown
+    assert "3 running, 1 waiting" in shown
+    assert "123" in shown
+
+
+def test_an_event_is_shown_as_it_is(child: Child) -> None:
+    screen = io.StringIO()
+    view = LiveView(Console(file=screen, width=110, force_terminal=True, color_system=None))
+    view.event("worker finch", "[not] a style")
+    view.close()
+    assert "worker finch: [not] a style" in screen.getvalue()
+
+
+def test_without_a_terminal_each_news_is_one_line_and_told_once(
+    child: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = choose_view()
+    assert isinstance(view, PlainView)
+    for _ in range(3):
+        view.refresh([child], {}, "waiting for worker finch")
+    view.event("store", "ready")
+    view.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("s  ", 1)[1] for line in lines] == ["arena: waiting for worker finch", "store: ready"]

@@ -1,0 +1,234 @@
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from arena import eventually
+from running import StoreProcess
+
+from controller.access.addresses import ClientAddress
+from controller.access.rate_limits import Rate, RateLimiter
+from controller.metrics import Metrics
+from controller.store.keys import Keys
+from controller.store.store import Store
+from controller.workers.breaker import FAILURES_TO_OPEN, CircuitBreaker
+from controller.workers.dispatch import Dispatcher, Wish
+from controller.workers.registry import WorkerRegistry
+from controller.workers.routing_table import RoutingTable
+from controller.workers.worker_hosts import WorkerHosts
+from wire.errors import ApiError, ErrorCode
+from wire.workers import Capacity, ModelCard, RegisterRequest
+
+
+class _Parts:
+    def __init__(self, url: str, slot_lease_s: float) -> None:
+        self.keys = Keys(f"test:{secrets.token_hex(6)}")
+        metrics = Metrics()
+        self.store = Store(url, timeout_s=10, metrics=metrics)
+        self.table = RoutingTable(self.store, self.keys, refresh_s=60)
+        self.breaker = CircuitBreaker()
+        self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, slot_lease_s=slot_lease_s)
+        rate = Rate(per_minute=1, burst=2)
+        self.limits = RateLimiter(self.store, self.keys, metrics, rate=rate, local_rate=rate)
+        self.registry = WorkerRegistry(
+            self.store, self.keys, self.table, WorkerHosts(["127.0.0.0/8"]), heartbeat_s=1, lease_s=60
+        )
+
+    async def add(self, model: str, port: int, max_running: int) -> str:
+        card = ModelCard(name=model, revision="r", architecture="x", num_parameters=1, dtype="f", context_length=9)
+        capacity = Capacity(max_running=max_running, max_queued=0, kv_tokens=1)
+        request = RegisterRequest(
+            boot_id=f"boot-{port:05}", url=f"http://127.0.0.1:{port}", card=card, capacity=capacity
+        )
+        return (await self.registry.register(request)).worker_id
+
+    async def num_slots(self, worker_id: str) -> int:
+        return int(await self.store.redis.zcard(self.keys.slots(worker_id)))
+
+    async def end_of_slot(self, worker_id: str) -> float:
+        """When the lease of the only slot runs out, in milliseconds of the store's clock."""
+        [(_, end_ms)] = await self.store.redis.zrange(self.keys.slots(worker_id), 0, -1, withscores=True)
+        return float(end_ms)
+
+
+@asynccontextmanager
+async def _parts(store: StoreProcess, slot_lease_s: float = 15) -> AsyncGenerator[_Parts, None]:
+    parts = _Parts(store.url, slot_lease_s)
+    await parts.dispatcher.start()
+    try:
+        yield parts
+    finally:
+        await parts.dispatcher.stop()
+        await parts.store.close()
+
+
+async def test_both_sides_get_slots_or_neither(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        free, full = await parts.add("x", 1, 5), await parts.add("y", 2, 1)
+        [taken] = await parts.dispatcher.reserve([Wish("y")])
+
+        with pytest.raises(ApiError) as refusal:
+            await parts.dispatcher.reserve([Wish("x"), Wish("y")])
+
+        assert refusal.value.code is ErrorCode.QUEUE_FULL
+        assert refusal.value.retry_after_s
+        assert await parts.num_slots(free) == 0
+        await taken.close()
+        lanes = await parts.dispatcher.reserve([Wish("x"), Wish("y")])
+        assert [await parts.num_slots(worker) for worker in (free, full)] == [1, 1]
+        for lane in lanes:
+            await lane.close()
+        assert [await parts.num_slots(worker) for worker in (free, full)] == [0, 0]
+
+
+async def test_a_request_that_comes_too_often_takes_no_slot(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 5)
+        charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
+        for _ in range(2):
+            await parts.dispatcher.reserve([Wish("x")], charge)
+
+        with pytest.raises(ApiError) as refusal:
+            await parts.dispatcher.reserve([Wish("x")], charge)
+
+        assert refusal.value.code is ErrorCode.RATE_LIMITED
+        assert 30 <= (refusal.value.retry_after_s or 0) <= 60
+        assert await parts.num_slots(worker) == 2
+
+
+async def test_a_request_is_charged_once_however_many_workers_are_full(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        full, free = await parts.add("x", 1, 1), await parts.add("x", 2, 5)
+        await parts.store.redis.zadd(parts.keys.slots(full), {"another controller's": 1e15})
+        charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
+
+        for _ in range(2):  # as many as the bucket has places; each asks the full one first
+            [lane] = await parts.dispatcher.reserve([Wish("x", preferred=full)], charge)
+            assert lane.worker.worker_id == free
+
+
+async def test_concurrent_reservations_never_exceed_the_limit(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 7)
+
+        results = await asyncio.gather(
+            *(parts.dispatcher.reserve([Wish("x")]) for _ in range(30)), return_exceptions=True
+        )
+
+        assert sum(isinstance(result, list) for result in results) == 7
+        assert await parts.num_slots(worker) == 7
+
+
+async def test_a_full_worker_is_swapped_for_another(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        for port in (1, 2, 3):
+            await parts.add("x", port, 2)
+
+        lanes = [lane for _ in range(6) for lane in await parts.dispatcher.reserve([Wish("x")])]
+
+        assert Counter(Counter(lane.worker.worker_id for lane in lanes).values()) == {2: 3}
+
+
+async def test_requests_spread_over_equal_workers(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        for port in (1, 2, 3, 4):
+            await parts.add("x", port, 100)
+
+        lanes = [lane for _ in range(40) for lane in await parts.dispatcher.reserve([Wish("x")])]
+
+        assert max(Counter(lane.worker.worker_id for lane in lanes).values()) <= 14
+
+
+async def test_a_conversation_stays_at_its_worker_unless_that_is_much_fuller(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        home = await parts.add("x", 1, 4)
+        await parts.add("x", 2, 4)
+        wish = Wish("x", preferred=home)
+
+        first = [(await parts.dispatcher.reserve([wish]))[0].worker.worker_id for _ in range(2)]
+        while len(first) < 8:
+            first.append((await parts.dispatcher.reserve([wish]))[0].worker.worker_id)
+
+        assert first[:2] == [home, home]
+        assert first.count(home) == 4
+
+
+async def test_a_crashed_controllers_slots_run_out(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store, slot_lease_s=0.3) as crashed:
+        worker = await crashed.add("x", 1, 1)
+        await crashed.dispatcher.reserve([Wish("x")])
+        await crashed.dispatcher.stop()  # renews no more, releases nothing
+
+        await asyncio.sleep(0.4)
+
+        [lane] = await crashed.dispatcher.reserve([Wish("x")])
+        assert lane.worker.worker_id == worker
+
+
+async def test_slots_that_are_held_are_renewed(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store, slot_lease_s=3) as parts:
+        worker = await parts.add("x", 1, 1)
+        await parts.dispatcher.reserve([Wish("x")])
+        first_end = await parts.end_of_slot(worker)
+
+        async def is_renewed() -> bool:
+            return await parts.end_of_slot(worker) > first_end
+
+        await eventually(is_renewed)
+        with pytest.raises(ApiError):
+            await parts.dispatcher.reserve([Wish("x")])
+
+
+async def test_a_cancelled_reservation_leaves_no_slot(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 100)
+        tasks = [asyncio.create_task(parts.dispatcher.reserve([Wish("x")])) for _ in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+        async def is_even() -> bool:
+            return await parts.num_slots(worker) == parts.dispatcher.num_held
+
+        await eventually(is_even)
+
+
+async def test_a_lane_moves_to_another_replica_and_frees_the_first(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        one, two = await parts.add("x", 1, 1), await parts.add("x", 2, 1)
+        [lane] = await parts.dispatcher.reserve([Wish("x", preferred=one)])
+
+        await lane.move(frozenset({one}))
+
+        assert lane.worker.worker_id == two
+        assert [await parts.num_slots(worker) for worker in (one, two)] == [0, 1]
+
+
+async def test_workers_behind_an_open_circuit_get_nothing(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        await parts.add("x", 1, 1)
+        [worker] = parts.table.ready("x")
+        for _ in range(FAILURES_TO_OPEN):
+            parts.breaker.failed((worker.worker_id, worker.epoch))
+
+        with pytest.raises(ApiError) as refusal:
+            await parts.dispatcher.reserve([Wish("x")])
+
+        assert refusal.value.code is ErrorCode.NO_WORKER
+
+
+async def test_an_unknown_model_is_told_from_one_whose_workers_are_away(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 1)
+        await parts.registry.leave(worker, None)
+
+        codes = []
+        for model in ("x", "never-seen"):
+            with pytest.raises(ApiError) as refusal:
+                await parts.dispatcher.reserve([Wish(model)])
+            codes.append(refusal.value.code)
+
+        assert codes == [ErrorCode.NO_WORKER, ErrorCode.MODEL_NOT_FOUND]

@@ -1,0 +1,140 @@
+"""Runners of devices for tests: on CPU over kernels in plain torch, with tapes for graphs; on CUDA the real thing."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from engine.config import EngineConfig
+from engine.core import EngineCore, LoadedEngine
+from engine.kernels import reference
+from engine.kernels.operators import Operators
+from engine.kernels.state_kernels import StateKernels
+from engine.kernels.torch_operators import TorchOperators
+from engine.llm import LLM
+from engine.loader import Checkpoint, CheckpointWeights, read_config
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import architecture_of
+from engine.runner import EagerRunner, LoadedModel, load_runner
+from engine.runner.build import Builder, Machinery, Parts, build_device_runner
+from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.device.graphs import Recorder
+from tests.engine.runner.device.tape import TapeRecorder, opaque
+
+
+@dataclass
+class FixedGauge:
+    """A device whose steps and graphs need given amounts of memory."""
+
+    total_bytes: int = 1 << 30
+    free: list[int] = field(default_factory=lambda: [1 << 29])  #: one answer after the other; the last one stays
+    used: list[int] = field(default_factory=lambda: [0])  #: likewise
+    peak: int = 0
+
+    def free_bytes(self) -> int:
+        return _next(self.free)
+
+    def used_bytes(self) -> int:
+        return _next(self.used)
+
+    def reset_peak(self) -> None:
+        pass
+
+    def peak_bytes(self) -> int:
+        return self.peak
+
+
+def _next(answers: list[int]) -> int:
+    return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+def torch_machinery(recorder: Recorder | None = None, gauge: FixedGauge | None = None) -> Machinery:
+    recorder = recorder or TapeRecorder()
+    return Machinery(reference, "torch", lambda: recorder, gauge or FixedGauge())
+
+
+def settings_for(folder: Path, **settings: object) -> EngineConfig:
+    defaults: dict[str, object] = {
+        "device": "cpu",
+        "page_tokens": 4,
+        "kv_cache_bytes": 2 << 20,
+        "max_running": 8,
+        "max_batched_tokens": 64,
+        "num_threads": 1,
+        "operators": "torch",
+    }
+    return EngineConfig(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
+
+
+class TorchWithStateKernels(TorchOperators):
+    """Torch operators, and beside them kernels for recurrent states, which a tape takes as single calls."""
+
+    state_kernels: StateKernels = SimpleNamespace(
+        causal_conv=opaque(reference.mamba.causal_conv), selective_scan=opaque(reference.mamba.selective_scan)
+    )  # type: ignore[assignment]
+
+
+class TorchThatRoutes(TorchOperators):
+    """Torch operators for models whose experts are chosen as on a device."""
+
+    routes_on_device = True
+
+
+def with_operators(build: Builder, operators: Operators) -> Builder:
+    """The same for the same model made of other operators."""
+
+    def rebuilt(parts: Parts) -> EagerRunner | DeviceRunner:
+        folder = Path(parts.config.model)
+        settings = ConfigReader(read_config(folder))
+        weights = CheckpointWeights(
+            Checkpoint(folder), dtype=parts.dtype, device=parts.device, operators=operators, group=parts.group
+        )
+        with torch.inference_mode():
+            model = architecture_of(settings).build(settings, weights, parts.dtype, None)
+        return build(replace(parts, model=model, operators=operators))
+
+    return rebuilt
+
+
+def with_kv_dtype(build: Builder, kv_dtype: torch.dtype | None) -> Builder:
+    """The same with keys and values in that type, whatever the device is said to compute. None: that of the model."""
+    return lambda parts: build(parts if kv_dtype is None else replace(parts, kv_dtype=kv_dtype))
+
+
+def load_device(
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+) -> LoadedModel:
+    """On CPU. operators: torch's, unless stated. A tape does not see what C++ operators do, and would repeat half of a
+    step: those it refuses."""
+    assert settings.get("operators", "torch") == "torch" or settings.get("device") == "cuda"
+    build: Builder = partial(build_device_runner, machinery=machinery or torch_machinery())
+    if operators is not None:
+        build = with_operators(build, operators)
+    return load_runner(settings_for(folder, **settings), build=build)
+
+
+def device_runner(
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+) -> DeviceRunner:
+    """Without an engine, and so without a prefix cache unless a test wants one."""
+    runner = load_device(folder, machinery, operators, **{"enable_prefix_caching": False, **settings}).runner
+    assert isinstance(runner, DeviceRunner)
+    return runner
+
+
+def llm_on(loaded: LoadedModel, config: EngineConfig) -> LLM:
+    def no_text(skip_special_tokens: bool, prompt: tuple[int, ...]) -> "NoText":
+        return NoText()
+
+    core = EngineCore(loaded.runner, config, no_text, has_queue_bound=False)
+    return LLM.around(LoadedEngine(core, loaded.tokenizer, loaded.info))
+
+
+class NoText:
+    def push(self, token_ids: object) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""

@@ -1,0 +1,141 @@
+"""The runner of devices over Triton's kernels: on a CUDA device with its graphs where there is one, else in Triton's
+interpreter, where a tape takes each kernel as one call."""
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config import SamplingParams
+from engine.runner import EagerRunner, load_runner
+from engine.runner.build import Machinery
+from engine.runner.device.device_runner import DeviceRunner
+from tests.engine.checkpoints import TinyModel, save
+from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, settings_for
+from tests.engine.runner.device.tape import TapeRecorder, opaque
+from tests.engine.stepper import Running, Stepper, generate, random_prompt
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
+
+from engine.kernels import gpu
+from engine.kernels.gpu import activation, mamba
+from engine.kernels.gpu.operators import GpuOperators
+from engine.kernels.operators import NormFunction
+from engine.kernels.state_kernels import StateKernels
+
+HAS_CUDA = torch.cuda.is_available()
+PROMPTS = [random_prompt(index, length) for index, length in enumerate((9, 1))]
+RANDOM = SamplingParams(temperature=1.2, top_k=40, top_p=0.9)
+NUM_TOKENS = 4
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_device() -> Iterator[None]:
+    """NumPy warns where a device just wraps around."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+class InterpretedOperators(GpuOperators):
+    """Those of CUDA, with kernels that a tape takes as single calls."""
+
+    silu_mul = staticmethod(opaque(activation.silu_mul))
+    gelu_tanh_mul = staticmethod(opaque(activation.gelu_tanh_mul))
+    gelu_tanh = staticmethod(opaque(activation.gelu_tanh))
+
+    @property
+    def state_kernels(self) -> StateKernels:
+        kernels = {name: opaque(getattr(mamba, name)) for name in ("causal_conv", "selective_scan")}
+        return SimpleNamespace(**kernels)  # type: ignore[return-value]
+
+    def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
+        return opaque(super().rms_norm(weight, eps))
+
+    def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
+        return opaque(super().layer_norm(weight, bias, eps))
+
+
+def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
+    """Of two slots: graphs of one row and of two."""
+    settings = {"max_running": 2, "max_batched_tokens": 8, "max_model_len": 32, **settings}
+    if HAS_CUDA:
+        config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})
+        runner = load_runner(config).runner
+        assert isinstance(runner, DeviceRunner)
+        return runner
+    kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
+    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge())  # type: ignore[arg-type]
+    return device_runner(folder, machinery, InterpretedOperators(), **settings)
+
+
+def small(name: str, folder: Path) -> TinyModel:
+    """Two layers, or what shows both kinds of a mixed model."""
+    return save(name, folder, **({"n_layer": 2} if name == "gpt2" else {"num_hidden_layers": 2}))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba"])
+def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    model = small(name, tmp_path)
+    runner = triton_runner(model.folder)
+    assert runner.operators_name == "triton, CUDA graphs"
+    # The second prompt decodes beside the first one's chunks, then in a graph of its own, then in one of two rows.
+    wanted = [model.greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
+
+
+def test_so_they_are_over_pages_of_8_bits(tmp_path: Path) -> None:
+    folder = small("qwen3", tmp_path).folder
+    wanted = generate(load_runner(settings_for(folder, kv_dtype="int8")).runner, PROMPTS, 2, chunk=4)
+    assert generate(triton_runner(folder, kv_dtype="int8"), PROMPTS, 2, chunk=4) == wanted
+
+
+def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path) -> None:
+    folder = small("llama", tmp_path).folder
+    wanted = generate(load_runner(settings_for(folder)).runner, PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM)
+    assert generate(triton_runner(folder), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
+
+
+def test_penalties_and_log_probabilities_are_those_of_engine_sampling(tmp_path: Path) -> None:
+    folder = small("llama", tmp_path).folder
+    params = replace(
+        RANDOM, repetition_penalty=1.5, frequency_penalty=0.7, logit_bias={3: 2.0}, min_tokens=2, logprobs=3
+    )
+
+    def continued(runner: EagerRunner | DeviceRunner) -> list[Running]:
+        stepper = Stepper(runner, chunk=8)
+        running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(PROMPTS)]
+        for _ in range(NUM_TOKENS):
+            stepper.step(running)
+        return running
+
+    eager = load_runner(settings_for(folder)).runner
+    assert isinstance(eager, EagerRunner)
+    for ours, wanted in zip(continued(triton_runner(folder)), continued(eager), strict=True):
+        assert ours.output == wanted.output
+        assert [t.logprob for t in ours.drawn] == pytest.approx([t.logprob for t in wanted.drawn], abs=1e-4)
+        assert [[i for i, _ in t.top_logprobs] for t in ours.drawn] == [
+            [i for i, _ in t.top_logprobs] for t in wanted.drawn
+        ]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_CUDA, reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [{}, {"enforce_eager": True}, {"overlap": False}, {"kv_cache_bytes": 200 * 768}])
+def test_a_cuda_device_gives_the_tokens_of_transformers_under_every_setting(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    model = save("llama", tmp_path)
+    changes = {"kv_cache_bytes": None, "max_running": 17, "max_batched_tokens": 64, "max_model_len": 128, **settings}
+    loaded_settings = {"device": "cuda", "dtype": "float32", "operators": "auto", **changes}
+    config = settings_for(model.folder, **loaded_settings)
+    llm = llm_on(load_runner(config), config)
+    prompts = [random_prompt(index, 1 + 3 * index) for index in range(20)]
+    results = llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True))
+    for prompt, result in zip(prompts, results, strict=True):
+        assert result.outputs[0].token_ids == model.greedy(prompt, 16)

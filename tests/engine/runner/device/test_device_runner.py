@@ -1,0 +1,426 @@
+"""The runner of devices against the eager one: the same tokens from graphs, padding, and buffers that stay."""
+
+import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.batch import PENDING_TOKEN, PageTableUpdate, ScheduledSequence, StepPlan
+from engine.config import SamplingParams
+from engine.kernels.torch_operators import TorchOperators
+from engine.runner import EagerRunner, load_runner
+from engine.runner.build import build_device_runner, build_eager_runner
+from engine.runner.device.device_runner import DeviceRunner
+from engine.sampling.sampler import SamplingRow, sample
+from tests.engine.checkpoints import TinyModel, save
+from tests.engine.runner.device.device_runners import (
+    TorchThatRoutes,
+    TorchWithStateKernels,
+    device_runner,
+    llm_on,
+    load_device,
+    settings_for,
+    torch_machinery,
+    with_kv_dtype,
+)
+from tests.engine.runner.device.tape import NoWaiting, TapeRecorder, WaitsForDevice
+from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
+
+pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
+
+TinyModels = Callable[[str], TinyModel]
+SLOTS = 17  #: graphs of 1, 2, 4, 8, 16 and 17 rows
+PROMPTS = [
+    random_prompt(index, length) for index, length in enumerate((3, 30, 5, 1, 41, 2, 9, 16, 4, 2, 3, 7, 1, 8, 4, 5, 1))
+]
+CAPTURABLE = ("llama", "qwen3", "gemma2", "gemma3", "gpt2", "phi3-partly-rotated-window")
+NOT_CAPTURABLE = ("mixtral", "mamba", "jamba")
+
+
+def eager_runner(folder: Path) -> EagerRunner:
+    runner = load_runner(settings_for(folder, max_running=SLOTS)).runner
+    assert isinstance(runner, EagerRunner)
+    return runner
+
+
+def in_random_company(
+    runner: EagerRunner | DeviceRunner, params: SamplingParams, num_tokens: int = 8, chunk: int = 24
+) -> list[list[int]]:
+    """Every prompt's continuation; who takes part in a step is drawn anew each time, so batches have every size."""
+    chosen = random.Random(7)
+    stepper = Stepper(runner, chunk=chunk)
+    running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(PROMPTS)]
+    while any(sequence.num_computed < len(sequence.prompt) for sequence in running):
+        stepper.step(chosen.sample(running, chosen.randint(1, len(running))))
+    stepper.step(running)
+    while unfinished := [sequence for sequence in running if len(sequence.drawn) < num_tokens]:
+        stepper.step(chosen.sample(unfinished, chosen.randint(1, len(unfinished))))
+    return [sequence.output[:num_tokens] for sequence in running]
+
+
+@pytest.mark.parametrize("name", CAPTURABLE + NOT_CAPTURABLE)
+def test_greedy_tokens_are_those_of_the_eager_runner_in_any_company(tiny_model: TinyModels, name: str) -> None:
+    folder = tiny_model(name).folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS)
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+    if name in CAPTURABLE:
+        assert len(recorder.num_replays) == 6
+        assert all(recorder.num_replays), "a graph of every size was used"
+    else:
+        assert not recorder.num_replays
+    assert runner.operators_name == ("torch, CUDA graphs" if name in CAPTURABLE else "torch")
+
+
+@pytest.mark.parametrize(("name", "kv_dtype"), [("qwen3", torch.int8), ("jamba", torch.float8_e4m3fn)])
+def test_so_they_are_over_pages_of_8_bits(tiny_model: TinyModels, name: str, kv_dtype: torch.dtype) -> None:
+    config = settings_for(tiny_model(name).folder, max_running=SLOTS)
+    build = partial(build_device_runner, machinery=torch_machinery())
+    runners = [load_runner(config, build=with_kv_dtype(b, kv_dtype)).runner for b in (build, build_eager_runner)]
+    assert isinstance(runners[0], DeviceRunner)
+    assert isinstance(runners[1], EagerRunner)
+    assert in_random_company(runners[0], GREEDY) == generate(runners[1], PROMPTS, 8, chunk=64)
+    dtypes = {kind.spec.kind: kind.spec.dtype for kind in runners[0].pool_plan.types}
+    assert dtypes["full"] == str(kv_dtype).removeprefix("torch.")
+    assert dtypes.get("recurrent", "float32") == "float32"
+
+
+@pytest.mark.parametrize("name", ["mamba", "jamba"])
+def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_path: Path, name: str) -> None:
+    folder = save(name, tmp_path, **({"num_experts": 1} if name == "jamba" else {})).folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), TorchWithStateKernels(), max_running=SLOTS)
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+    assert all(recorder.num_replays)
+    assert len(recorder.num_replays) == 6
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe"])
+def test_mixtures_of_experts_are_captured_where_the_device_chooses_them(tiny_model: TinyModels, name: str) -> None:
+    """From as many rows on as there are experts for each choice: four experts or more, two choices."""
+    folder = tiny_model(name).folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), TorchThatRoutes(), max_running=SLOTS)
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+    least = runner._model.capturable_rows.start
+    assert least > 1
+    assert {bucket.num_rows for bucket in runner.buckets.all()} == {n for n in (1, 2, 4, 8, 16, 17) if n >= least}
+    assert all(recorder.num_replays)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.8),
+        SamplingParams(temperature=1.3, top_k=20, top_p=0.9),
+        SamplingParams(temperature=2.0, min_p=0.05),
+        SamplingParams(temperature=1.0, top_k=2**40),
+    ],
+    ids=str,
+)
+def test_random_tokens_are_those_of_engine_sampling(tiny_model: TinyModels, params: SamplingParams) -> None:
+    folder = tiny_model("llama").folder
+    wanted = generate(eager_runner(folder), PROMPTS, 8, chunk=64, params=params)
+    assert in_random_company(device_runner(folder, max_running=SLOTS), params) == wanted
+
+
+#: What changes logits before a token is drawn, and what is asked of them afterwards.
+PENALISED = SamplingParams(temperature=0.7, repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.3)
+EVERYTHING = replace(PENALISED, logit_bias={5: 3.0, 250: -100.0, 7: 1.5}, min_tokens=3, logprobs=4, top_p=0.95)
+KINDS = [
+    GREEDY,
+    replace(GREEDY, repetition_penalty=1.8, frequency_penalty=1.0),
+    SamplingParams(temperature=0.9, logprobs=3),
+    SamplingParams(temperature=0.0, min_tokens=4, stop_token_ids=tuple(range(150))),
+    SamplingParams(temperature=1.1, top_p=0.8, logprobs=0),
+    EVERYTHING,
+    replace(PENALISED, logit_bias={9: -4.0}),
+]
+
+
+def test_requests_that_change_logits_share_steps_with_those_that_do_not(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("own_logits", "logprobs"):
+        monkeypatch.setattr(f"engine.runner.{module}.ROWS_AT_ONCE", 3)  # so that one copy does not hold all of them
+    folder = tiny_model("llama").folder
+
+    def continued(runner: EagerRunner | DeviceRunner) -> list[Running]:
+        stepper = Stepper(runner, chunk=16)
+        running = [
+            Running(slot, prompt, KINDS[slot % len(KINDS)], seed=slot) for slot, prompt in enumerate(PROMPTS[:8])
+        ]
+        for _ in range(9):
+            stepper.step(running)
+        return running
+
+    recorder = TapeRecorder()
+    ours_all = continued(device_runner(folder, torch_machinery(recorder)))
+    assert sum(recorder.num_replays) == 6, "of nine steps all but the three with chunks of prompts"
+    plain = continued_plainly(eager_runner(folder))
+    for ours, wanted in zip(ours_all, continued(eager_runner(folder)), strict=True):
+        assert ours.output == wanted.output
+        assert [t.logprob for t in ours.drawn] == pytest.approx([t.logprob for t in wanted.drawn], abs=1e-4)
+        assert [[i for i, _ in t.top_logprobs] for t in ours.drawn] == [
+            [i for i, _ in t.top_logprobs] for t in wanted.drawn
+        ]
+    assert ours_all[1].output != plain[1], "penalties make a difference"
+
+
+def continued_plainly(runner: EagerRunner | DeviceRunner) -> list[list[int]]:
+    return generate(runner, PROMPTS[:8], 6, chunk=16)
+
+
+@pytest.mark.parametrize("params", [replace(PENALISED, temperature=0.0), EVERYTHING], ids=["greedy", "random"])
+def test_penalties_count_the_same_tokens_in_any_company(tiny_model: TinyModels, params: SamplingParams) -> None:
+    folder = tiny_model("llama").folder
+    wanted = generate(eager_runner(folder), PROMPTS, 8, chunk=64, params=params)
+    assert in_random_company(device_runner(folder, max_running=SLOTS), params) == wanted
+
+
+def share(slot: int, tokens: list[int], start: int = 0, **changes: object) -> ScheduledSequence:
+    return replace(ScheduledSequence(slot, slot, tuple(tokens), start, 1, GREEDY, (0,), 0), **changes)  # type: ignore[arg-type]
+
+
+def test_pending_tokens_never_visit_the_host(tiny_model: TinyModels) -> None:
+    """A prompt of one slot beside decodes of others, with two steps in flight all the time."""
+    model = tiny_model("llama")
+    runner = device_runner(model.folder)
+    name = runner.pool_plan.types[0].name
+    prompts = [random_prompt(1, 6), random_prompt(2, 4), random_prompt(3, 5)]
+    updates = tuple(PageTableUpdate(slot, name, 0, (4 * slot + 1, 4 * slot + 2, 4 * slot + 3)) for slot in range(3))
+    with NoWaiting():
+        runner.launch(StepPlan(0, updates, (), (share(2, prompts[2]), share(0, prompts[0]))))
+        # Slot 1 computes its prompt while the others decode.
+        pending = [share(slot, [PENDING_TOKEN], len(prompts[slot])) for slot in (0, 2)]
+        runner.launch(StepPlan(1, (), (), (*pending, share(1, prompts[1]))))
+    drawn = {(0, slot): tokens[0].token_id for slot, tokens in zip((2, 0), runner.collect().samples, strict=True)}
+    with NoWaiting():
+        # Slot 0 is told its token, the others have theirs.
+        known = share(0, [1], len(prompts[0]) + 1)
+        pending = [share(slot, [PENDING_TOKEN], len(prompts[slot]) + (slot == 2)) for slot in (1, 2)]
+        runner.launch(StepPlan(2, (), (), (pending[1], known, pending[0])))
+    for step, slots in ((1, (0, 2, 1)), (2, (2, 0, 1))):
+        output = runner.collect()
+        assert output.step == step
+        drawn |= {(step, slot): tokens[0].token_id for slot, tokens in zip(slots, output.samples, strict=True)}
+    assert [drawn[step, 2] for step in range(3)] == model.greedy(prompts[2], 3)
+    assert [drawn[step, 1] for step in (1, 2)] == model.greedy(prompts[1], 2)
+    first = model.greedy(prompts[0], 2)
+    assert [drawn[0, 0], drawn[1, 0]] == first
+    assert [drawn[2, 0]] == model.greedy([*prompts[0], first[0], 1], 1)
+
+
+def test_penalties_biases_and_log_probabilities_wait_for_nothing(tiny_model: TinyModels) -> None:
+    """Two steps in flight all the time; a slot goes to another sequence in between."""
+    folder = tiny_model("llama").folder
+    runner = device_runner(folder)
+    name = runner.pool_plan.types[0].name
+    prompts, others = [random_prompt(1, 6), random_prompt(2, 4)], [random_prompt(3, 5), random_prompt(4, 3)]
+    params = [EVERYTHING, replace(PENALISED, temperature=0.0)]
+    updates = tuple(PageTableUpdate(slot, name, 0, (4 * slot + 1, 4 * slot + 2, 4 * slot + 3)) for slot in range(2))
+    outputs = []
+    step = 0
+    for turn in (prompts, others):
+        for index in range(5):
+            is_prompt = index == 0
+            sequences = tuple(
+                share(
+                    slot,
+                    prompt if is_prompt else [PENDING_TOKEN],
+                    0 if is_prompt else len(prompt) + index - 1,
+                    params=params[slot],
+                    seeds=(slot,),
+                    output_index=index,
+                    history=tuple(prompt) if is_prompt else None,
+                )
+                for slot, prompt in enumerate(turn)
+            )
+            with NoWaiting():
+                runner.launch(StepPlan(step, updates if is_prompt else (), (), sequences))
+            step += 1
+            if step > 1:
+                outputs.append(runner.collect())
+    outputs.append(runner.collect())
+    for slot in range(2):
+        wanted = [
+            generate(eager_runner(folder), [[1]] * slot + [turn[slot]], 5, chunk=64, params=params[slot])[slot]
+            for turn in (prompts, others)
+        ]
+        drawn = [output.samples[slot][0] for output in outputs]
+        assert [token.token_id for token in drawn] == wanted[0] + wanted[1]
+        assert [len(token.top_logprobs) for token in drawn] == [4 if slot == 0 else 0] * 10
+
+
+def test_what_looks_at_numbers_on_the_host_is_seen_to_wait() -> None:
+    rows = [SamplingRow(PENALISED, 0, 0, [1, 2])]
+    with NoWaiting(), pytest.raises(WaitsForDevice):
+        sample(torch.zeros(1, 9), rows, frozenset(), TorchOperators().argmax)
+
+
+def test_graphs_are_captured_once_and_buffers_keep_their_addresses(tiny_model: TinyModels) -> None:
+    recorder = TapeRecorder()
+    runner = device_runner(tiny_model("gemma2").folder, torch_machinery(recorder), max_running=SLOTS)
+
+    def addresses() -> list[int]:
+        buffers = runner._buffers
+        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_slots"]
+        tensors += [*buffers.page_slots, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
+        return [tensor.data_ptr() for tensor in tensors]
+
+    assert len(recorder.num_replays) == len(runner.buckets.all()) == 6
+    before = addresses()
+    in_random_company(runner, GREEDY, num_tokens=4)
+    assert addresses() == before
+    assert len(recorder.num_replays) == 6
+
+
+def test_rows_of_padding_write_nothing(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("llama").folder)
+    (kind,) = runner.pool_plan.types
+    (pages,) = runner._pages.values()
+    sequences = tuple(share(slot, [7], 2) for slot in range(5))  # in a graph of eight rows
+    updates = tuple(PageTableUpdate(slot, kind.name, 0, (slot + 1,)) for slot in range(5))
+    runner.run(StepPlan(0, updates, (), sequences))
+    assert pages[1:6].any(dim=1).all()
+    assert not pages[0].any()
+    assert not pages[6:].any()
+
+
+def test_without_graphs_the_tokens_are_the_same(tiny_model: TinyModels) -> None:
+    folder = tiny_model("qwen3").folder
+    recorder = TapeRecorder()
+    eager = device_runner(folder, torch_machinery(recorder), max_running=SLOTS, enforce_eager=True)
+    assert in_random_company(eager, GREEDY) == in_random_company(device_runner(folder, max_running=SLOTS), GREEDY)
+    assert len(recorder.num_replays) == 0
+    assert eager.operators_name == "torch"
+
+
+def test_batches_above_the_largest_graph_run_without_one(tiny_model: TinyModels) -> None:
+    folder = tiny_model("llama").folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS, max_graph_batch=2)
+    assert len(recorder.num_replays) == 2
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="plenty of everything"),
+        pytest.param({"kv_cache_bytes": 96 * 768, "enable_prefix_caching": False}, id="a pool that preempts"),
+        pytest.param({"kv_cache_bytes": 96 * 768, "swap_bytes": 1 << 20}, id="a pool that swaps"),
+        pytest.param({"max_batched_tokens": 7, "max_running": 3}, id="small chunks"),
+        pytest.param({"overlap": False}, id="one step in flight"),
+    ],
+)
+def test_the_whole_engine_gives_the_tokens_of_transformers(tiny_model: TinyModels, settings: dict[str, object]) -> None:
+    model = tiny_model("llama")
+    config = settings_for(model.folder, **settings)
+    llm = llm_on(load_device(model.folder, **settings), config)
+    params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
+    prompts = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
+    for _ in range(2):  # the second time from the prefix cache
+        results = llm.generate(prompts, params)
+        for prompt, result in zip(prompts, results, strict=True):
+            assert result.outputs[0].token_ids == model.greedy(prompt, 16)
+    stats = llm.stats()
+    assert (stats.preemptions_total > 0) == ("kv_cache_bytes" in settings)
+    assert (stats.swap_preemptions_total > 0) == ("swap_bytes" in settings)
+    llm.close()
+
+
+def test_requests_of_all_kinds_get_the_same_tokens_with_and_without_overlap(tiny_model: TinyModels) -> None:
+    """Samples by fork, penalties, log probabilities, biases, late ends, in a pool too small for all of them."""
+    folder = tiny_model("gemma2").folder
+    base = SamplingParams(temperature=0.9, max_tokens=12, ignore_eos=True)
+    kinds = [
+        replace(base, temperature=0.0),
+        replace(base, n=3, top_p=0.9),
+        replace(base, logprobs=2),
+        replace(base, presence_penalty=1.5, repetition_penalty=1.3),
+        replace(base, n=2, frequency_penalty=0.9, logit_bias={3: 4.0}, logprobs=1),
+        replace(base, min_tokens=6, stop_token_ids=tuple(range(100))),
+        replace(base, logit_bias={7: 20.0}, top_k=5),
+    ]
+    params = [replace(kinds[index % len(kinds)], seed=index) for index in range(12)]
+    prompts = [random_prompt(index, 1 + 5 * (index % 5)) for index in range(12)]
+    outputs = []
+    for overlap in (None, True, False):  # None: the eager runner
+        settings = {"kv_cache_bytes": 90 * 768, "max_batched_tokens": 24, "overlap": overlap}
+        config = settings_for(folder, **settings)
+        llm = llm_on(load_runner(config) if overlap is None else load_device(folder, **settings), config)
+        results = llm.generate(prompts, params)
+        outputs.append([[sample.token_ids for sample in result.outputs] for result in results])
+        assert llm.stats().preemptions_total > 0
+        llm.close()
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+@pytest.mark.parametrize("kv_dtype", [None, torch.int8, torch.float8_e4m3fn])
+def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch, kv_dtype: torch.dtype | None
+) -> None:
+    """Two system prompts, a request of its own and samples of one prompt, and who shares what changes as they end. The
+    reference reads a group's prefix from the pages of its first row."""
+    monkeypatch.setattr("engine.runner.device.shared_prefixes.WORTH_BYTES", 1)
+    model = tiny_model("gemma2")
+    systems = [random_prompt(50, 24), random_prompt(51, 37)]
+    prompts = [systems[index % 2] + random_prompt(index, 1 + index % 3) for index in range(13)] + [random_prompt(60, 9)]
+    params = [SamplingParams(temperature=0.0, max_tokens=6 + index, ignore_eos=True) for index in range(14)]
+    samples = SamplingParams(temperature=0.8, n=3, seed=1, max_tokens=9, ignore_eos=True)
+    recorder = TapeRecorder()
+    settings = {"max_running": 16}
+    config = settings_for(model.folder, **settings)
+    build = partial(build_device_runner, machinery=torch_machinery(recorder))
+    loaded = load_runner(config, build=with_kv_dtype(build, kv_dtype))
+    assert isinstance(loaded.runner, DeviceRunner)
+    eager_config = settings_for(model.folder, overlap=True, **settings)
+    eager = load_runner(eager_config, build=with_kv_dtype(build_eager_runner, kv_dtype))
+    outputs = []
+    for runner in (loaded, eager):
+        llm = llm_on(runner, config)
+        llm.generate(systems, params[0])
+        results = llm.generate([*prompts, prompts[0]], [*params, samples])
+        outputs.append([[sample.token_ids for sample in result.outputs] for result in results])
+    assert outputs[0] == outputs[1]
+    if kv_dtype is None:
+        assert outputs[0][:14] == [[model.greedy(prompt, 6 + index)] for index, prompt in enumerate(prompts)]
+    num_shared = [
+        count
+        for bucket, count in zip(loaded.runner.buckets.all(), recorder.num_replays, strict=True)
+        if bucket.is_shared
+    ]
+    assert len(num_shared) == 2, "for 8 rows and for 16"
+    assert all(num_shared)
+
+
+def test_a_page_copied_for_a_fork_serves_like_the_original(tiny_model: TinyModels) -> None:
+    folder = tiny_model("gemma2").folder
+    config = settings_for(folder)
+    params = SamplingParams(temperature=1.0, n=4, seed=3, max_tokens=9, ignore_eos=True)
+    prompts = [random_prompt(4, 6), random_prompt(5, 1)]
+    wanted = llm_on(load_runner(config), config).generate(prompts, params)
+    results = llm_on(load_device(folder), config).generate(prompts, params)
+    for ours, other in zip(results, wanted, strict=True):
+        assert [sample.token_ids for sample in ours.outputs] == [sample.token_ids for sample in other.outputs]
+
+
+def test_a_step_of_longer_contexts_takes_a_graph_with_more_parts(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.runner.device.buckets.CONTEXT_BOUNDS", (9, 20))
+    folder = tiny_model("llama").folder
+    recorder = TapeRecorder()
+    runner = device_runner(folder, torch_machinery(recorder), max_running=SLOTS)
+    assert len(recorder.num_replays) == 2 + 3 * 4, "few rows have one graph for all contexts"
+    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
+
+
+def test_loading_leaves_the_null_page_empty(tiny_model: TinyModels) -> None:
+    runner = device_runner(tiny_model("jamba").folder)
+    assert not any(torch.any(pages[0]) for pages in runner._pages.values())
