@@ -1,7 +1,7 @@
 """What users and programs rely on is what was recorded: routes, metrics, error codes, commands, greedy tokens.
 
-A change that alters one of these on purpose alters `recorded_surface.json` in the same commit. The failing test shows the
-difference; `AGON_RECORD=1 python -m pytest tests/test_recorded_surface.py` writes the file anew.
+A change that alters one of these on purpose alters `recorded_surface.json` in the same commit: the failing test shows
+the difference, and `AGON_RECORD=1 python -m pytest tests/test_recorded_surface.py` writes the file anew.
 """
 
 import json
