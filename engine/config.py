@@ -40,9 +40,10 @@ class EngineConfig:
             "checkpoints, float32 for those so small that compute is not bound by reading weights"
         ),
     ] = "auto"
-    device: Annotated[str, Setting("auto, cpu or cuda. auto: cuda where there is a device")] = "auto"
+    device: Annotated[str, Setting("auto, cpu or cuda; auto takes cuda where there is a device")] = "auto"
     load_format: Annotated[
-        LoadFormat, Setting("auto: the checkpoint's weights. dummy: random weights from config.json, for benchmarks")
+        LoadFormat,
+        Setting("Weights. auto: the checkpoint's. dummy: random ones of its shapes, for benchmarks"),
     ] = "auto"
     page_tokens: Annotated[int, Setting("Tokens in a small page", minimum=1)] = 16
     checkpoint_tokens: Annotated[
@@ -69,7 +70,7 @@ class EngineConfig:
     seed: Annotated[int, Setting("Seed for requests that bring none, and for dummy weights")] = 0
     operators: Annotated[
         Literal["auto", "torch"],
-        Setting("auto: C++ on CPU where it can be built, Triton on CUDA. torch: neither"),
+        Setting("Which operators compute. auto: C++ on CPU where they can be built, Triton on CUDA. torch: neither"),
     ] = "auto"
     kv_dtype: Annotated[
         KVDType,
@@ -79,7 +80,8 @@ class EngineConfig:
         ),
     ] = "auto"
     weights: Annotated[
-        Literal["auto", "int8"], Setting("int8: linear weights of 8 bits, on CPU; faster, less exact")
+        Literal["auto", "int8"],
+        Setting("Data type of linear weights. int8: 8 bits, on CPU; faster, less exact"),
     ] = "auto"
     share_weights: Annotated[
         Literal["auto", "on", "off"],

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     """Flags win over the environment; raises BadSettings."""
-    given = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if value is not None}
+    given = {name: value for name, value in vars(build_parser().parse_args(arguments)).items() if value is not None}
     try:
         settings = WorkerSettings(**given)
         settings.read_worker_token()
@@ -61,7 +61,7 @@ def _name_for_people(field: str) -> str:
     return variable if flag is None else f"{flag} ({variable})"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """One flag for each setting that is no secret, in two groups. A flag that is not given stays None."""
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
