@@ -59,7 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
     store = Store(settings.redis_url, timeout_s=settings.store_timeout_s, metrics=metrics)
     table = RoutingTable(store, keys, refresh_s=settings.table_refresh_s)
     breaker = CircuitBreaker()
-    dispatcher = Dispatcher(store, keys, table, breaker, slot_lease_s=settings.slot_lease_s)
+    dispatcher = Dispatcher(store, keys, table, breaker, lease_s=settings.slot_lease_s)
     registry = WorkerRegistry(
         store,
         keys,
@@ -82,7 +82,7 @@ def create_app(settings: Settings) -> FastAPI:
         log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
     )
     matchmaker = Matchmaker(table.ready_models, dispatcher.has_room, lambda: boards.counts, mode=settings.pairing)
-    battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, owner_lease_s=settings.owner_lease_s)
+    battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, ownership_s=settings.owner_lease_s)
     tools = TurnTools(
         relay=relay,
         dispatcher=dispatcher,

@@ -97,7 +97,7 @@ async def test_every_malformed_request_is_a_4xx_in_the_openai_shape(arena: Arena
         assert error["type"] == "invalid_request_error"
         assert error["code"] in ([code] if code else set(ErrorCode)), (name, error)
     assert worker.requests == []
-    assert await arena.num_slots() == 0
+    assert await arena.num_leases() == 0
 
 
 @pytest.mark.parametrize(
