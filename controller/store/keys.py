@@ -46,7 +46,7 @@ class Keys:
 
     @property
     def worker_prefix(self) -> str:
-        """Of the keys `worker`: the script that reads the routing table learns the ids of workers only inside."""
+        """Prefix of the keys `worker`: the script that reads the routing table gets worker ids only while it runs."""
         return f"{self.prefix}:worker:"
 
     @property
@@ -66,7 +66,7 @@ class Keys:
 
     @property
     def leases_prefix(self) -> str:
-        """Of the keys `leases`, for the same script. The name in Redis is older than the word lease."""
+        """Prefix of the keys `leases`, for the same script. `slots` is an older word for leases."""
         return f"{self.prefix}:slots:"
 
     # Battles

@@ -107,7 +107,7 @@ async def test_answers_are_bounded_by_half_of_the_models_context(arena: Arena) -
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
-        ({"mode": "named", "models": ["alpha", "nobody"]}, 404, "model_not_found"),
+        ({"mode": "named", "models": ["alpha", "unknown"]}, 404, "model_not_found"),
         ({"mode": "named", "models": ["alpha", "alpha"]}, 400, "invalid_request"),
         ({"mode": "named"}, 400, "invalid_request"),
         ({"mode": "anonymous", "models": ["alpha", "beta"]}, 400, "invalid_request"),

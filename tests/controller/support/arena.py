@@ -65,7 +65,7 @@ class Arena:
         return worker
 
     async def add_two(self, **options: Any) -> tuple[FakeWorker, FakeWorker]:
-        """Of the models alpha and beta."""
+        """Workers of the models alpha and beta."""
         return (
             await self.add_worker(FakeWorker("alpha", **options)),
             await self.add_worker(FakeWorker("beta", **options)),

@@ -28,7 +28,7 @@ FINISHED = encode(SseEvent(GenerateFinished(finish_reason="stop", usage=USAGE).m
 async def _upstream() -> AsyncGenerator[Upstream, None]:
     http = WorkerHttp("token", 5.0)
     http.start()
-    table = RoutingTable(cast(Any, None), Keys("unused"), refresh_s=60.0)  # nobody looks at the registry here
+    table = RoutingTable(cast(Any, None), Keys("unused"), refresh_s=60.0)  # never refreshed
     yield Upstream(http, table, first_token_timeout_s=20.0, token_timeout_s=2.0)
     await http.stop()
 
