@@ -156,12 +156,16 @@ async def test_a_conversation_stays_at_its_worker_unless_that_is_much_fuller(sha
 
 
 async def test_a_crashed_controllers_leases_run_out(shared_store: StoreProcess) -> None:
-    async with _parts(shared_store, lease_s=0.3) as crashed:
+    async with _parts(shared_store, lease_s=15) as crashed:
         worker = await crashed.add("x", 1, 1)
-        await crashed.dispatcher.reserve([Wish("x")])
+        [lost] = await crashed.dispatcher.reserve([Wish("x")])
         await crashed.dispatcher.stop()  # renews no more, releases nothing
+        with pytest.raises(ApiError):
+            await crashed.dispatcher.reserve([Wish("x")])
+        seconds, microseconds = await crashed.store.redis.time()
+        assert 0 < await crashed.end_of_lease(worker) - (seconds * 1000 + microseconds / 1000) <= 15_000
 
-        await asyncio.sleep(0.4)
+        await crashed.store.redis.zadd(crashed.keys.leases(worker), {lost.lease.lease_id: 1})  # its end has passed
 
         [lane] = await crashed.dispatcher.reserve([Wish("x")])
         assert lane.worker.worker_id == worker
