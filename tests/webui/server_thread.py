@@ -8,8 +8,8 @@ from typing import Any
 
 import uvicorn
 
+from service_kit.heads import BoundedHttp
 from tests.quick_server import QuickServer
-from wire.http_head import BoundedHttp
 
 
 class ServerThread:

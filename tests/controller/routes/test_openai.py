@@ -10,6 +10,7 @@ from fake_worker import FakeWorker, words
 from wire.errors import ErrorCode
 
 HELLO = [{"role": "user", "content": "hello"}]
+JSON = {"Content-Type": "application/json"}
 
 
 def _body(**changes: Any) -> bytes:
@@ -132,7 +133,7 @@ async def test_null_parameters_mean_absent(arena: Arena) -> None:
     worker = await arena.add_worker(FakeWorker("alpha"))
     nothing = dict.fromkeys(("temperature", "top_p", "max_tokens", "stop", "seed", "stream", "n", "user"))
 
-    response = await arena.client.post("/v1/chat/completions", content=_body(**nothing), headers={})
+    response = await arena.client.post("/v1/chat/completions", content=_body(**nothing), headers=JSON)
 
     assert response.status_code == 200
     assert worker.requests[0].sampling.temperature is None
@@ -178,7 +179,7 @@ async def test_a_model_whose_workers_are_away_is_busy_and_not_unknown(arena: Are
     worker = await arena.add_worker(FakeWorker("alpha"))
     await arena.remove(worker)
 
-    response = await arena.client.post("/v1/chat/completions", content=_body())
+    response = await arena.client.post("/v1/chat/completions", content=_body(), headers=JSON)
 
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "no_worker_available"
@@ -190,6 +191,6 @@ async def test_a_body_in_pieces_without_a_length_is_cut_off_at_the_limit(arena: 
         for _ in range(100):
             yield b" " * 50_000
 
-    response = await arena.client.post("/v1/chat/completions", content=pieces())
+    response = await arena.client.post("/v1/chat/completions", content=pieces(), headers=JSON)
 
     assert response.status_code == 413

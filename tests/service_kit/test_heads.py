@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvicorn
 
+from service_kit.heads import MAX_HEAD_BYTES, BoundedHttp
 from tests.quick_server import QuickServer
-from wire.http_head import MAX_HEAD_BYTES, BoundedHttp
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
 
