@@ -13,6 +13,8 @@ from wire.errors import ApiError, ErrorCode
 
 MAX_HEAD_BYTES = 16_384
 
+_TOO_LARGE = "The head of the request is too large."
+
 
 class BoundedHttp(HttpToolsProtocol):
     """For uvicorn's setting `http`. What it refuses gets status 400 and an error body as from a service's routes.
@@ -49,7 +51,7 @@ class BoundedHttp(HttpToolsProtocol):
             if self._is_answering:
                 self.transport.close()
             else:
-                self.send_400_response("The head of the request is too large.")
+                self.send_400_response(_TOO_LARGE)
         elif self._is_in_head and self._deadline is None:
             self._start_deadline()
 
@@ -59,7 +61,10 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is complete: from here on bodies.py keeps the time."""
+        """The head is complete: from here on bodies.py keeps the time. Raises for one that is too large, which the
+        parser makes an error of its own."""
+        if self._num_unfinished_bytes > MAX_HEAD_BYTES and self._num_head_bytes() > MAX_HEAD_BYTES:
+            raise ValueError(_TOO_LARGE)
         self._num_unfinished_bytes = 0
         self._is_in_head = False
         self._stop_deadline()
@@ -100,6 +105,11 @@ class BoundedHttp(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _num_head_bytes(self) -> int:
+        """Size of the path and the headers, each with its `: ` and line break. What was received with them may hold a
+        part of the body, too."""
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(self.patience_s, self._on_deadline)

@@ -54,7 +54,7 @@ async def test_neither_logs_nor_metrics_hold_what_people_wrote(arena: Arena, cap
     arena.workers[0].break_at = 0
     await arena.client.post("/v1/chat/completions", json=chat, headers=headers)
 
-    ours = [record for record in caplog.records if record.name.startswith("controller")]
+    ours = [record for record in caplog.records if record.name.startswith(("controller", "service_kit"))]
     logged = "\n".join(JsonLines().format(record) for record in ours)
     metrics = (await arena.client.get("/metrics", headers=arena.admin)).text
     assert "vote_recorded" in logged
