@@ -19,6 +19,7 @@ def test_a_service_may_be_imported_without_the_packages_of_another() -> None:
         ("controller.app", ("torch", "gradio", "transformers")),
         ("model_worker.app", ("torch", "gradio", "redis")),
         ("webui.client", ("torch", "redis", "numpy")),
+        ("service_kit.app", ("torch", "redis", "numpy", "gradio", "httpx")),
         ("ratings", ("torch", "redis", "fastapi", "pydantic")),
         ("engine", ("torch", "redis", "fastapi", "pydantic", "gradio")),
     ):

@@ -17,10 +17,10 @@ from controller.battles.neutral_errors import neutral
 from controller.battles.turn_run import TurnRun
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.voters import Voters
-from controller.logs import log_event, short
 from controller.metrics import Metrics
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.routing_table import RoutingTable
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleSampling, CreateBattle, Side
 from wire.errors import ApiError, ErrorCode
 

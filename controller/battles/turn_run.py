@@ -19,13 +19,13 @@ from controller.battles.identity_guard import IdentityGuard
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import REFUSALS, neutral
 from controller.battles.turn_writer import TurnWriter
-from controller.cancellation import cancel
 from controller.errors import OwnershipLost
-from controller.logs import log_event, short
 from controller.metrics import Metrics
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
 from controller.workers.upstream import AnswerEvent, Delta, Finished, Opened
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail

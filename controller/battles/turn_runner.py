@@ -10,8 +10,8 @@ from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore, BegunTurn
 from controller.battles.turn_run import TurnRun, TurnTools
 from controller.battles.turn_writer import TurnWriter
-from controller.logs import log_event, short
 from controller.workers.dispatch import Lane
+from service_kit.logs import log_event, short
 from wire.battles import Side
 
 _logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel
 
 from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
-from controller.logs import log_event, short
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, DeltaEvent, RestartedEvent, Side
 from wire.errors import ApiError
 

@@ -8,8 +8,8 @@ import logging
 
 from redis.exceptions import ResponseError
 
-from controller.logs import log_event
 from controller.store.store import Store
+from service_kit.logs import log_event
 from wire.errors import ApiError
 
 RETRY_S = 2.0

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from controller.cancellation import cancel
-from controller.logs import log_event
 from controller.metrics import Metrics
 from controller.votes.vote_fold import BOARDS, VoteFold
 from controller.votes.vote_log import VoteLog, event_order
 from ratings.bradley_terry import POINTS
 from ratings.outcomes import PairCounts
 from ratings.ranking import Leaderboard, rank_models, rank_with_style
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
 from wire.votes import VoteRecord

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BattleStore, closed, not_found
 from controller.battles.voters import Voters
-from controller.logs import log_event, short
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
 from controller.votes.style_features import style_counts
 from controller.votes.vote_log import stored
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, CastVote, Side, VoteReply
 from wire.errors import ApiError, ErrorCode
 from wire.votes import StyleCounts, VotedSide, VoteRecord

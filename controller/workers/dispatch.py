@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.access.rate_limits import Charge
-from controller.cancellation import cancel
-from controller.logs import log_event
 from controller.store.keys import LEASES_GRACE_MS, Keys
 from controller.store.store import Store
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.routing_table import RoutingTable, Worker
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 
 MAX_PICKS = 4  #: workers that may turn out to be full before the request is refused

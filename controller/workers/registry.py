@@ -8,11 +8,11 @@ may register, dispatch.py decides which worker gets a request.
 import hashlib
 import logging
 
-from controller.logs import log_event
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_hosts import WorkerHosts
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, WorkerView
 

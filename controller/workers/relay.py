@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Histogram
 
-from controller.logs import log_event
 from controller.metrics import Metrics
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.dispatch import Lane
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.upstream import AnswerEvent, Delta, Trouble, Upstream
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.workers import GenerateRequest
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.cancellation import cancel
-from controller.logs import log_event
 from controller.store.keys import Keys
 from controller.store.store import Store
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event
 from wire.errors import ApiError
 from wire.workers import Capacity, Load, ModelCard, WorkerState
 
