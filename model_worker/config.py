@@ -1,6 +1,5 @@
 """Settings of one worker, read once at start from flags and environment variables (prefix AGON_). Frozen afterwards."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -8,9 +7,10 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from wire.model_names import is_model_name
+
 EngineKind = Literal["paged", "echo", "openai"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
 def _comma_list(value: object) -> object:
@@ -83,7 +83,7 @@ class WorkerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "WorkerSettings":
-        if _MODEL_NAME.fullmatch(self.model_name) is None:
+        if not is_model_name(self.model_name):
             raise ValueError(f"the model name {self.model_name!r} must be letters, digits and . _ : / - only")
         for url in (*self.controller_urls, *filter(None, (self.worker_url, self.remote_base_url))):
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
