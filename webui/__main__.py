@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-# Gradio asks the network about itself unless told otherwise, and reads this when it is imported.
+# Gradio sends telemetry by default; it reads this variable when it is imported.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import uvicorn
@@ -15,6 +15,7 @@ from wire.http_head import BoundedHttp
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Read flags and variables, then serve until a signal; exits with 2 if a setting cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m webui", description=__doc__)
     parser.add_argument("--host", help="address to listen on (AGON_WEBUI_HOST)")
     parser.add_argument("--port", type=int, help="port to listen on (AGON_WEBUI_PORT)")
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         port=settings.webui_port,
         log_level="info",
         http=BoundedHttp,
-        access_log=False,  # the query of Gradio's stream is a session's key
+        access_log=False,  # the query of Gradio's stream holds the key of a session
         proxy_headers=True,
         forwarded_allow_ips=settings.webui_trusted_proxies,
         timeout_graceful_shutdown=3,
