@@ -16,14 +16,19 @@ from uvicorn.loops.auto import auto_loop_factory
 from model_worker.config import ENGINE_FIELDS, WorkerSettings, flag_of
 from model_worker.engines import bound_spinning, follow_if_told_to
 from model_worker.errors import BadSettings, StartError
-from model_worker.logs import configure_logs
 from model_worker.server import listen, run
+from service_kit.logs import configure_logging
+from service_kit.telemetry import switch_telemetry_off
+
+#: what the log has from INFO on: of the engine its start, nothing of a request
+_LOGGED = ("model_worker", "engine.runner", "engine.kernels")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
     5 port taken."""
-    configure_logs()
+    configure_logging(_LOGGED)
+    switch_telemetry_off()
     try:
         settings = read_settings(arguments)
         bound_spinning(settings)
