@@ -24,6 +24,8 @@ IMPORT_TIMEOUT_S = 300.0  #: 64 MB at 1.7 Mbit/s
 
 
 def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: Votes) -> None:
+    """Add the route that casts a vote."""
+
     @router.post("/arena/battles/{battle_id}/vote")
     async def cast(request: Request, battle_id: str) -> Response:
         vote = await bodies.parse(request, CastVote)
@@ -33,6 +35,8 @@ def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limi
 
 
 def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore) -> None:
+    """Add export and import of the vote log."""
+
     @router.get("/arena/votes")
     async def export(after: str = "0-0", conversations: bool = False) -> Response:
         """The log after one vote id, oldest first. `conversations` joins the texts of battles that are still kept."""

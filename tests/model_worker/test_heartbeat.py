@@ -147,7 +147,7 @@ async def test_fenced_off_worker_gets_a_new_epoch(serve_app: Any, beating: Beati
     register = Register()
     async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
         await eventually(lambda: worker.epochs == {1})
-        register.boot_id, register.epoch = "somebody-else", 7
+        register.boot_id, register.epoch = "another-boot", 7
         await eventually(lambda: worker.epochs == {8})
 
 
