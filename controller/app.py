@@ -121,7 +121,7 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
             heartbeat_s=settings.heartbeat_s,
             lease_s=settings.worker_lease_s,
         ),
-        dispatcher=Dispatcher(base.store, base.keys, table, breaker, slot_lease_s=settings.slot_lease_s),
+        dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
         relay=Relay(upstream, table, breaker, base.metrics, max_attempts=settings.max_attempts),
     )
 
@@ -135,7 +135,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
     )
     matchmaker = Matchmaker(table.ready_models, dispatcher.has_room, lambda: boards.counts, mode=settings.pairing)
-    battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, owner_lease_s=settings.owner_lease_s)
+    battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, ownership_s=settings.owner_lease_s)
     tools = TurnTools(
         relay=workers.relay,
         dispatcher=dispatcher,

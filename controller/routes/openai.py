@@ -90,7 +90,7 @@ def add_openai_routes(
 async def _answer(
     dispatcher: Dispatcher, relay: Relay, model: str, generate: GenerateRequest, charge: Charge
 ) -> AsyncGenerator[Delta | Finished, None]:
-    """Text and end of one answer; holds a slot of the model's worker as long as it is open."""
+    """Text and end of one answer; holds a lease at a worker as long as it is open."""
     [lane] = await dispatcher.reserve([Wish(model)], charge)
     async with lane, aclosing(relay.answer(lane, generate)) as events:
         async for event in events:

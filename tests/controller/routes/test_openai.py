@@ -29,7 +29,7 @@ async def test_an_unknown_model_is_404_and_takes_no_lease(arena: Arena, model: s
     response = await arena.client.post("/v1/chat/completions", content=_body(model=model), headers=JSON)
 
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
-    assert await arena.num_slots() == 0
+    assert await arena.num_leases() == 0
 
 
 async def test_null_parameters_mean_absent(arena: Arena) -> None:
