@@ -3,7 +3,6 @@
 The engine's settings are those of `EngineConfig`: name, type, default, bounds and description come from there.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -14,10 +13,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.config import EngineConfig
 from engine.settings import SettingField, setting_fields
+from wire.model_names import is_model_name
 
 EngineKind = Literal["paged", "echo", "openai"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 #: The settings that go to the engine as they are. `model` may carry an alias, so the worker has a field of its own.
 ENGINE_FIELDS = tuple(entry for entry in setting_fields(EngineConfig) if entry.field != "model")
@@ -119,7 +118,7 @@ class WorkerSettings(_EngineSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "WorkerSettings":
-        if _MODEL_NAME.fullmatch(self.model_name) is None:
+        if not is_model_name(self.model_name):
             raise ValueError(f"the model name {self.model_name!r} must be letters, digits and . _ : / - only")
         for url in (*self.controller_urls, *filter(None, (self.worker_url, self.remote_base_url))):
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:

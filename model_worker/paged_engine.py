@@ -10,14 +10,13 @@ from engine.async_engine import AsyncEngine
 from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
-from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
-from wire.chat import PromptTokensDetails, SamplingOptions, Usage
+from wire.chat import SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -134,7 +133,8 @@ class PagedEngine:
                     if delta.text or delta.token_ids:
                         yield Delta(text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s)
                     if delta.finish_reason is not None:
-                        yield Finished(finish_reason=delta.finish_reason, usage=_usage(delta))
+                        usage = Usage.counted(delta.num_prompt_tokens, delta.num_output_tokens, delta.num_cached_tokens)
+                        yield Finished(finish_reason=delta.finish_reason, usage=usage)
         except EngineError as error:
             raise as_api_error(error) from None
 
@@ -221,15 +221,6 @@ def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:
         return 0
     pool_bytes = stats.types[0].num_in_empty_large * stats.types[0].small_page_bytes
     return pool_bytes * page_tokens // sum(entry.small_page_bytes for entry in stats.types)
-
-
-def _usage(delta: RequestDelta) -> Usage:
-    return Usage(
-        prompt_tokens=delta.num_prompt_tokens,
-        completion_tokens=delta.num_output_tokens,
-        total_tokens=delta.num_prompt_tokens + delta.num_output_tokens,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=delta.num_cached_tokens),
-    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ import httpx
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
-from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
+from wire.chat import FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
@@ -202,15 +202,7 @@ class RemoteEngine:
         num_completion = _count(usage, "completion_tokens", num_deltas)
         self._num_prompt_tokens += num_prompt
         self._num_completion_tokens += num_completion
-        return Finished(
-            finish_reason=reason,
-            usage=Usage(
-                prompt_tokens=num_prompt,
-                completion_tokens=num_completion,
-                total_tokens=num_prompt + num_completion,
-                prompt_tokens_details=PromptTokensDetails(),
-            ),
-        )
+        return Finished(finish_reason=reason, usage=Usage.counted(num_prompt, num_completion))
 
 
 def _parse(data: str, usage: dict[str, Any] | None) -> tuple[str, str | None, dict[str, Any] | None]:

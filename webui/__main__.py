@@ -13,6 +13,7 @@ from webui.config import Settings
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Read flags and variables, then serve until a signal; exits with 2 if a setting cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m webui", description=__doc__)
     parser.add_argument("--host", help="address to listen on (AGON_WEBUI_HOST)")
     parser.add_argument("--port", type=int, help="port to listen on (AGON_WEBUI_PORT)")
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         port=settings.webui_port,
         log_config=None,
         http=BoundedHttp,
-        access_log=False,  # the query of Gradio's stream is a session's key
+        access_log=False,  # the query of Gradio's stream holds the key of a session
         proxy_headers=True,
         forwarded_allow_ips=settings.webui_trusted_proxies,
         timeout_graceful_shutdown=3,

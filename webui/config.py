@@ -5,7 +5,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """Every field is an environment variable with the prefix AGON_; `python -m webui` overrides the first three."""
+    """Settings of one web UI. A field is set by the variable AGON_ plus its name in capitals; the first three also by
+    flags of `python -m webui`."""
 
     model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="ignore")
 
@@ -47,4 +48,5 @@ class Settings(BaseSettings):
     )
 
     def terms(self) -> str | None:
+        """The operator's terms, read from their file; None without one."""
         return None if self.webui_terms_file is None else self.webui_terms_file.read_text(encoding="utf-8")

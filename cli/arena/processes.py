@@ -19,12 +19,12 @@ from cli.arena.embedded_redis import EmbeddedRedis
 from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
+from wire.model_names import is_model_name
 
 DRAIN_S = 30.0  #: how long a worker may finish the answers it has begun
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -87,7 +87,7 @@ def parse_model(text: str) -> ModelSource:
     elif not _HUB_ID.fullmatch(source) or source.startswith("."):
         raise CliError(f"--model {text}: there is no folder {source}, and it is no hub id like organisation/model.")
     name = name or Path(source).name
-    if not _MODEL_NAME.fullmatch(name):
+    if not is_model_name(name):
         raise CliError(f"--model {text}: {name!r} is no usable name; letters, digits and . _ : / - are.")
     return ModelSource(name, source)
 

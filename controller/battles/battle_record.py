@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView, Mode, Outcome, Side, SideView, Turn
 from wire.chat import ChatMessage, FinishReason, Usage
+from wire.entry_ids import LOG_START
 from wire.errors import ErrorDetail
 
 
@@ -131,7 +132,7 @@ def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
         sampling=BattleSampling.model_validate_json(fields["sampling"]),
         turns=tuple(StoredTurn.model_validate_json(fields[f"turn:{number}"]) for number in range(1, num_turns + 1)),
         run=int(fields["run"]),
-        run_from=fields.get("run_from", "0-0"),
+        run_from=fields.get("run_from", LOG_START),
         prompt_key=fields.get("prompt"),
         redraws=int(fields.get("redraws", "0")),
         identity_revealed=fields.get("identity") == "1",

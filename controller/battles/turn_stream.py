@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore
 from wire.battles import SIDES, RestartedEvent, TurnFinishedEvent
+from wire.entry_ids import MAX_EVENT_ID_CHARS, entry_order, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
 
@@ -21,8 +22,7 @@ RETRY_S = 0.25  #: pause after a read that the store did not answer
 
 def parse_event_id(text: str) -> str:
     """`text` if it has the form of an event id, `turn-number`. Raises ApiError INVALID_REQUEST."""
-    turn, dash, number = text.partition("-")
-    if not (dash and turn.isdecimal() and number.isdecimal() and len(text) <= 24 and text.isascii()):
+    if not is_entry_id(text, MAX_EVENT_ID_CHARS):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Last-Event-ID must be the id of an event.", param="Last-Event-ID")
     return text
 
@@ -106,9 +106,5 @@ def _event(name: str, event: BaseModel) -> bytes:
 
 def _is_void(event_id: str, battle: Battle) -> bool:
     """Whether the event belongs to answers that were replaced: its turn was begun again after it."""
-    return _order(event_id) < _order(battle.run_from) and _order(event_id)[0] == len(battle.turns)
-
-
-def _order(event_id: str) -> tuple[int, int]:
-    turn, _, number = event_id.partition("-")
-    return int(turn), int(number)
+    order = entry_order(event_id)
+    return order < entry_order(battle.run_from) and order[0] == len(battle.turns)

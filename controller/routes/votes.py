@@ -15,6 +15,7 @@ from controller.votes.vote_log import PIECE, VoteLog
 from controller.votes.votes import Votes
 from service_kit.bodies import Bodies
 from wire.battles import SIDES, CastVote
+from wire.entry_ids import LOG_START, MAX_VOTE_ID_CHARS, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.votes import ImportReply, VoteRecord
 
@@ -38,7 +39,7 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
     """Add export and import of the vote log."""
 
     @router.get("/arena/votes")
-    async def export(after: str = "0-0", conversations: bool = False) -> Response:
+    async def export(after: str = LOG_START, conversations: bool = False) -> Response:
         """The log after one vote id, oldest first. `conversations` joins the texts of battles that are still kept."""
         first = await log.read(_checked_id(after))
         return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
@@ -90,7 +91,6 @@ def _parse_lines(body: bytes) -> list[VoteRecord]:
 
 
 def _checked_id(vote_id: str) -> str:
-    time_ms, dash, number = vote_id.partition("-")
-    if not (dash and time_ms.isdecimal() and number.isdecimal() and vote_id.isascii() and len(vote_id) <= 32):
+    if not is_entry_id(vote_id, MAX_VOTE_ID_CHARS):
         raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
     return vote_id

@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from controller.metrics import Metrics
 from controller.votes.vote_fold import BOARDS, VoteFold
-from controller.votes.vote_log import VoteLog, event_order
+from controller.votes.vote_log import VoteLog
 from ratings.bradley_terry import POINTS
 from ratings.outcomes import PairCounts
 from ratings.ranking import Leaderboard, rank_models, rank_with_style
 from service_kit.cancellation import cancel
 from service_kit.logs import log_event
+from wire.entry_ids import LOG_START, entry_order
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
 from wire.votes import VoteRecord
@@ -150,11 +151,11 @@ class Leaderboards:
             if time.monotonic() - self._checked_at < self._refresh_s:
                 return
             last = await self._log.last_id()
-            folded = self._fold.last_vote_id or "0-0"
-            if event_order(last) < event_order(folded):  # the log was replaced
+            folded = self._fold.last_vote_id or LOG_START
+            if entry_order(last) < entry_order(folded):  # the log was replaced
                 log_event(_logger, "vote_log_replaced", logging.WARNING)
-                self._fold, folded = VoteFold(), "0-0"
-            while event_order(folded) < event_order(last):
+                self._fold, folded = VoteFold(), LOG_START
+            while entry_order(folded) < entry_order(last):
                 votes = await self._log.read(folded)
                 if not votes:
                     break

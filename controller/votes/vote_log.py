@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from controller.store.keys import Keys
 from controller.store.store import Store
+from wire.entry_ids import LOG_START
 from wire.votes import VoteRecord
 
 PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
@@ -18,22 +19,22 @@ class VoteLog:
         self._keys = keys
 
     async def last_id(self) -> str:
-        """Id of the newest vote, "0-0" when there is none."""
+        """Id of the newest vote; LOG_START without votes."""
         with self._store.guard("last_vote"):
             entries = await self._store.redis.xrevrange(self._keys.votes, count=1)
-        return str(entries[0][0]) if entries else "0-0"
+        return str(entries[0][0]) if entries else LOG_START
 
     async def length(self) -> int:
         """Number of votes in the log."""
         with self._store.guard("count_votes"):
             return int(await self._store.redis.xlen(self._keys.votes))
 
-    async def read(self, after: str = "0-0", count: int = PIECE) -> list[VoteRecord]:
+    async def read(self, after: str = LOG_START, count: int = PIECE) -> list[VoteRecord]:
         """Up to `count` votes after the id `after`, oldest first."""
         entries = await self._store.range_stream(self._keys.votes, after, count=count)
         return [parse_entry(entry_id, fields) for entry_id, fields in entries]
 
-    async def read_all(self, after: str = "0-0") -> AsyncGenerator[VoteRecord, None]:
+    async def read_all(self, after: str = LOG_START) -> AsyncGenerator[VoteRecord, None]:
         """All votes after the id `after`, oldest first, also those cast while it reads."""
         while votes := await self.read(after):
             for vote in votes:
@@ -58,9 +59,3 @@ def parse_entry(entry_id: str, fields: dict[str, str]) -> VoteRecord:
     """The vote of one entry of the log. Raises ValueError for an entry that is none."""
     values = json.loads(fields["record"])
     return VoteRecord.model_validate({**values, "vote_id": entry_id, "time": int(fields["time"]) / 1000})
-
-
-def event_order(vote_id: str) -> tuple[int, int]:
-    """Sort key that puts vote ids in the order of the log."""
-    time_ms, _, number = vote_id.partition("-")
-    return int(time_ms), int(number)
