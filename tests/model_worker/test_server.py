@@ -193,6 +193,7 @@ async def test_secrets_prompts_and_answers_are_in_no_log() -> None:
         worker.send(signal.SIGINT)
         assert await worker.wait() == 0
     assert "answer_ended" in worker.events
+    assert all({"ts", "level", "event", "logger"} <= set(json.loads(line)) for line in worker.lines)
     assert "canary" not in metrics + "\n".join(worker.lines)
     assert "127.0.0.1" not in "".join(line for line in worker.lines if "listening" not in line)
 
