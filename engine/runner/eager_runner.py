@@ -34,6 +34,7 @@ from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
+from engine.runner.runner import run_step
 from engine.sampling.sampler import SamplingRow, sample
 
 
@@ -84,11 +85,6 @@ class EagerRunner:
         name, attention = self._operators.name, self._backend.name
         return name if name.startswith(attention) else f"{name}, attention {attention}"
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        """Launch and collect at once."""
-        self.launch(plan)
-        return self.collect()
-
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         """Do what the plan says, in its order. Page tables keep their entries for the following steps."""
@@ -121,7 +117,7 @@ class EagerRunner:
         prompt = ScheduledSequence(0, 0, (0,) * num_tokens, 0, 1, params, (0,), 0)
         decode = ScheduledSequence(0, 0, (0,), num_tokens - 1, 1, params, (0,), 1)
         for step, sequence in enumerate((prompt, decode)):
-            self.run(StepPlan(step, (), (), (sequence,)))
+            run_step(self, StepPlan(step, (), (), (sequence,)))
         for pages in self._pages.values():
             pages[0].zero_()
 

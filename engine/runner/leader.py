@@ -84,10 +84,6 @@ class Leader:
             return explained(error, self._followers)
         return error if self.is_alive() else explained(RankLost(f"{_GONE}: {error}"), self._followers)
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        self.launch(plan)
-        return self.collect()
-
     def is_alive(self) -> bool:
         return self._followers is None or self._followers.is_alive
 

@@ -39,6 +39,7 @@ from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, MixedInpu
 from engine.runner.device.transfer import Download, StepClock, Upload
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
+from engine.runner.runner import run_step
 from engine.runner.warm_up import trials
 
 _log = logging.getLogger(__name__)
@@ -164,11 +165,6 @@ class DeviceRunner:
         self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
 
     # Steps
-
-    def run(self, plan: StepPlan) -> StepOutput:
-        """Launch and collect at once."""
-        self.launch(plan)
-        return self.collect()
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
@@ -330,7 +326,7 @@ class DeviceRunner:
         step takes more memory. The null page is zeroed afterwards."""
         plans = list(trials(num_tokens, self._max_running, self.limits.max_model_len))
         for number, plan in enumerate(plans, start=1):
-            self.run(plan)
+            run_step(self, plan)
             _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)
         for pages in self._pages.values():
             pages[0].zero_()

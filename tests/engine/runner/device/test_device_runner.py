@@ -15,6 +15,7 @@ from engine.kernels.torch_operators import TorchOperators
 from engine.runner import EagerRunner, load_runner
 from engine.runner.build import build_device_runner, build_eager_runner
 from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.runner import run_step
 from engine.sampling.sampler import SamplingRow, sample
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.runner.device.device_runners import (
@@ -285,7 +286,7 @@ def test_rows_of_padding_write_nothing(tiny_model: TinyModels) -> None:
     (pages,) = runner._pages.values()
     sequences = tuple(share(slot, [7], 2) for slot in range(5))  # in a graph of eight rows
     updates = tuple(PageTableUpdate(slot, kind.name, 0, (slot + 1,)) for slot in range(5))
-    runner.run(StepPlan(0, updates, (), sequences))
+    run_step(runner, StepPlan(0, updates, (), sequences))
     assert pages[1:6].any(dim=1).all()
     assert not pages[0].any()
     assert not pages[6:].any()
