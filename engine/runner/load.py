@@ -21,7 +21,7 @@ from engine.models.config_reader import ConfigReader
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
-from engine.runner.packed_weights import build_on_image
+from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer, read_eos_token_ids
 
@@ -152,7 +152,7 @@ def _build(
         return model
 
     if isinstance(operators, CppOperators):
-        return build_on_image(make, operators, checkpoint, config, group.place)
+        return build_with_packed_weights(make, operators, checkpoint, config, group.place)
     return make(True)
 
 

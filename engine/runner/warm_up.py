@@ -14,7 +14,7 @@ _PARAMS = SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01)
 _ALL = replace(_PARAMS, repetition_penalty=1.1, frequency_penalty=0.1, logit_bias={0: 1.0}, logprobs=20)
 
 
-def trials(num_tokens: int, max_running: int, max_model_len: int) -> Iterator[StepPlan]:
+def warm_up_steps(num_tokens: int, max_running: int, max_model_len: int) -> Iterator[StepPlan]:
     """Single prompts of all powers of two, since kernels take queries in tiles of such sizes; then the step that takes
     the most memory, of num_tokens tokens and as many sequences as can be prompts; then decodes, at last of the longest
     sequences, and with all that draws can need."""

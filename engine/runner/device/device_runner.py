@@ -33,14 +33,14 @@ from engine.runner.device.decode_program import DecodeProgram
 from engine.runner.device.draws import Draw, draws_of, send_sampling
 from engine.runner.device.graphs import DecodeGraphs, Recorder, Replay
 from engine.runner.device.page_tables import PageTables
-from engine.runner.device.post_sampling import Behind, Drawn, download_bytes
+from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
 from engine.runner.device.shared_prefixes import SharedPrefixes
 from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
 from engine.runner.device.transfer import Download, StepClock, Upload
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
 from engine.runner.runner import run_step
-from engine.runner.warm_up import trials
+from engine.runner.warm_up import warm_up_steps
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,9 @@ class DeviceRunner:
         #: Newest token of every slot; the last place takes what nobody will read.
         self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
         sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
-        self._behind = Behind(kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens)
+        self._post_sampling = PostSampling(
+            kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens
+        )
         #: With kernels for recurrent states the device finds them by itself, else the host does.
         self._has_state_kernels = bool(model.state_shapes) and operators.state_kernels is not None
         self._all_rows = torch.arange(max_running + 1, dtype=torch.int32, device=device)
@@ -252,13 +254,13 @@ class DeviceRunner:
             shared.send(self._upload, bucket.num_rows)
         inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
         send_sampling(self._upload, draws, places, bucket.num_rows)
-        behind = self._behind.send(self._upload, draws, places)
+        post_sampling = self._post_sampling.send(self._upload, draws, places)
 
         def compute() -> Drawn:
             assert self._graph_logits is not None
             inputs.write_known(self._last_tokens)
             replay()
-            return behind(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
+            return post_sampling(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
 
         return compute
 
@@ -305,17 +307,17 @@ class DeviceRunner:
         places = range(len(draws))
         send_sampling(self._upload, draws, places, len(draws))
         inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
-        behind = self._behind.send(self._upload, draws, places)
+        post_sampling = self._post_sampling.send(self._upload, draws, places)
 
         def compute() -> Drawn:
             hidden = forward()
             rows = self._buffers.first(len(draws))
             if not draws:
-                return behind(hidden, rows.next_tokens)
+                return post_sampling(hidden, rows.next_tokens)
             logits = self._model.logits(hidden.index_select(0, inputs.rows))
             self._program.sample(logits, rows)
             self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
-            return behind(logits, rows.next_tokens)
+            return post_sampling(logits, rows.next_tokens)
 
         return compute
 
@@ -324,7 +326,7 @@ class DeviceRunner:
     def warm_up(self, num_tokens: int) -> None:
         """Run steps of many shapes on the null page, of up to that many tokens: all kernels are compiled, and no later
         step takes more memory. The null page is zeroed afterwards."""
-        plans = list(trials(num_tokens, self._max_running, self.limits.max_model_len))
+        plans = list(warm_up_steps(num_tokens, self._max_running, self.limits.max_model_len))
         for number, plan in enumerate(plans, start=1):
             run_step(self, plan)
             _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)
@@ -344,7 +346,7 @@ class DeviceRunner:
             self._states,
             self._mirror,
             self._pages,
-            self._behind,
+            self._post_sampling,
         )
         del self._tables, self._buffers, self._upload
         if self._device.type == "cuda":

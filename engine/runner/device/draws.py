@@ -1,7 +1,7 @@
 """Which tokens a step draws, from which rows of its logits, and by what parameters.
 
 All are drawn on the device. Most need their logits alone (greedy choice, temperature, top-k, top-p, min-p): these are
-part of the step itself. Those whose request changes logits first are drawn again behind it (own_logits.py), and log
+part of the step itself. Those whose request changes logits first are drawn again behind it (changed_logits.py), and log
 probabilities are taken where they are asked for (logprobs.py). How a token is drawn depends on its own request only,
 never on its neighbours.
 """
@@ -25,7 +25,7 @@ class Draw(NamedTuple):
     seed: int
 
     @property
-    def has_own_logits(self) -> bool:
+    def changes_logits(self) -> bool:
         """Whether they are changed before the token is drawn."""
         params = self.sequence.params
         return bool(params.needs_history or params.logit_bias or self.sequence.output_index < params.min_tokens)

@@ -9,7 +9,7 @@ import torch
 
 from engine.batch import SampledToken
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
-from engine.runner.device.changed_logits import OwnLogits
+from engine.runner.device.changed_logits import ChangedLogits
 from engine.runner.device.draws import Draw
 from engine.runner.device.logprobs import BYTES_PER_DRAW, AskedLogprobs
 from engine.runner.device.transfer import Array, Upload
@@ -40,7 +40,7 @@ class Drawn:
         return tokens
 
 
-class Behind:
+class PostSampling:
     def __init__(
         self,
         kernels: StepKernels,
@@ -54,19 +54,21 @@ class Behind:
         self._kernels = kernels
         self._workspace = workspace
         self._last_tokens = last_tokens
-        self._own_logits = OwnLogits(kernels, num_slots, vocab_size, eos_token_ids, workspace, last_tokens.device)
+        self._changed_logits = ChangedLogits(
+            kernels, num_slots, vocab_size, eos_token_ids, workspace, last_tokens.device
+        )
 
     def send(
         self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]
     ) -> Callable[[torch.Tensor, torch.Tensor], Drawn]:
         """draws: all of a step; places: the row of logits, and of tokens, that each has. The result takes logits
         [rows, V] and tokens [rows], once the step has drawn."""
-        own = self._own_logits.send(upload, draws, places)
+        changed = self._changed_logits.send(upload, draws, places)
         asked = AskedLogprobs.send(upload, draws, places)
 
         def compute(logits: torch.Tensor, tokens: torch.Tensor) -> Drawn:
-            if own is not None:
-                self._own_logits.draw(own, logits, tokens, self._last_tokens)
+            if changed is not None:
+                self._changed_logits.draw(changed, logits, tokens, self._last_tokens)
             logprobs = () if asked is None else asked.take(self._kernels, logits, tokens, self._workspace)
             return Drawn(places, asked, (tokens, *logprobs))
 

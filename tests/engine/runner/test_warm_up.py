@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.runner.warm_up import trials
+from engine.runner.warm_up import warm_up_steps
 
 
 def shapes(num_tokens: int, max_running: int, max_model_len: int) -> list[list[int]]:
-    plans = trials(num_tokens, max_running, max_model_len)
+    plans = warm_up_steps(num_tokens, max_running, max_model_len)
     return [[len(sequence.token_ids) for sequence in plan.sequences] for plan in plans]
 
 
