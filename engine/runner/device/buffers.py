@@ -45,7 +45,7 @@ class DecodeBuffers:
     positions: torch.Tensor  #: [B] int64
     context_lengths: torch.Tensor  #: [B] int32
     next_tokens: torch.Tensor  #: [B] int64: what the step draws
-    page_slots: tuple[torch.Tensor, ...]  #: for each attention type [B] int64
+    page_places: tuple[torch.Tensor, ...]  #: for each attention type [B] int64
 
     @classmethod
     def allocate(cls, upload: Upload, num_rows: int, num_types: int, device: torch.device) -> Self:
@@ -58,11 +58,11 @@ class DecodeBuffers:
             positions=numbers(torch.int64),
             context_lengths=numbers(torch.int32),
             next_tokens=numbers(torch.int64),
-            page_slots=tuple(numbers(torch.int64) for _ in range(num_types)),
+            page_places=tuple(numbers(torch.int64) for _ in range(num_types)),
         )
 
     def first(self, num_rows: int) -> Self:
         """The first rows of every buffer."""
-        names = [field.name for field in fields(self) if field.name != "page_slots"]
+        names = [field.name for field in fields(self) if field.name != "page_places"]
         parts = {name: getattr(self, name)[:num_rows] for name in names}
-        return replace(self, **parts, page_slots=tuple(places[:num_rows] for places in self.page_slots))
+        return replace(self, **parts, page_places=tuple(places[:num_rows] for places in self.page_places))

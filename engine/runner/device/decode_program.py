@@ -61,14 +61,14 @@ class DecodeProgram:
             rows.token_ids,
             rows.positions,
             rows.context_lengths,
-            rows.page_slots,
+            rows.page_places,
         )
         if self._begin_states is not None:
             states = self._begin_states(rows)
         layout = DeviceLayout(
             slots=rows.slots,
             context_lengths=rows.context_lengths,
-            page_slots=rows.page_slots,
+            page_places=rows.page_places,
             num_decodes=bucket.num_rows,
             query_starts=None,
             max_queries=1,

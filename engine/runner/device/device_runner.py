@@ -277,7 +277,7 @@ class DeviceRunner:
         layout = DeviceLayout(
             slots=inputs.slots,
             context_lengths=inputs.context_lengths,
-            page_slots=[inputs.page_slots(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
+            page_places=[inputs.page_places(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
             num_decodes=shares.num_decodes,
             query_starts=inputs.prompt_starts,
             max_queries=inputs.max_queries,

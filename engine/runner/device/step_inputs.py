@@ -122,7 +122,7 @@ class MixedInputs:
         if len(self.pending_places):
             self.token_ids.index_copy_(0, self.pending_places, last_tokens.index_select(0, self.pending_slots))
 
-    def page_slots(self, table: torch.Tensor, page_tokens: int) -> torch.Tensor:
+    def page_places(self, table: torch.Tensor, page_tokens: int) -> torch.Tensor:
         """Where the step's keys and values go in one layer type: [T] int64, page * page_tokens + offset."""
         pages = table[self.token_slots, self.positions // page_tokens].long()
         return pages * page_tokens + self.positions % page_tokens

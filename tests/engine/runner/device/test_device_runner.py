@@ -269,8 +269,8 @@ def test_graphs_are_captured_once_and_buffers_keep_their_addresses(tiny_model: T
 
     def addresses() -> list[int]:
         buffers = runner._buffers
-        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_slots"]
-        tensors += [*buffers.page_slots, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
+        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_places"]
+        tensors += [*buffers.page_places, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
         return [tensor.data_ptr() for tensor in tensors]
 
     assert len(recorder.num_replays) == len(runner.buckets.all()) == 6
