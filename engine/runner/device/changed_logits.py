@@ -1,11 +1,11 @@
-"""Draws whose requests change logits first: penalties, biases, tokens that may not come yet. Drawn behind the step,
-from a copy of their rows, without anybody waiting.
+"""Post-sampling of draws whose requests change logits: penalties, biases, tokens that are forbidden before min_tokens.
+Their rows are copied, changed and sampled again after the step's own sampling; the host does not wait.
 
-How often every slot has seen every token is counted on the device, where the drawn tokens are: the host sends all
-tokens of a sequence once, when it first draws in its slot, and no more. So these sequences, too, can go on from tokens
-that the host has not seen. The graph of a decode step is the same with them and without.
+The device counts how often every slot has seen every token, since it has the newest tokens. The host sends all tokens
+of a sequence once, when it first samples in its slot. So sequences with penalties can continue from pending tokens too,
+and a decode step's graph is the same with and without them.
 
-R = these draws, S = slots, V = vocabulary, N = biases of the draw with most of them.
+R = draws with changed logits, S = slots, V = vocabulary, N = biases of the draw with most of them.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from engine.runner.device.step_inputs import DrawInputs
 from engine.runner.device.transfer import Upload
 from engine.sampling.penalties import biases_of
 
-#: Copies of logits are made of so many rows at once: 32 MiB of float32 at 128k tokens.
+#: Number of rows whose logits are copied at once: 32 MiB of float32 at 128k tokens.
 ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _NewSlots:
-    """Of sequences that draw in their slot for the first time."""
+    """Slots whose sequence samples for the first time, and the tokens that it has already."""
 
     slots: torch.Tensor  #: [n] int64
     prompt_places: torch.Tensor  #: [tokens] int64: slot * V + token
@@ -36,21 +36,21 @@ class _NewSlots:
 
 @dataclass(frozen=True, slots=True)
 class ChangedDraws:
-    """What a step sends for them."""
+    """The inputs of a step for its draws with changed logits, in the step's upload."""
 
-    inputs: DrawInputs  #: rows of the step's logits and of its tokens
+    inputs: DrawInputs  #: rows of the step's logits and tokens, and slots
     new_slots: _NewSlots
     counted_slots: torch.Tensor  #: [R] int64: row of counts, -1: no penalties
     penalties: tuple[torch.Tensor, ...]  #: repetition, presence, frequency, each [R] float32
     bias_tokens: torch.Tensor  #: [R, N] int32, -1: padding
     biases: torch.Tensor  #: [R, N] float32
     sampling: tuple[torch.Tensor, ...]  #: in the order of SAMPLING_COLUMNS, each [R]
-    drawing: torch.Tensor  #: [n] int64: which of the draws add to the counts of their slots
+    drawing: torch.Tensor  #: [n] int64: indices of draws whose token is counted in their slot
     drawing_slots: torch.Tensor  #: [n] int64
 
 
 class ChangedLogits:
-    """Owner of the counts."""
+    """Samples draws with changed logits. Owns the token counts of all slots."""
 
     def __init__(
         self,
@@ -66,12 +66,13 @@ class ChangedLogits:
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
         self._workspace = workspace
-        #: [S, V]: twice the occurrences in the output, and one more where the token occurs in the prompt.
+        #: [S, V]: twice the occurrences in the output, plus one if the token occurs in the prompt.
         self._counts = torch.zeros((num_slots, vocab_size), dtype=torch.int32, device=device)
         self._two = torch.full((1,), 2, dtype=torch.int32, device=device)
 
     def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> ChangedDraws | None:
-        """draws: all of a step; places: the row of logits, and of tokens, that each has. None: nobody needs this."""
+        """Put the inputs into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
+        draw changes logits."""
         pairs = [(place, draw) for place, draw in zip(places, draws, strict=True) if draw.changes_logits]
         if not pairs:
             return None
@@ -99,8 +100,8 @@ class ChangedLogits:
     def draw(
         self, changed: ChangedDraws, logits: torch.Tensor, tokens: torch.Tensor, last_tokens: torch.Tensor
     ) -> None:
-        """logits [rows, V] as the model gives them, left as they are; tokens [rows] int64 and last_tokens [S + 1] int64
-        get what is drawn."""
+        """Sample these draws again. logits [rows, V] are those of the model and are not changed; the new tokens are
+        written to tokens [rows] int64 and last_tokens [S + 1] int64, and counted."""
         counts, news = self._counts.view(-1), changed.new_slots
         if len(news.slots):
             self._counts.index_fill_(0, news.slots, 0)
