@@ -20,7 +20,7 @@ from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
 from engine.runner.device.device_runner import DeviceRunner
-from engine.runner.device.graphs import CudaRecorder, Recorder
+from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.pool import design_of, plan_pool, smallest_pool
@@ -48,7 +48,7 @@ class Machinery:
 
     kernels: StepKernels
     name: str  #: of the kernels, for logs and metrics
-    make_recorder: Callable[[], Recorder]  #: graphs of one recorder share memory, which is freed with the last of them
+    make_recorder: Callable[[], GraphRecorder]  #: graphs of one recorder share memory
     gauge: MemoryGauge
 
 
@@ -62,7 +62,7 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
         if reason is None:
             from engine.kernels import gpu  # without Triton not importable
 
-            make_recorder = partial(CudaRecorder, parts.device)
+            make_recorder = partial(CudaGraphRecorder, parts.device)
             return build_device_runner(parts, Machinery(gpu, "triton", make_recorder, CudaGauge(parts.device)))
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)

@@ -32,7 +32,7 @@ from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.device.buffers import COLUMNS, DecodeBuffers
 from engine.runner.device.decode_program import DecodeProgram
 from engine.runner.device.draws import Draw, draws_of, send_sampling
-from engine.runner.device.graphs import DecodeGraphs, Recorder, Replay
+from engine.runner.device.graphs import DecodeGraphs, GraphRecorder, Replay
 from engine.runner.device.page_tables import PageTables
 from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
 from engine.runner.device.shared_prefixes import SharedPrefixes
@@ -150,7 +150,7 @@ class DeviceRunner:
         return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
 
     @torch.inference_mode()
-    def record(self, bucket: Bucket, recorder: Recorder) -> Replay:
+    def record(self, bucket: Bucket, recorder: GraphRecorder) -> Replay:
         """Record a decode step of that bucket, over padding rows. The model must be capturable with that many rows."""
         assert bucket.num_rows in self._model.capturable_rows
         self._upload.begin()
@@ -166,7 +166,7 @@ class DeviceRunner:
             self._graph_logits = torch.empty(size, dtype=self._dtype, device=self._device)
         return recorder.record(partial(self._program, bucket, self._graph_logits))
 
-    def capture(self, recorder: Recorder) -> None:
+    def capture(self, recorder: GraphRecorder) -> None:
         """Record a graph for every bucket; from now on decode steps replay them."""
         self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
 
@@ -182,9 +182,7 @@ class DeviceRunner:
         if plan.swap_outs or plan.swap_ins:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
             if self._device.type == "cuda":
-                torch.cuda.synchronize(
-                    self._device
-                )  # steps in flight do not count as time of moves
+                torch.cuda.synchronize(self._device)  # steps in flight do not count as time of moves
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
