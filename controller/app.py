@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
@@ -29,6 +29,7 @@ from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
+from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.votes import add_vote_log_routes, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
 from controller.store.durability import check_durability
@@ -46,6 +47,8 @@ from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Upstream
 from controller.workers.worker_hosts import WorkerHosts
 from controller.workers.worker_http import WorkerHttp
+from service_kit.docs_page import add_api_docs
+from service_kit.route_docs import Access
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -158,4 +161,11 @@ def create_app(settings: Settings) -> FastAPI:
     add_internal_worker_routes(worker, bodies, registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)
+    routers: tuple[tuple[Access, APIRouter], ...] = (
+        ("open", open_),
+        ("user", user),
+        ("worker", worker),
+        ("admin", admin),
+    )
+    add_api_docs(app, CONTROLLER_DOC, routers, is_served=settings.api_docs)
     return app

@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     worker_hosts: Names = ("localhost", "127.0.0.0/8", "::1/128", "worker", "worker-*", "*-worker")
     public_workers: bool = True  #: GET /arena/workers and /arena/pools for everybody who may vote
     public_metrics: bool = True  #: GET /metrics without the admin token; no address, prompt or key is in it
+    api_docs: bool = False  #: GET /openapi.json and /docs
 
     max_body_bytes: Count = 1_000_000
     max_content_chars: Count = 12_000

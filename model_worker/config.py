@@ -41,6 +41,7 @@ class WorkerSettings(BaseSettings):
     worker_token_file: Path | None = None
     api_keys: SecretList = ()  #: open /v1; without any, /v1 is open to all when stand-alone, else to the worker token
     api_keys_file: Path | None = None  #: one key per line
+    api_docs: bool = False  #: GET /openapi.json and /docs
 
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     device: str = "auto"

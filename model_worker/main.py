@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     flag("--worker-url", "URL under which controllers reach this worker")
     flag("--worker-token-file", "file with the token shared with the controllers")
     flag("--api-keys-file", "file with one API key per line, for /v1")
+    flag("--api-docs", "serve /openapi.json and /docs (off)", action=argparse.BooleanOptionalAction)
     flag("--dtype", "weights and computation (auto)", choices=("auto", "bfloat16", "float32"))
     flag("--device", "auto, cpu or cuda")
     flag("--threads", "torch threads", type=int)

@@ -16,7 +16,7 @@ def _as_tuple(value: object) -> object:
 
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
-StopStrings = Annotated[tuple[StopString, ...], BeforeValidator(_as_tuple), Field(max_length=MAX_STOP_STRINGS)]
+StopStrings = Annotated[tuple[StopString, ...], Field(max_length=MAX_STOP_STRINGS), BeforeValidator(_as_tuple)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -52,9 +52,11 @@ class SamplingOptions(BaseModel):
 
 
 class PromptTokensDetails(BaseModel):
+    """Where the tokens of a prompt came from."""
+
     model_config = ConfigDict(frozen=True)
 
-    cached_tokens: int = 0
+    cached_tokens: int = Field(default=0, description="read from the prefix cache")
 
 
 class Usage(BaseModel):

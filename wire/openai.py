@@ -21,6 +21,8 @@ class _Request(BaseModel):
 
 
 class TextPart(_Request):
+    """A piece of a message's text."""
+
     type: Literal["text"]
     text: str
 
@@ -42,35 +44,39 @@ class RequestMessage(_Request):
 
 
 class StreamOptions(_Request):
-    include_usage: bool | None = None
+    """What else a stream carries."""
+
+    include_usage: bool | None = Field(default=None, description="a last chunk with token counts")
 
 
 class ResponseFormat(_Request):
+    """Only plain text is served."""
+
     type: Literal["text"]
 
 
 class _CompletionRequest(_Request):
     """Fields that both kinds of completion share. null means absent everywhere, as OpenAI clients expect."""
 
-    model: str = Field(min_length=1, max_length=128)
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
-    temperature: float | None = Field(default=None, ge=0, le=2)
+    model: str = Field(min_length=1, max_length=128, description="name of the model")
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0, le=1_000_000)
+    top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
     min_p: float | None = Field(default=None, ge=0, le=1)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    logit_bias: Any = None
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    stop: Any = None
-    stop_token_ids: Any = None
-    ignore_eos: bool | None = None
+    logit_bias: Any = Field(default=None, description="token id to a number from -100 to 100, at most 300 of them")
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
+    stop: Any = Field(default=None, description="a string or up to 16 strings of at most 256 characters")
+    stop_token_ids: Any = Field(default=None, description="up to 64 token ids")
+    ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream: bool | None = Field(default=None, description="answer as server-sent events")
+    stream_options: StreamOptions | None = Field(default=None, description="only with stream")
     n: Literal[1] | None = None
-    user: str | None = Field(default=None, max_length=512)
+    user: str | None = Field(default=None, max_length=512, description="accepted and not used")
 
     @model_validator(mode="after")
     def _usable_sampling(self) -> "_CompletionRequest":
@@ -106,11 +112,11 @@ class ChatCompletionRequest(_CompletionRequest):
     """`POST /v1/chat/completions`"""
 
     messages: tuple[RequestMessage, ...] = Field(min_length=1, max_length=MAX_MESSAGES)
-    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
     logprobs: Literal[False] | None = None
     response_format: ResponseFormat | None = None
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
+    store: bool | None = Field(default=None, description="accepted and not used")
+    metadata: dict[str, str] | None = Field(default=None, description="accepted and not used")
 
     def sampling(self) -> SamplingOptions:
         limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
@@ -136,19 +142,109 @@ class CompletionRequest(_CompletionRequest):
 
 
 class ModelObject(BaseModel):
+    """One model, in the OpenAI shape."""
+
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "agon"
-    max_model_len: int | None = None
+    max_model_len: int | None = Field(default=None, description="context in tokens; null while the model is loaded")
 
 
 class ModelList(BaseModel):
+    """`GET /v1/models`"""
+
     object: Literal["list"] = "list"
     data: list[ModelObject]
 
 
-_OPENAI_FINISH: dict[FinishReason, str] = {"stop": "stop", "length": "length", "abort": "stop"}
+OpenAIFinish = Literal["stop", "length"]
+
+
+class _Object(BaseModel):
+    """Shapes of what CompletionShaper makes: for the documentation and the tests, which hold it to them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    created: int = Field(description="Unix time")
+    model: str
+
+
+class AssistantMessage(BaseModel):
+    """The answer of a chat completion."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatChoice(BaseModel):
+    """The one choice of a chat completion."""
+
+    index: Literal[0]
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: OpenAIFinish
+
+
+class ChatCompletion(_Object):
+    """A whole answer of `POST /v1/chat/completions`."""
+
+    object: Literal["chat.completion"]
+    choices: tuple[ChatChoice]
+    usage: Usage
+
+
+class ChatDelta(BaseModel):
+    """What a chunk adds to the message; empty in the last one."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChatChunkChoice(BaseModel):
+    """The one choice of a chunk."""
+
+    index: Literal[0]
+    delta: ChatDelta
+    logprobs: None
+    finish_reason: OpenAIFinish | None = Field(description="null in all chunks but the last with a choice")
+
+
+class ChatCompletionChunk(_Object):
+    """One event of a streamed chat completion."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: tuple[ChatChunkChoice, ...] = Field(description="one; none in the chunk that has usage")
+    usage: Usage | None = Field(default=None, description="in one more chunk, with stream_options.include_usage")
+
+
+class TextChoice(BaseModel):
+    """The one choice of a text completion or of its chunk."""
+
+    index: Literal[0]
+    text: str
+    logprobs: None
+    finish_reason: OpenAIFinish | None = Field(description="null in all chunks but the last with a choice")
+
+
+class TextCompletion(_Object):
+    """A whole answer of `POST /v1/completions`."""
+
+    object: Literal["text_completion"]
+    choices: tuple[TextChoice]
+    usage: Usage
+
+
+class TextCompletionChunk(_Object):
+    """One event of a streamed text completion."""
+
+    object: Literal["text_completion"]
+    choices: tuple[TextChoice, ...] = Field(description="one; none in the chunk that has usage")
+    usage: Usage | None = Field(default=None, description="in one more chunk, with stream_options.include_usage")
+
+
+_OPENAI_FINISH: dict[FinishReason, OpenAIFinish] = {"stop": "stop", "length": "length", "abort": "stop"}
 
 
 #: Compact and in the text's own characters. Made once: json.dumps with options makes an encoder at each call.

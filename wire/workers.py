@@ -22,20 +22,22 @@ class ModelCard(_Frozen):
     """What a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
-    revision: str
+    revision: str = Field(description="digest of the checkpoint")
     architecture: str
     num_parameters: int
     dtype: str
-    context_length: int
-    can_resume: bool = True  #: false: it gives no token ids, so a broken answer cannot be continued elsewhere
+    context_length: int = Field(description="in tokens")
+    can_resume: bool = Field(
+        default=True, description="false: it gives no token ids, so a broken answer cannot be continued elsewhere"
+    )
 
 
 class Capacity(_Frozen):
     """How much a worker takes at once."""
 
-    max_running: int
-    max_queued: int
-    kv_tokens: int
+    max_running: int = Field(description="requests in one engine step")
+    max_queued: int = Field(description="requests that may wait")
+    kv_tokens: int = Field(description="tokens that the page pool holds")
 
 
 class PageCounts(_Frozen):
@@ -54,22 +56,24 @@ class Load(_Frozen):
 
     running: int = 0
     waiting: int = 0
-    swapped: int = 0  #: of these, requests whose pages were moved to main memory
+    swapped: int = Field(default=0, description="waiting requests whose pages were moved to main memory")
     queued_tokens: int = 0
     tokens_per_s: float = 0.0
     kv_bytes_used: int = 0
     kv_bytes_evictable: int = 0
     kv_bytes_total: int = 0
-    mirror_bytes_used: int = 0  #: main memory that holds pages of swapped requests
+    mirror_bytes_used: int = Field(default=0, description="main memory that holds pages of swapped requests")
     mirror_bytes_total: int = 0
     steps_total: int = 0
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
-    prefix_query_tokens_total: int = 0  #: prompt tokens looked up in the prefix cache
+    prefix_query_tokens_total: int = Field(default=0, description="prompt tokens looked up in the prefix cache")
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
-    swap_preemptions_total: int = 0  #: of these, by moving pages to main memory; the others were recomputed
-    swapped_bytes_total: int = 0  #: moved out and in
+    swap_preemptions_total: int = Field(
+        default=0, description="preemptions that moved pages to main memory; the others recompute"
+    )
+    swapped_bytes_total: int = Field(default=0, description="moved out and in")
     pages: tuple[PageCounts, ...] = ()
 
 
@@ -113,8 +117,8 @@ class WorkerPool(_Frozen):
 class RegisterRequest(_Frozen):
     """`boot_id` names this start of the process: registering again with the same one changes nothing."""
 
-    boot_id: str = Field(min_length=8, max_length=64)
-    url: str
+    boot_id: str = Field(min_length=8, max_length=64, description="names this start of the process")
+    url: str = Field(description="where controllers reach the worker: http(s)://host[:port]")
     card: ModelCard
     capacity: Capacity
     state: WorkerState = "ready"
@@ -124,13 +128,13 @@ class RegisterReply(_Frozen):
     """`epoch` fences off predecessors: it grows with every registration of a new boot."""
 
     worker_id: str
-    epoch: int
-    heartbeat_s: float
-    lease_s: float
+    epoch: int = Field(description="grows with every registration of a new boot")
+    heartbeat_s: float = Field(description="seconds between two heartbeats")
+    lease_s: float = Field(description="seconds after which a silent worker gets no more work")
 
 
 class HeartbeatRequest(_Frozen):
-    epoch: int
+    epoch: int = Field(description="what the registration gave")
     state: WorkerState
     load: Load
 
@@ -138,7 +142,7 @@ class HeartbeatRequest(_Frozen):
 class HeartbeatReply(_Frozen):
     """`known` false: the controller has no such worker (any more); register again."""
 
-    known: bool
+    known: bool = Field(description="false: register again")
 
 
 class WorkerView(_Frozen):
@@ -159,11 +163,13 @@ class GenerateRequest(_Frozen):
     repeated (token replay; the text of an interrupted answer goes on byte for byte)."""
 
     request_id: str = Field(min_length=1, max_length=128)
-    epoch: int | None = None
-    messages: tuple[ChatMessage, ...] | None = None
-    prompt: str | None = None
+    epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
+    messages: tuple[ChatMessage, ...] | None = Field(default=None, description="either these or prompt")
+    prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()
-    resume_token_ids: tuple[int, ...] = ()
+    resume_token_ids: tuple[int, ...] = Field(
+        default=(), description="tokens that another replica has emitted: continued, not repeated"
+    )
 
     @model_validator(mode="after")
     def _one_input(self) -> "GenerateRequest":

@@ -183,6 +183,7 @@ def _controller(
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
+            "AGON_API_DOCS": _api_docs(settings.host),
         },
         log_path=data_dir.logs / "controller.log",
         probe=_http_probe(client, f"{settings.controller_url}/ready"),
@@ -204,7 +205,12 @@ def _worker(
     return ChildSpec(
         name=f"worker {model.name}",
         command=_python("model_worker", *flags),
-        environment={**_waiting(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
+        environment={
+            **_waiting(settings),
+            **_plain_environment(),
+            "AGON_WORKER_TOKEN": secrets.worker_token,
+            "AGON_API_DOCS": _api_docs(settings.host),
+        },
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
@@ -237,6 +243,12 @@ def _waiting(settings: ArenaSettings) -> Mapping[str, str]:
     """
     is_crowded = len(settings.models) * settings.threads_per_worker >= (os.cpu_count() or 1)
     return {"GOMP_SPINCOUNT": "2000"} if is_crowded else {}
+
+
+def _api_docs(host: str) -> str:
+    """Whether controller and workers serve /openapi.json and /docs: on an arena that only this machine reaches, unless
+    the environment says otherwise."""
+    return os.environ.get("AGON_API_DOCS") or str(host in ("127.0.0.1", "::1", "localhost")).lower()
 
 
 def _plain_environment() -> Mapping[str, str]:
