@@ -161,24 +161,27 @@ class ModelList(BaseModel):
 OpenAIFinish = Literal["stop", "length"]
 
 
-class _Object(BaseModel):
-    """Shapes of what CompletionShaper makes: for the documentation and the tests, which hold it to them."""
+class _Shape(BaseModel):
+    """A part of what CompletionShaper makes. These models are for the documentation; the shaper makes plain dicts, which
+    tests hold to them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class _Object(_Shape):
     id: str
     created: int = Field(description="Unix time")
     model: str
 
 
-class AssistantMessage(BaseModel):
+class AssistantMessage(_Shape):
     """The answer of a chat completion."""
 
     role: Literal["assistant"]
     content: str
 
 
-class ChatChoice(BaseModel):
+class ChatChoice(_Shape):
     """The one choice of a chat completion."""
 
     index: Literal[0]
@@ -195,14 +198,14 @@ class ChatCompletion(_Object):
     usage: Usage
 
 
-class ChatDelta(BaseModel):
+class ChatDelta(_Shape):
     """What a chunk adds to the message; empty in the last one."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
 
 
-class ChatChunkChoice(BaseModel):
+class ChatChunkChoice(_Shape):
     """The one choice of a chunk."""
 
     index: Literal[0]
@@ -219,7 +222,7 @@ class ChatCompletionChunk(_Object):
     usage: Usage | None = Field(default=None, description="in one more chunk, with stream_options.include_usage")
 
 
-class TextChoice(BaseModel):
+class TextChoice(_Shape):
     """The one choice of a text completion or of its chunk."""
 
     index: Literal[0]
