@@ -162,8 +162,8 @@ OpenAIFinish = Literal["stop", "length"]
 
 
 class _Shape(BaseModel):
-    """A part of what CompletionShaper makes. These models are for the documentation; the shaper makes plain dicts, which
-    tests hold to them."""
+    """A part of what CompletionShaper makes. These models are for the documentation; the shaper makes plain dicts, and
+    tests compare them with these."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
