@@ -5,29 +5,25 @@ from fastapi import APIRouter, FastAPI
 from model_worker.access import Credentials
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
-from model_worker.errors import install_error_handlers
 from model_worker.routes import internal, openai, probes
 from model_worker.routes.service_doc import WORKER_DOC
 from model_worker.worker import Worker
+from service_kit.app import bare_app
+from service_kit.bodies import Bodies
 from service_kit.docs_page import add_api_docs
 from service_kit.route_docs import Access
 
 
-def create_app(settings: WorkerSettings, engine: Engine | None = None) -> FastAPI:
-    """`engine` may come later, by `app.state.worker.attach(engine)`: until then the worker is "starting"."""
-    # FastAPI's own schema and documentation pages stay off: the pages load scripts from other hosts; ours do not.
-    # No telemetry of the framework's own: it may export exception messages, which quote what users write.
-    app = FastAPI(
-        title="Agon model worker",
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-    )
+def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies: Bodies | None = None) -> FastAPI:
+    """The app of one worker.
+
+    `engine` may come later, by `app.state.worker.attach(engine)`: until then the worker is "starting". `bodies`: how
+    request bodies are read, by default up to the limit of the settings.
+    """
+    app = bare_app("Agon model worker")
     app.state.worker = Worker(settings, engine)
     app.state.credentials = Credentials.from_settings(settings)
-    install_error_handlers(app)
+    app.state.bodies = bodies or Bodies(settings.max_body_bytes)
     for router in (probes.router, openai.router, internal.router):
         app.include_router(router)
     routers: tuple[tuple[Access, APIRouter], ...] = (

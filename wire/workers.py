@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ErrorDetail
+from wire.model_names import ModelName
 
 WorkerState = Literal["starting", "ready", "draining"]
 
@@ -19,9 +20,9 @@ class _Frozen(BaseModel):
 
 
 class ModelCard(_Frozen):
-    """What a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
+    """The model that a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+    name: ModelName
     revision: str = Field(description="digest of the checkpoint")
     architecture: str
     num_parameters: int
@@ -33,7 +34,7 @@ class ModelCard(_Frozen):
 
 
 class Capacity(_Frozen):
-    """How much a worker takes at once."""
+    """Limits of a worker: requests in its batch, requests in its queue, and tokens that its page pool holds."""
 
     max_running: int = Field(description="requests in one engine step")
     max_queued: int = Field(description="requests that may wait")
@@ -51,8 +52,8 @@ class PageCounts(_Frozen):
 
 
 class Load(_Frozen):
-    """What a worker is doing now. Counters ending in _total only grow while the process lives; those of bytes held are
-    sizes."""
+    """The state of a worker, sent with every heartbeat. Fields that end in _total are counters since the start of the
+    process, except kv_bytes_total and mirror_bytes_total, which are sizes."""
 
     running: int = 0
     waiting: int = 0
@@ -78,9 +79,9 @@ class Load(_Frozen):
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
-#: A run of neighbouring large pages: the type that holds most of them (an index into PoolPicture.layer_types; None
-#: where all are empty), and how much of their bytes is used and is kept for reuse. The rest is empty. Rounded up, so
-#: that one page can be seen.
+#: A run of adjacent large pages: the layer type with the most of them (an index into PoolPicture.layer_types; None if
+#: all are empty), then the used and the evictable share of their bytes. The rest is empty. Shares are rounded up, so
+#: that a single page is visible.
 PoolCell = tuple[Annotated[int, Field(ge=0)] | None, Percent, Percent]
 
 
@@ -98,7 +99,7 @@ class PoolPicture(_Frozen):
 
 
 class PoolView(_Frozen):
-    """`GET /internal/pool` of a worker: its page pool at this moment. Without a picture it has no pool of its own."""
+    """Answer of a worker's `GET /internal/pool`: its page pool now. `picture` is None if the worker has no pool."""
 
     kv_bytes_used: int
     kv_bytes_evictable: int
@@ -108,14 +109,15 @@ class PoolView(_Frozen):
 
 
 class WorkerPool(_Frozen):
-    """One entry of `GET /arena/pools`; workers without a pool, or that do not answer in time, have none."""
+    """One entry of `GET /arena/pools`. Workers without a pool and workers that do not answer in time have no entry."""
 
     worker_id: str
     picture: PoolPicture
 
 
 class RegisterRequest(_Frozen):
-    """`boot_id` names this start of the process: registering again with the same one changes nothing."""
+    """Body of `POST /internal/workers`. `boot_id` identifies one start of the process; registering again with the same
+    one changes nothing."""
 
     boot_id: str = Field(min_length=8, max_length=64, description="names this start of the process")
     url: str = Field(description="where controllers reach the worker: http(s)://host[:port]")
@@ -125,7 +127,8 @@ class RegisterRequest(_Frozen):
 
 
 class RegisterReply(_Frozen):
-    """`epoch` fences off predecessors: it grows with every registration of a new boot."""
+    """Answer to a registration. `epoch` grows with every registration of a new boot, so messages of earlier boots can
+    be refused."""
 
     worker_id: str
     epoch: int = Field(description="grows with every registration of a new boot")
@@ -134,13 +137,15 @@ class RegisterReply(_Frozen):
 
 
 class HeartbeatRequest(_Frozen):
+    """Body of `POST /internal/workers/{worker_id}/heartbeat`; it renews the worker's lease."""
+
     epoch: int = Field(description="what the registration gave")
     state: WorkerState
     load: Load
 
 
 class HeartbeatReply(_Frozen):
-    """`known` false: the controller has no such worker (any more); register again."""
+    """Answer to a heartbeat. `known` is false if the controller has no such worker: the worker registers again."""
 
     known: bool = Field(description="false: register again")
 
@@ -159,8 +164,9 @@ class WorkerView(_Frozen):
 
 
 class GenerateRequest(_Frozen):
-    """One answer to produce. `resume_token_ids` were already emitted by another replica: they are continued, not
-    repeated (token replay; the text of an interrupted answer goes on byte for byte)."""
+    """Body of `POST /internal/generate`: one answer to produce. `resume_token_ids` were already emitted by another
+    replica: the worker continues after them (token replay), so that the text of an interrupted answer goes on byte for
+    byte."""
 
     request_id: str = Field(min_length=1, max_length=128)
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
@@ -179,8 +185,8 @@ class GenerateRequest(_Frozen):
 
 
 class GenerateDelta(_Frozen):
-    """SSE event `delta`: seq counts the deltas of this stream from 0. `text` may be empty while bytes of a character or
-    a possible stop string are held back."""
+    """SSE event `delta`; `seq` counts the deltas of this stream from 0. `text` may be empty while an incomplete
+    character or a possible stop string is held back."""
 
     seq: int
     text: str
@@ -188,13 +194,13 @@ class GenerateDelta(_Frozen):
 
 
 class GenerateFinished(_Frozen):
-    """SSE event `finished`, always last. Usage counts resumed tokens as completion tokens."""
+    """SSE event `finished`, the last of its stream. `usage` counts resumed tokens as completion tokens."""
 
     finish_reason: FinishReason
     usage: Usage
 
 
 class GenerateFailed(_Frozen):
-    """SSE event `failed`, always last."""
+    """SSE event `failed`, the last of its stream."""
 
     error: ErrorDetail

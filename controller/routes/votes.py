@@ -10,17 +10,19 @@ from pydantic import ValidationError
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
-from controller.body import Bodies
 from controller.routes.replies import json_reply
 from controller.votes.vote_log import PIECE, VoteLog
 from controller.votes.votes import Votes
+from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import SIDES, CastVote, VoteReply
+from wire.entry_ids import LOG_START, MAX_VOTE_ID_CHARS, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.votes import ImportReply, VoteRecord
 
 NDJSON = "application/x-ndjson"
 MAX_IMPORT_BYTES = 64_000_000
+IMPORT_TIMEOUT_S = 300.0  #: 64 MB at 1.7 Mbit/s
 
 
 def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: Votes) -> None:
@@ -63,7 +65,7 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
         answer=Answer(lines=VoteRecord),
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
-    async def export(after: str = "0-0", conversations: bool = False) -> Response:
+    async def export(after: str = LOG_START, conversations: bool = False) -> Response:
         """One vote per line, oldest first."""
         first = await log.read(_checked_id(after))
         return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
@@ -79,7 +81,8 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
     async def import_votes(request: Request) -> Response:
         """Appends votes, one JSON object per line as the export gives them, 64 MB at most. A battle that the log
         knows already is skipped, so importing again changes nothing."""
-        votes = await asyncio.to_thread(_parse_lines, await bodies.read(request, MAX_IMPORT_BYTES))
+        body = await bodies.read(request, max_bytes=MAX_IMPORT_BYTES, timeout_s=IMPORT_TIMEOUT_S)
+        votes = await asyncio.to_thread(_parse_lines, body)
         imported = 0
         for start in range(0, len(votes), PIECE):
             imported += await log.append_foreign(votes[start : start + PIECE])
@@ -122,7 +125,6 @@ def _parse_lines(body: bytes) -> list[VoteRecord]:
 
 
 def _checked_id(vote_id: str) -> str:
-    time_ms, dash, number = vote_id.partition("-")
-    if not (dash and time_ms.isdecimal() and number.isdecimal() and vote_id.isascii() and len(vote_id) <= 32):
+    if not is_entry_id(vote_id, MAX_VOTE_ID_CHARS):
         raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
     return vote_id
