@@ -30,14 +30,13 @@ same declarations make `/openapi.json` and the page `/docs`, which a service has
 sets it where it listens on loopback).
 
 * Bodies are strict JSON in UTF-8 with `Content-Type: application/json`: no NaN, no lone surrogates, no NUL characters,
-  at most 32 levels deep, integers of at most 64 bits.
+  at most 32 levels deep, integers of at most 64 bits. They must arrive within 30 seconds.
 * An error is `{"error": {"message": ..., "type": ..., "code": ..., "param": ...}}`. Programs switch on `code`, which is
   stable. Answers with 429 and 503 carry `Retry-After` in seconds. A path that does not exist answers `not_found`, a
   method that a path does not take `method_not_allowed`.
 * A credential travels as `Authorization: Bearer ...`.
-* Streams are server-sent events (`text/event-stream`). Streams of battles and of workers carry a comment
-  `: keep-alive` every ten seconds while they carry nothing else. Below, the event name `message` means an event without
-  an `event:` line.
+* Streams are server-sent events (`text/event-stream`). A stream that has begun carries a comment `: keep-alive` at
+  least every 20 seconds while it has no event. Below, the event name `message` means an event without an `event:` line.
 
 The curl lines of the controller work against `agon up`, those of the worker against `agon serve demo_models/raven`
 (those under `/internal` if it was started with `AGON_WORKER_TOKEN`). They use these variables:
