@@ -55,6 +55,8 @@ def add_battle_routes(
     battles: Battles,
     stream: TurnStream,
 ) -> None:
+    """Add the routes of battles to `router`."""
+
     @router.post("/arena/battles")
     @documented(
         "Battles",

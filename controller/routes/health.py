@@ -16,6 +16,8 @@ from wire.probes import Health, Ready, Version
 
 
 def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> None:
+    """Add liveness, readiness and version."""
+
     @router.get("/health")
     @documented("Probes", "Is the process alive", answer=Health, errors=())
     async def health() -> Response:
@@ -36,6 +38,8 @@ def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> N
 
 
 def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, runner: TurnRunner) -> None:
+    """Add the scrape of `metrics`, with the gauges that are read at scrape time."""
+
     @router.get("/metrics")
     @documented("Probes", "Metrics for Prometheus", answer=Answer(text="text/plain"), errors=())
     async def show_metrics() -> Response:

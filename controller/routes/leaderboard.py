@@ -15,6 +15,8 @@ from wire.leaderboard import LeaderboardView
 
 
 def add_leaderboard_route(router: APIRouter, addresses: Addresses, limits: RateLimiter, boards: Leaderboards) -> None:
+    """Add the route of the boards."""
+
     @router.get("/arena/leaderboard")
     @documented(
         "Votes",

@@ -11,8 +11,8 @@ from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
 from controller.routes.replies import json_reply
+from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import PIECE, VoteLog
-from controller.votes.votes import Votes
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import SIDES, CastVote, VoteReply
@@ -25,7 +25,11 @@ MAX_IMPORT_BYTES = 64_000_000
 IMPORT_TIMEOUT_S = 300.0  #: 64 MB at 1.7 Mbit/s
 
 
-def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: Votes) -> None:
+def add_vote_route(
+    router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: VoteCasting
+) -> None:
+    """Add the route that casts a vote."""
+
     @router.post("/arena/battles/{battle_id}/vote")
     @documented(
         "Votes",
@@ -54,6 +58,8 @@ def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limi
 
 
 def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore) -> None:
+    """Add export and import of the vote log."""
+
     @router.get("/arena/votes")
     @documented(
         "Votes",

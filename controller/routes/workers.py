@@ -1,4 +1,4 @@
-"""What workers call: register, heartbeat, leave. And the page that shows them."""
+"""The routes that workers call (register, heartbeat, leave), and those behind the page that shows them."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -35,6 +35,8 @@ REGISTER_EXAMPLE = {
 
 
 def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: WorkerRegistry) -> None:
+    """Add the routes that workers call."""
+
     @router.post("/internal/workers")
     @documented(
         "Workers",
@@ -78,6 +80,8 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
 
 
 def add_worker_page_routes(router: APIRouter, registry: WorkerRegistry, pools: Pools) -> None:
+    """Add the routes behind the page of the workers."""
+
     @router.get("/arena/workers")
     @documented("Workers", "List the live workers", answer=list[WorkerView], errors=())
     async def workers() -> Response:

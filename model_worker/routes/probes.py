@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics. They need no credential and tell nothing about requests."""
+"""Routes without a key: liveness, readiness and metrics. They tell nothing about single requests."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
