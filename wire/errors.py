@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ErrorCode(StrEnum):
-    """Stable codes that programs may rely on. The HTTP status of each stands in STATUS."""
+    """Stable codes that programs may rely on. STATUS has the HTTP status of each, MEANINGS what it tells a client."""
 
     INVALID_JSON = "invalid_json"
     INVALID_REQUEST = "invalid_request"
@@ -23,13 +23,13 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     MODEL_NOT_FOUND = "model_not_found"
     BATTLE_NOT_FOUND = "battle_not_found"
-    BATTLE_BUSY = "battle_busy"  #: a turn is already streaming
-    BATTLE_NOT_FINISHED = "battle_not_finished"  #: a vote needs two finished answers
-    BATTLE_ALREADY_VOTED = "battle_already_voted"  #: another outcome was recorded, or the battle is over
-    BATTLE_ABORTED = "battle_aborted"  #: a side failed for good; there is nothing to vote on
-    BATTLE_FULL = "battle_full"  #: the conversation has reached its limit of turns
+    BATTLE_BUSY = "battle_busy"
+    BATTLE_NOT_FINISHED = "battle_not_finished"
+    BATTLE_ALREADY_VOTED = "battle_already_voted"
+    BATTLE_ABORTED = "battle_aborted"
+    BATTLE_FULL = "battle_full"
     NOT_YOUR_BATTLE = "not_your_battle"
-    STALE_EPOCH = "stale_epoch"  #: a worker that was declared dead, or a request meant for its predecessor
+    STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
     QUEUE_FULL = "queue_full"
     NO_WORKER = "no_worker_available"
@@ -90,7 +90,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.BATTLE_ABORTED: "A side failed for good; the battle takes no turn and no vote.",
     ErrorCode.BATTLE_FULL: "The conversation has reached its limit of turns.",
     ErrorCode.NOT_YOUR_BATTLE: "Only the visitor who began the battle may vote on it.",
-    ErrorCode.STALE_EPOCH: "A newer start of the worker has registered.",
+    ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",

@@ -64,21 +64,27 @@ class _CompletionRequest(_Request):
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
-    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, description="draw from the likeliest tokens of this total mass"
+    )
     top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
+    repetition_penalty: float | None = Field(
+        default=None, ge=0.01, le=100, description="for tokens of prompt and answer; 1: none"
+    )
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for tokens of the answer, once each")
+    frequency_penalty: float | None = Field(
+        default=None, ge=-2, le=2, description="for tokens of the answer, each time"
+    )
     logit_bias: Any = Field(default=None, description="token id to a number from -100 to 100, at most 300 of them")
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
     stop: Any = Field(default=None, description="a string or up to 16 strings of at most 256 characters")
     stop_token_ids: Any = Field(default=None, description="up to 64 token ids")
     ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
-    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
     stream: bool | None = Field(default=None, description="answer as server-sent events")
     stream_options: StreamOptions | None = Field(default=None, description="only with stream")
-    n: Literal[1] | None = None
+    n: Literal[1] | None = Field(default=None, description="number of answers: one")
     user: str | None = Field(default=None, max_length=512, description="accepted and not used")
 
     @model_validator(mode="after")
@@ -116,10 +122,12 @@ class _CompletionRequest(_Request):
 class ChatCompletionRequest(_CompletionRequest):
     """Body of `POST /v1/chat/completions`."""
 
-    messages: tuple[RequestMessage, ...] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: tuple[RequestMessage, ...] = Field(
+        min_length=1, max_length=MAX_MESSAGES, description="the conversation, oldest message first"
+    )
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
-    logprobs: Literal[False] | None = None
-    response_format: ResponseFormat | None = None
+    logprobs: Literal[False] | None = Field(default=None, description="not served")
+    response_format: ResponseFormat | None = Field(default=None, description="only text")
     store: bool | None = Field(default=None, description="accepted and not used")
     metadata: dict[str, str] | None = Field(default=None, description="accepted and not used")
 
@@ -136,11 +144,11 @@ class ChatCompletionRequest(_CompletionRequest):
 class CompletionRequest(_CompletionRequest):
     """Body of `POST /v1/completions`: one text prompt."""
 
-    prompt: str = Field(min_length=1)
-    echo: Literal[False] | None = None
-    logprobs: None = None
-    best_of: Literal[1] | None = None
-    suffix: None = None
+    prompt: str = Field(min_length=1, description="the text to continue; a list with one string is taken, too")
+    echo: Literal[False] | None = Field(default=None, description="not served")
+    logprobs: None = Field(default=None, description="not served")
+    best_of: Literal[1] | None = Field(default=None, description="only one")
+    suffix: None = Field(default=None, description="not served")
 
     @field_validator("prompt", mode="before")
     @classmethod
