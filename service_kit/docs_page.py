@@ -5,6 +5,7 @@ no third party that it was opened.
 """
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -56,7 +57,7 @@ def page(document: Mapping[str, Any]) -> str:
     """The document as one HTML page."""
     info = document["info"]
     parts = [
-        '<!doctype html><html lang="en"><meta charset="utf-8">',
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>{escape(info['title'])}</title><style>{_STYLE}</style>",
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>",
         "<table><tr><th>access<th>credential",
@@ -71,14 +72,14 @@ def page(document: Mapping[str, Any]) -> str:
                     parts += _operation(path, method, operation)
     parts.append("<h2>Models</h2>")
     for name, schema in document["components"]["schemas"].items():
-        parts.append(f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{escape(schema.get("description", ""))}</p>')
+        parts.append(f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{_marked(schema.get("description", ""))}</p>')
         parts += _fields(schema)
     return "\n".join(parts)
 
 
 def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
-    yield f"<p><b>{escape(operation['summary'])}.</b> {escape(operation.get('description', ''))}</p>"
+    yield f"<p><b>{escape(operation['summary'])}.</b> {_marked(operation.get('description', ''))}</p>"
     yield f"<p>Access: {escape(operation['x-access'])}</p>"
     if operation.get("parameters"):
         yield "<table><tr><th>parameter<th>in<th>type<th>bounds<th>meaning"
@@ -98,8 +99,13 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
             f"<code>{escape(media_type)}</code> {_linked(content['schema'])}"
             for media_type, content in response.get("content", {}).items()
         )
-        yield f"<tr><td>{status}<td>{escape(response['description'])} {kinds if int(status) < 400 else ''}"
+        yield f"<tr><td>{status}<td>{_marked(response['description'])} {kinds if int(status) < 400 else ''}"
     yield "</table>"
+
+
+def _marked(text: str) -> str:
+    """Escaped, with the words between backticks as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
 def _linked(schema: Mapping[str, Any]) -> str:

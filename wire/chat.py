@@ -37,18 +37,14 @@ class SamplingOptions(BaseModel):
 
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
-    top_p: float | None = Field(
-        default=None, gt=0, le=1, description="draw from the likeliest tokens of this total mass"
-    )
+    top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
     top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
     min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
     repetition_penalty: float | None = Field(
-        default=None, ge=0.01, le=100, description="for tokens of prompt and answer; 1: none"
+        default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
     )
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for tokens of the answer, once each")
-    frequency_penalty: float | None = Field(
-        default=None, ge=-2, le=2, description="for tokens of the answer, each time"
-    )
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each token of the answer")
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each time that it occurred")
     logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
         default=None, max_length=300, description="token id to a number that is added to its logit"
     )

@@ -36,9 +36,9 @@ class RequestMessage(_Request):
     """One message of a chat request. `content` is a string or a list of text parts; images and tool messages are
     refused."""
 
-    role: Annotated[Role, BeforeValidator(_role)]
+    role: Annotated[Role, BeforeValidator(_role)] = Field(description="`developer` is taken as system")
     content: str | tuple[TextPart, ...]
-    name: str | None = None
+    name: str | None = Field(default=None, description="accepted and not used")
 
     def as_chat_message(self) -> ChatMessage:
         """The message as the engine sees it: text parts joined."""
@@ -64,18 +64,14 @@ class _CompletionRequest(_Request):
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
-    top_p: float | None = Field(
-        default=None, gt=0, le=1, description="draw from the likeliest tokens of this total mass"
-    )
+    top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
     top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
     min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
     repetition_penalty: float | None = Field(
-        default=None, ge=0.01, le=100, description="for tokens of prompt and answer; 1: none"
+        default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
     )
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for tokens of the answer, once each")
-    frequency_penalty: float | None = Field(
-        default=None, ge=-2, le=2, description="for tokens of the answer, each time"
-    )
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each token of the answer")
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each time that it occurred")
     logit_bias: Any = Field(default=None, description="token id to a number from -100 to 100, at most 300 of them")
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
     stop: Any = Field(default=None, description="a string or up to 16 strings of at most 256 characters")

@@ -55,22 +55,22 @@ class Load(_Frozen):
     """The state of a worker, sent with every heartbeat. Fields that end in _total are counters since the start of the
     process, except kv_bytes_total and mirror_bytes_total, which are sizes."""
 
-    running: int = 0
-    waiting: int = 0
+    running: int = Field(default=0, description="requests in the running batch")
+    waiting: int = Field(default=0, description="requests in the queue")
     swapped: int = Field(default=0, description="waiting requests whose pages were moved to main memory")
-    queued_tokens: int = 0
-    tokens_per_s: float = 0.0
-    kv_bytes_used: int = 0
-    kv_bytes_evictable: int = 0
-    kv_bytes_total: int = 0
+    queued_tokens: int = Field(default=0, description="prompt tokens in the queue")
+    tokens_per_s: float = Field(default=0.0, description="recent generation speed")
+    kv_bytes_used: int = Field(default=0, description="bytes of the page pool that sequences hold")
+    kv_bytes_evictable: int = Field(default=0, description="bytes kept for reuse, free when needed")
+    kv_bytes_total: int = Field(default=0, description="bytes of the page pool")
     mirror_bytes_used: int = Field(default=0, description="main memory that holds pages of swapped requests")
-    mirror_bytes_total: int = 0
-    steps_total: int = 0
-    prompt_tokens_total: int = 0
-    generation_tokens_total: int = 0
+    mirror_bytes_total: int = Field(default=0, description="main memory for pages of swapped requests")
+    steps_total: int = Field(default=0, description="engine steps")
+    prompt_tokens_total: int = Field(default=0, description="prompt tokens taken in")
+    generation_tokens_total: int = Field(default=0, description="tokens generated")
     prefix_query_tokens_total: int = Field(default=0, description="prompt tokens looked up in the prefix cache")
-    prefix_hit_tokens_total: int = 0
-    preemptions_total: int = 0
+    prefix_hit_tokens_total: int = Field(default=0, description="prompt tokens found there")
+    preemptions_total: int = Field(default=0, description="requests put back into the queue")
     swap_preemptions_total: int = Field(
         default=0, description="preemptions that moved pages to main memory; the others recompute"
     )
