@@ -20,6 +20,7 @@ NAMES: tuple[tuple[str, str | None, Any], ...] = (
     ("worker_token_file", "--worker-token-file", None),
     ("api_keys", None, ()),
     ("api_keys_file", "--api-keys-file", None),
+    ("api_docs", "--api-docs", False),
     ("dtype", "--dtype", "auto"),
     ("device", "--device", "auto"),
     ("threads", "--threads", None),
@@ -73,7 +74,7 @@ def test_flags_have_the_names_that_they_had() -> None:
     for name, flag, _ in NAMES:
         assert (flags[name].option_strings[0] if name in flags else None) == flag
     switches = {name for name, action in flags.items() if len(action.option_strings) == 2} - {"help"}
-    assert switches == {"enforce_eager", "prefix_caching", "overlap"}
+    assert switches == {"api_docs", "enforce_eager", "prefix_caching", "overlap"}
 
 
 def test_a_variable_sets_the_engine_and_a_flag_wins_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
