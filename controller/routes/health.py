@@ -34,6 +34,7 @@ def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> N
     @router.get("/version")
     @documented("Probes", "Which version runs", answer=Version, errors=())
     async def show_version() -> Response:
+        """The version of the installed package."""
         return JSONResponse({"name": "agon", "version": version("agon")})
 
 

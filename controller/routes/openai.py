@@ -69,6 +69,7 @@ def add_openai_routes(
     @router.get("/v1/models")
     @documented("Models", "List the models that have a ready worker", answer=ModelList, errors=())
     async def models() -> Response:
+        """Sorted by name. A model whose last worker left is not in the list."""
         ready = table.ready_models()
         return json_reply(ModelList(data=[model_object(ready[name]) for name in sorted(ready)]))
 
@@ -81,6 +82,7 @@ def add_openai_routes(
         errors=(ErrorCode.MODEL_NOT_FOUND,),
     )
     async def model(model: str) -> Response:
+        """The entry of one model in the list above."""
         card = table.ready_models().get(model)
         if card is None:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} does not exist.", param="model")

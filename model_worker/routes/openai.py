@@ -42,6 +42,7 @@ _DONE = encode(SseEvent("[DONE]"))
 @router.get("/v1/models")
 @documented("Models", "The model of this worker, as a list", answer=ModelList, errors=())
 async def list_models(request: Request) -> ModelList:
+    """A list of one, also while the model is being loaded."""
     return ModelList(data=[_model_object(request.app.state.worker)])
 
 
@@ -54,6 +55,7 @@ async def list_models(request: Request) -> ModelList:
     errors=(ErrorCode.MODEL_NOT_FOUND,),
 )
 async def get_model(request: Request, model: str) -> ModelObject:
+    """The name is the worker's alias: `agon serve NAME=PATH_OR_HUB_ID`."""
     worker: Worker = request.app.state.worker
     _check_model(worker, model)
     return _model_object(worker)
@@ -95,6 +97,7 @@ async def completions(request: Request) -> Response:
 @router.get("/version")
 @documented("Probes", "Which version runs", answer=WorkerVersion, errors=())
 async def version(request: Request) -> dict[str, str]:
+    """The version of the installed package."""
     return {"version": distribution_version("agon")}
 
 
