@@ -1,4 +1,4 @@
-"""Which processes one local arena consists of: their commands, environments, ports and probes. Starts nothing."""
+"""The processes of one local arena: their commands, environments, ports and probes. Starts none of them."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from cli.arena.embedded_redis import EmbeddedRedis
 from cli.errors import CliError
 from wire.model_names import is_model_name
 
-DRAIN_S = 30.0  #: how long a worker may finish the answers it has begun
+DRAIN_S = 30.0  #: time for a worker to finish its running answers
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -28,7 +28,7 @@ _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`source` is a local folder or a hub id."""
+    """A model to serve. `source` is a local folder or a hub id."""
 
     name: str
     source: str
@@ -51,29 +51,32 @@ class ArenaSettings:
 
     @property
     def controller_url(self) -> str:
+        """Where clients on this machine reach the controller."""
         return base_url(self.host, self.controller_port)
 
     @property
     def webui_url(self) -> str:
+        """Where clients on this machine reach the web UI."""
         return base_url(self.host, self.webui_port)
 
     def worker_url(self, index: int) -> str:
+        """Where the controller reaches worker `index`."""
         return base_url("127.0.0.1", self.worker_port + index)
 
 
 def base_url(host: str, port: int) -> str:
-    """Where a local client reaches a server that binds `host`."""
+    """The URL at which a local client reaches a server that binds `host`."""
     reachable = _ANY_HOST.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 def default_threads() -> int:
-    """Of each worker: a battle keeps two of them busy."""
+    """Threads of each worker: half of the cores, because a battle keeps two workers busy."""
     return max(1, (os.cpu_count() or 2) // 2)
 
 
 def parse_model(text: str) -> ModelSource:
-    """`NAME=PATH_OR_HUB_ID` or just the latter; raises CliError with the reason."""
+    """Parse `NAME=PATH_OR_HUB_ID` or `PATH_OR_HUB_ID`; raises CliError with the reason."""
     name, separator, source = text.partition("=")
     if not separator:
         name, source = "", text
@@ -91,6 +94,7 @@ def parse_model(text: str) -> ModelSource:
 
 
 def parse_models(texts: list[str]) -> tuple[ModelSource, ...]:
+    """The values of --model, by default the demo models; raises CliError, also for a name given twice."""
     models = tuple(parse_model(text) for text in texts) if texts else demo_models()
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -100,7 +104,7 @@ def parse_models(texts: list[str]) -> tuple[ModelSource, ...]:
 
 
 def demo_models() -> tuple[ModelSource, ...]:
-    """The small models that come with the source tree."""
+    """The small models of the source tree; raises CliError if this installation has none."""
     folder = Path(cli.__file__).parent.parent / "demo_models"
     found = tuple(
         ModelSource(path.name, str(path))
@@ -115,7 +119,7 @@ def demo_models() -> tuple[ModelSource, ...]:
 
 
 def check_ports(settings: ArenaSettings) -> None:
-    """Before anything starts: raises CliError naming the first port that is taken and the flag that moves it."""
+    """Raises CliError if a port is taken, with the flag that changes it. Called before any process starts."""
     wanted = [
         (settings.host, settings.controller_port, "--controller-port"),
         (settings.host, settings.webui_port, "--webui-port"),
@@ -147,7 +151,7 @@ def _why_taken(host: str, port: int) -> str | None:
 def build_stages(
     settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, store: EmbeddedRedis | None, client: httpx.AsyncClient
 ) -> list[list[ChildSpec]]:
-    """In starting order; see Supervisor."""
+    """The processes in starting order, as Supervisor takes them; an external store has no process."""
     controller = _controller(settings, data_dir, secrets, store.url if store else settings.redis_url or "", client)
     workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.models))]
     stages = [[controller], workers, [_webui(settings, data_dir, secrets, client)]]
@@ -155,6 +159,8 @@ def build_stages(
 
 
 def store_spec(store: EmbeddedRedis, data_dir: DataDir) -> ChildSpec:
+    """How to run the embedded store."""
+
     async def probe() -> ProbeResult:
         return ProbeResult.READY if await store.ping() else ProbeResult.SILENT
 
@@ -204,7 +210,7 @@ def _worker(
     return ChildSpec(
         name=f"worker {model.name}",
         command=_python("model_worker", *flags),
-        environment={**_waiting(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
+        environment={**_spin_limit(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
@@ -225,22 +231,22 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
 
 
 def _python(package: str, *flags: str) -> tuple[str, ...]:
-    """-P: a folder named like one of our packages, where the user happens to be, must not be imported."""
+    """-P: a folder in the current directory with the name of one of our packages must not be imported."""
     return (sys.executable, "-P", "-m", package, *flags)
 
 
-def _waiting(settings: ArenaSettings) -> Mapping[str, str]:
-    """How long idle threads of a worker stay awake: some 30 us where all workers' threads leave no core for the others.
+def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
+    """The spin time of idle OpenMP threads: some 30 us if the threads of all workers take every core.
 
-    OpenMP's own choice keeps them awake for milliseconds, on cores that another worker, the controller or the store
-    need: two workers of two threads on two busy cores took 57 % longer so, and 67 % more CPU time.
+    By default idle threads spin for milliseconds, on cores that another worker, the controller or the store needs: two
+    workers of two threads on two busy cores took 57 % longer so, and 67 % more CPU time.
     """
     is_crowded = len(settings.models) * settings.threads_per_worker >= (os.cpu_count() or 1)
     return {"GOMP_SPINCOUNT": "2000"} if is_crowded else {}
 
 
 def _plain_environment() -> Mapping[str, str]:
-    """What every child gets: ours, less the secrets and addresses that only some of them need."""
+    """The environment of every child: ours without the secrets and addresses that only some children need."""
     private = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_REDIS_URL", "REDIS_URL"}
     environment = {name: value for name, value in os.environ.items() if name not in private}
     return {**environment, "PYTHONUNBUFFERED": "1"}

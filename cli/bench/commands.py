@@ -46,22 +46,30 @@ app = typer.Typer(
 
 
 class Precision(StrEnum):
+    """Values of --dtype."""
+
     AUTO = "auto"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
 
 
 class Device(StrEnum):
+    """Values of --device."""
+
     CPU = "cpu"
     CUDA = "cuda"
 
 
 class Weights(StrEnum):
+    """Values of --load-format."""
+
     AUTO = "auto"
     DUMMY = "dummy"
 
 
 class Peer(StrEnum):
+    """Values of --against."""
+
     TRANSFORMERS = "transformers"
 
 
