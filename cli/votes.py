@@ -75,7 +75,9 @@ def import_votes(
     imported = skipped = 0
     with _connect(url, data_dir) as client:
         for piece in _pieces(votes):
-            answer = check(client.post("/arena/votes/import", content=piece))
+            answer = check(
+                client.post("/arena/votes/import", content=piece, headers={"Content-Type": "application/x-ndjson"})
+            )
             reply = ImportReply.model_validate_json(answer.content)
             imported, skipped = imported + reply.imported, skipped + reply.skipped
     print(f"{imported} votes imported, {skipped} skipped because their battles were there already", file=sys.stderr)

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import count
 
 from engine.async_engine import AsyncEngine
-from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
@@ -48,7 +47,7 @@ class PagedEngine:
     def follow_if_told_to(settings: WorkerSettings) -> bool:
         """As model_worker.engines says."""
         try:
-            return follow_if_told_to(_engine_config(settings))
+            return follow_if_told_to(settings.engine_config)
         except RankLost as error:
             raise EngineBroken(_one_line(error)) from None
         except (CheckpointError, NotDivisible, OperatorsUnavailable, ValueError, MemoryError) as error:
@@ -58,8 +57,9 @@ class PagedEngine:
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
         """Raises BadCheckpoint."""
         try:
-            defaults = await asyncio.to_thread(_sampling_defaults, settings.model_path)
-            engine = await AsyncEngine.from_config(_engine_config(settings))
+            config = settings.engine_config
+            defaults = await asyncio.to_thread(_sampling_defaults, config.model)
+            engine = await AsyncEngine.from_config(config)
         except (CheckpointError, NotDivisible, RankLost, OperatorsUnavailable, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
         info, stats = engine.info, engine.stats()
@@ -74,9 +74,9 @@ class PagedEngine:
                 context_length=engine.limits.max_model_len,
             ),
             capacity=Capacity(
-                max_running=settings.max_running,
-                max_queued=settings.max_queued_requests,
-                kv_tokens=_pool_tokens(stats, settings.page_tokens),
+                max_running=config.max_running,
+                max_queued=config.max_queued_requests,
+                kv_tokens=_pool_tokens(stats, config.page_tokens),
             ),
             defaults=defaults,
             default_max_tokens=settings.default_max_tokens,
@@ -200,34 +200,6 @@ def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
 def _percent(share: float) -> int:
     """Rounded up, but for what a sum of fractions adds to a whole."""
     return min(100, math.ceil(100 * share - 1e-6))
-
-
-def _engine_config(settings: WorkerSettings) -> EngineConfig:
-    return EngineConfig(
-        model=settings.model_path,
-        dtype=settings.dtype,
-        device=settings.device,
-        load_format=settings.load_format,
-        page_tokens=settings.page_tokens,
-        kv_cache_bytes=settings.kv_cache_bytes,
-        swap_bytes=settings.swap_bytes,
-        max_model_len=settings.max_model_len,
-        max_batched_tokens=settings.max_batched_tokens,
-        max_running=settings.max_running,
-        max_queued_requests=settings.max_queued_requests,
-        max_queued_tokens=settings.max_queued_tokens,
-        enable_prefix_caching=settings.prefix_caching,
-        seed=settings.seed,
-        operators=settings.operators,
-        kv_dtype=settings.kv_dtype,
-        weights=settings.weights,
-        share_weights=settings.share_weights,
-        enforce_eager=settings.enforce_eager,
-        max_graph_batch=settings.max_graph_batch,
-        device_memory_share=settings.device_memory_share,
-        num_threads=settings.threads,
-        tensor_parallel=settings.tensor_parallel,
-    )
 
 
 def _sampling_defaults(model: str) -> SamplingDefaults:

@@ -61,6 +61,7 @@ class RemoteEngine:
         """Raises BadSettings. The other server may be down now and come up later."""
         assert settings.remote_base_url is not None
         assert settings.remote_model is not None
+        limits = settings.engine_config
         base_url = settings.remote_base_url.rstrip("/")
         key_file = settings.remote_api_key_file
         try:
@@ -72,7 +73,7 @@ class RemoteEngine:
                 base_url=base_url,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 timeout=_TIMEOUT,
-                limits=httpx.Limits(max_connections=settings.max_running),
+                limits=httpx.Limits(max_connections=limits.max_running),
                 transport=transport,
             ),
             model=settings.remote_model,
@@ -86,9 +87,9 @@ class RemoteEngine:
                 can_resume=False,
             ),
             capacity=Capacity(
-                max_running=settings.max_running,
-                max_queued=settings.max_queued_requests,
-                kv_tokens=settings.max_running * settings.remote_context_length,
+                max_running=limits.max_running,
+                max_queued=limits.max_queued_requests,
+                kv_tokens=limits.max_running * settings.remote_context_length,
             ),
             default_max_tokens=settings.default_max_tokens,
         )

@@ -1,17 +1,15 @@
 """`python -m webui`: serve the pages."""
 
 import argparse
-import os
 import sys
-
-# Gradio sends telemetry by default; it reads this variable when it is imported.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import uvicorn
 from pydantic import ValidationError
 
+from service_kit.heads import BoundedHttp
+from service_kit.logs import configure_logging
+from service_kit.telemetry import switch_telemetry_off
 from webui.config import Settings
-from wire.http_head import BoundedHttp
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,13 +27,15 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"webui: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         raise SystemExit(2) from None
 
+    configure_logging(("webui", "uvicorn"))
+    switch_telemetry_off()
     from webui.app import create_app
 
     uvicorn.run(
         create_app(settings),
         host=settings.webui_host,
         port=settings.webui_port,
-        log_level="info",
+        log_config=None,
         http=BoundedHttp,
         access_log=False,  # the query of Gradio's stream holds the key of a session
         proxy_headers=True,

@@ -15,6 +15,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from service_kit.app import bare_app
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
@@ -42,7 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         await client.aclose()
 
-    app = FastAPI(title=texts.BRAND, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = bare_app(texts.BRAND, lifespan=lifespan)
 
     @app.get("/health")
     async def health() -> dict[str, str]:

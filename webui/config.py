@@ -12,36 +12,39 @@ class Settings(BaseSettings):
 
     webui_host: str = Field(default="127.0.0.1", description="Address to listen on.")
     webui_port: int = Field(default=7860, description="Port to listen on.")
-    controller_url: str = Field(default="http://127.0.0.1:8100", description="The controller's address.")
+    controller_url: str = Field(default="http://127.0.0.1:8100", description="URL of the controller.")
     api_key: str | None = Field(
-        default=None, repr=False, description="Sent as a bearer token, for a controller that requires an API key."
+        default=None, repr=False, description="Sent as a bearer token to a controller that asks for one."
     )
     webui_max_events: int = Field(
         default=500,
         ge=1,
-        description="Limit of concurrent events (streams, votes, timer ticks). Gradio's default is 40.",
+        description="Events (streams, votes, timer ticks) that run at once. Gradio's own default is 40.",
     )
     webui_update_interval_s: float = Field(
         default=0.1,
         gt=0,
         le=2,
-        description="Seconds for which text is batched before the page is updated: ten updates a second read fluently "
-        "and cost little.",
+        description="Seconds for which tokens are gathered before the page is updated: ten updates a second read as "
+        "fluent and cost little.",
     )
     webui_board_max_age_s: float = Field(
         default=1.0,
         ge=0,
-        description="Seconds for which an answer about leaderboard or workers is shared by all visitors.",
+        description="Seconds between two requests for leaderboard and workers, however many visitors watch them.",
     )
     webui_max_prompt_chars: int = Field(
-        default=8000, ge=1, description="Longest prompt, in characters. The controller has its own limit."
+        default=8000,
+        ge=1,
+        description="Longest prompt that the page accepts, in characters; the controller has its own limit.",
     )
     webui_trusted_proxies: str = Field(
         default="127.0.0.1",
-        description="Proxies whose X-Forwarded-For header is trusted: comma-separated addresses, or *.",
+        description="Proxies in front of the web UI whose X-Forwarded-For header is believed: addresses separated by "
+        "commas, or `*`.",
     )
     webui_terms_file: FilePath | None = Field(
-        default=None, description="A plain-text file with the operator's terms of use, shown under About."
+        default=None, description="File of plain text: the terms of the operator of this arena, shown under About."
     )
 
     def terms(self) -> str | None:

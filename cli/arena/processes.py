@@ -17,6 +17,8 @@ from cli.arena.child import ChildSpec, ProbeResult
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis
 from cli.errors import CliError
+from engine.config import KVDType
+from engine.idle_threads import bounded_spinning
 from wire.model_names import is_model_name
 
 DRAIN_S = 30.0  #: time for a worker to finish its running answers
@@ -45,7 +47,7 @@ class ArenaSettings:
     webui_port: int
     worker_port: int
     threads_per_worker: int
-    kv_dtype: str | None = None  #: None: the worker's own choice
+    kv_dtype: KVDType | None = None  #: None: the worker's own choice
     engine: str | None = None  #: another engine of the worker, for tests
     redis_url: str | None = None  #: an external store; None: the embedded one
 
@@ -236,13 +238,9 @@ def _python(package: str, *flags: str) -> tuple[str, ...]:
 
 
 def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
-    """The spin time of idle OpenMP threads: some 30 us if the threads of all workers take every core.
-
-    By default idle threads spin for milliseconds, on cores that another worker, the controller or the store needs: two
-    workers of two threads on two busy cores took 57 % longer so, and 67 % more CPU time.
-    """
-    is_crowded = len(settings.models) * settings.threads_per_worker >= (os.cpu_count() or 1)
-    return {"GOMP_SPINCOUNT": "2000"} if is_crowded else {}
+    """The spin limit of idle threads in a worker, if the threads of all workers together leave no core free."""
+    num_threads = len(settings.models) * settings.threads_per_worker
+    return bounded_spinning(num_threads, os.cpu_count() or 1)
 
 
 def _plain_environment() -> Mapping[str, str]:

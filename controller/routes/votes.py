@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
-from controller.body import Bodies
 from controller.routes.replies import json_reply
 from controller.votes.vote_log import PIECE, VoteLog
 from controller.votes.votes import Votes
+from service_kit.bodies import Bodies
 from wire.battles import SIDES, CastVote
 from wire.entry_ids import LOG_START, MAX_VOTE_ID_CHARS, is_entry_id
 from wire.errors import ApiError, ErrorCode
@@ -21,6 +21,7 @@ from wire.votes import ImportReply, VoteRecord
 
 NDJSON = "application/x-ndjson"
 MAX_IMPORT_BYTES = 64_000_000
+IMPORT_TIMEOUT_S = 300.0  #: 64 MB at 1.7 Mbit/s
 
 
 def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: Votes) -> None:
@@ -42,7 +43,8 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
     @router.post("/arena/votes/import")
     async def import_votes(request: Request) -> Response:
         """Append votes, one JSON object per line. Importing the same battles again changes nothing."""
-        votes = await asyncio.to_thread(_parse_lines, await bodies.read(request, MAX_IMPORT_BYTES))
+        body = await bodies.read(request, max_bytes=MAX_IMPORT_BYTES, timeout_s=IMPORT_TIMEOUT_S)
+        votes = await asyncio.to_thread(_parse_lines, body)
         imported = 0
         for start in range(0, len(votes), PIECE):
             imported += await log.append_foreign(votes[start : start + PIECE])

@@ -1,4 +1,4 @@
-"""The vote log in Redis: the truth of the arena. Append-only; read in order, in pieces."""
+"""The vote log in Redis, from which every board is computed. Append-only; read in order, in pieces."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -8,10 +8,12 @@ from controller.store.store import Store
 from wire.entry_ids import LOG_START
 from wire.votes import VoteRecord
 
-PIECE = 1000
+PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
 
 
 class VoteLog:
+    """Reads and imports votes; casting one is in votes.py. Every method raises ApiError STORE_UNAVAILABLE."""
+
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
@@ -23,6 +25,7 @@ class VoteLog:
         return str(entries[0][0]) if entries else LOG_START
 
     async def length(self) -> int:
+        """Number of votes in the log."""
         with self._store.guard("count_votes"):
             return int(await self._store.redis.xlen(self._keys.votes))
 
@@ -32,13 +35,14 @@ class VoteLog:
         return [parse_entry(entry_id, fields) for entry_id, fields in entries]
 
     async def read_all(self, after: str = LOG_START) -> AsyncGenerator[VoteRecord, None]:
+        """All votes after the id `after`, oldest first, also those cast while it reads."""
         while votes := await self.read(after):
             for vote in votes:
                 yield vote
             after = votes[-1].vote_id
 
     async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:
-        """Append votes of another log, except battles that stand in this one already. Returns how many were new."""
+        """Append votes of another log, except those of battles that this log has. Returns the number appended."""
         parts: list[str | int] = []
         for vote in votes:
             parts += [vote.battle_id, stored(vote), round(vote.time * 1000)]
@@ -47,10 +51,11 @@ class VoteLog:
 
 
 def stored(vote: VoteRecord) -> str:
-    """The record as the log keeps it: the entry itself has the id and the time."""
+    """The JSON of a record in the log: without id and time, which the log's entry has itself."""
     return vote.model_dump_json(exclude={"vote_id", "time", "conversations"}, exclude_none=True)
 
 
 def parse_entry(entry_id: str, fields: dict[str, str]) -> VoteRecord:
+    """The vote of one entry of the log. Raises ValueError for an entry that is none."""
     values = json.loads(fields["record"])
     return VoteRecord.model_validate({**values, "vote_id": entry_id, "time": int(fields["time"]) / 1000})

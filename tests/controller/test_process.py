@@ -157,8 +157,8 @@ async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_anothe
     assert (await arena.vote(battle_id)).json()["error"]["code"] == "battle_aborted"
     await eventually(lambda: sum(worker.num_open for worker in workers) == 0)
 
-    async def slots_have_run_out() -> bool:
+    async def leases_have_run_out() -> bool:
         [first, second] = (await arena.client.get("/arena/workers")).json()
         return first["in_flight"] == second["in_flight"] == 0
 
-    await eventually(slots_have_run_out)
+    await eventually(leases_have_run_out)

@@ -6,14 +6,14 @@ that was reused too early, not copied, or wrongly shared therefore changes the t
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan
 from engine.config import EngineConfig, ModelLimits, SamplingParams
-from engine.core import EngineCore
-from engine.memory.planning.planner import group_layers, large_page_bytes
+from engine.core import EngineCore, LoadedEngine
+from engine.memory.planning.grouping import group_layers, large_page_bytes
 from engine.memory.spec import LayerSpec, PoolPlan
 from engine.request import sample_seed
 from tests.engine.late_runner import LateRunner
@@ -110,6 +110,10 @@ class PagedFakeRunner:
 
     def collect(self) -> StepOutput:
         return self._outputs.popleft()
+
+    def run(self, plan: StepPlan) -> StepOutput:
+        self.launch(plan)
+        return self.collect()
 
     def _run(self, plan: StepPlan) -> StepOutput:
         self.plans.append(plan)
@@ -255,6 +259,12 @@ def make_core(
         clock=clock,
     )
     return core, runner
+
+
+def loaded(core: EngineCore, is_alive: Callable[[], bool] = lambda: True) -> LoadedEngine:
+    """An engine around a core of make_core, with letters for tokens and without a model to tell of."""
+    # LoadedEngine names the tokenizer's class, not a protocol; and nothing under test asks for the model.
+    return LoadedEngine(core, LetterTokenizer(), None, is_alive)  # type: ignore[arg-type]
 
 
 @dataclass

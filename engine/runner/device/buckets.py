@@ -31,7 +31,7 @@ class Bucket:
 
 def row_counts(max_running: int, max_rows: int = MAX_GRAPH_ROWS) -> tuple[int, ...]:
     """Ascending: 1, 2, 4, then by 8 to 32, by 16 to 256, by 64 to 512; and the largest batch itself, so that a full one
-    has a graph. Padding costs at most a third of the rows from 8 on, and at most a fifth from 64 on."""
+    has a graph. Padding is less than half of the rows, at most a third above 16 rows and a fifth above 64."""
     largest = min(max_running, max_rows)
     ladder = (1, 2, 4, *range(8, 32, 8), *range(32, 256, 16), *range(256, MAX_GRAPH_ROWS + 1, 64))
     return (*(count for count in ladder if count < largest), largest)

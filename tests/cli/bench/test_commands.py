@@ -18,7 +18,7 @@ from cli.bench.serving import Answered
 from cli.bench.tables import milliseconds
 from cli.errors import CliError
 
-FINCH = str(Path(__file__).parent.parent.parent / "demo_models" / "finch")
+FINCH = str(Path(__file__).parents[3] / "demo_models" / "finch")
 SHORT = ("--model", FINCH, "--threads", "1", "--repeats", "1")
 FIXED = ("--num-prompts", "3", "--input-len", "9", "--output-len", "4")
 

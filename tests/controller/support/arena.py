@@ -65,7 +65,7 @@ class Arena:
         return worker
 
     async def add_two(self, **options: Any) -> tuple[FakeWorker, FakeWorker]:
-        """Of the models alpha and beta."""
+        """Workers of the models alpha and beta."""
         return (
             await self.add_worker(FakeWorker("alpha", **options)),
             await self.add_worker(FakeWorker("beta", **options)),
@@ -128,15 +128,15 @@ class Arena:
         assert response.status_code == 200, response.text
         return [json.loads(line) for line in response.text.splitlines()]
 
-    async def num_slots(self) -> int:
+    async def num_leases(self) -> int:
         """Leases that exist in the store, at all workers."""
         total = 0
-        async for key in self.redis.scan_iter(match=self.keys.slots_prefix + "*"):
+        async for key in self.redis.scan_iter(match=self.keys.leases_prefix + "*"):
             total += await self.redis.zcard(key)
         return total
 
-    async def has_no_slots(self) -> bool:
-        return await self.num_slots() == 0
+    async def has_no_leases(self) -> bool:
+        return await self.num_leases() == 0
 
 
 async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], timeout_s: float = 30) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import uvicorn
 
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from service_kit.heads import BoundedHttp
 from tests.quick_server import QuickServer
-from wire.http_head import BoundedHttp
 
 
 class StoreProcess:

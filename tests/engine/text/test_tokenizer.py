@@ -16,7 +16,7 @@ from engine.errors import CheckpointError, InvalidRequest
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import IncrementalDetokenizer, Tokenizer
 
-DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
+DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>' }}{{ message['content'] | trim }}<|end|>\n"

@@ -1,71 +1,137 @@
-"""Which graph a decode step takes."""
+"""Which graph a decode step takes: every legal step has one that holds it, padding is bounded, and graphs stay few."""
 
-import pytest
+from fractions import Fraction
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runner.device.buckets import Bucket, Buckets, context_bounds, row_counts
+from engine.runner.device.buckets import CONTEXT_BOUNDS, LEAST_SHARING_ROWS, MAX_GRAPH_ROWS, Buckets
+
+MAX_RUNNING = st.integers(1, 700)
+MAX_MODEL_LEN = st.integers(1, 200_000)
+#: Each graph keeps a little device memory and adds to the time that a worker needs to start.
+MOST_GRAPHS = 64
 
 
-def test_the_ladder_of_batch_sizes() -> None:
-    assert row_counts(8) == (1, 2, 4, 8)
-    assert row_counts(64) == (1, 2, 4, 8, 16, 24, 32, 48, 64)
-    assert row_counts(4096)[-6:] == (240, 256, 320, 384, 448, 512)
-    assert row_counts(4096, max_rows=16) == (1, 2, 4, 8, 16)
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Buckets, int, int]:
+    """Buckets of some engine, and the rows and the longest context of a step that it may run."""
+    max_running, max_model_len = draw(MAX_RUNNING), draw(MAX_MODEL_LEN)
+    buckets = Buckets(max_running, max_model_len, has_shared=draw(st.booleans()))
+    return buckets, draw(st.integers(1, max_running)), draw(st.integers(1, max_model_len))
 
 
-@pytest.mark.parametrize("max_running", [1, 3, 7, 100, 500])
-def test_a_full_batch_has_a_graph_without_padding(max_running: int) -> None:
-    assert row_counts(max_running)[-1] == max_running
+@given(steps())
+def test_every_step_is_held_by_a_captured_graph_unless_it_is_too_large_for_any(step: tuple[Buckets, int, int]) -> None:
+    buckets, rows, context = step
+    found = buckets.bucket_for(rows, context)
+    if rows > MAX_GRAPH_ROWS:
+        assert found is None
+        return
+    assert found is not None
+    assert found in buckets.all()
+    assert found.num_rows >= rows
+    assert found.max_context >= context
+    assert not found.is_shared
 
 
-def test_longer_contexts_have_further_bounds() -> None:
-    assert context_bounds(1000) == (1000,)
-    assert context_bounds(1024) == (1024,)
-    assert context_bounds(4096) == (1024, 4096)
-    assert context_bounds(131_072) == (1024, 4096, 131_072)
+@given(steps())
+def test_no_captured_graph_of_fewer_rows_would_hold_the_step(step: tuple[Buckets, int, int]) -> None:
+    buckets, rows, context = step
+    found = buckets.bucket_for(rows, context)
+    for other in buckets.all():
+        if other.num_rows >= rows and other.max_context >= context and not other.is_shared:
+            assert found is not None
+            assert (found.num_rows, found.max_context) <= (other.num_rows, other.max_context)
 
 
-@pytest.mark.parametrize(("max_running", "num_graphs"), [(64, 21), (256, 47)])
-def test_a_third_bound_makes_few_graphs_more(max_running: int, num_graphs: int) -> None:
-    buckets = Buckets(max_running, 131_072)
-    assert len(buckets.all()) == num_graphs < 1.2 * 2 * len(row_counts(max_running))
-    assert Buckets(max_running, 1024).bucket_for(1, 9) == Bucket(1, 1024)
-    assert buckets.bucket_for(1, 9) == Bucket(1, 131_072)
-    assert buckets.bucket_for(33, 1024) == Bucket(48, 1024)
-    assert buckets.bucket_for(33, 1025) == Bucket(48, 4096)
-    assert buckets.bucket_for(33, 4097) == Bucket(64, 131_072)
+@given(steps())
+def test_padding_is_bounded(step: tuple[Buckets, int, int]) -> None:
+    """Less than half of the rows; a third where contexts are so short that the rows' own work counts."""
+    buckets, rows, context = step
+    found = buckets.bucket_for(rows, context)
+    if found is None:
+        return
+    padding = Fraction(found.num_rows - rows, found.num_rows)
+    assert padding < Fraction(1, 2)
+    if context <= CONTEXT_BOUNDS[-1]:
+        assert rows <= 16 or padding <= Fraction(1, 3)
+        assert rows <= 64 or padding <= Fraction(1, 5)
 
 
-def test_shared_prefixes_have_graphs_for_powers_of_two_from_eight_rows_on() -> None:
-    buckets, without = Buckets(48, 8192, has_shared=True), Buckets(48, 8192)
-    shared = [bucket for bucket in buckets.all() if bucket.is_shared]
-    assert [bucket.num_rows for bucket in shared] == [48, 32, 16, 8]
-    assert set(buckets.all()) - set(shared) == set(without.all())
-    assert buckets.bucket_for(9, 300, is_shared=True) == Bucket(16, 8192, is_shared=True)
-    assert buckets.bucket_for(9, 300) == without.bucket_for(9, 300)
+@given(steps())
+def test_a_short_context_launches_no_more_than_four_times_its_parts(step: tuple[Buckets, int, int]) -> None:
+    """Above two rows: fewer are one wave of programs, whatever the bound."""
+    buckets, rows, context = step
+    found = buckets.bucket_for(rows, context)
+    if found is not None and rows > 2 and context <= CONTEXT_BOUNDS[-1]:
+        assert found.max_context <= 4 * max(context, CONTEXT_BOUNDS[0])
 
 
-def test_a_step_without_a_graph_has_no_more_parts_than_it_needs() -> None:
-    buckets = Buckets(16, 8192)
-    assert [buckets.without_graph(5, context) for context in (3, 1024, 1025, 8000)] == [
-        Bucket(5, bound) for bound in (1024, 1024, 1025, 8000)
-    ]
-    assert Buckets(16, 100).without_graph(5, 3) == Bucket(5, 100)
+@given(steps(), st.integers(0, 100), st.integers(0, 10_000))
+def test_a_larger_step_takes_no_smaller_graph(
+    step: tuple[Buckets, int, int], more_rows: int, more_context: int
+) -> None:
+    buckets, rows, context = step
+    small, large = buckets.bucket_for(rows, context), buckets.bucket_for(rows + more_rows, context + more_context)
+    if small is not None and large is not None:
+        assert small.num_rows <= large.num_rows
 
 
-@given(st.integers(1, 700), st.integers(1, 40_000), st.data())
-def test_a_step_gets_the_smallest_bucket_that_holds_it(
+@given(st.integers(1, MAX_GRAPH_ROWS), MAX_MODEL_LEN, st.data())
+def test_a_full_batch_has_no_padding(max_running: int, max_model_len: int, data: st.DataObject) -> None:
+    found = Buckets(max_running, max_model_len).bucket_for(max_running, data.draw(st.integers(1, max_model_len)))
+    assert found is not None
+    assert found.num_rows == max_running
+
+
+@given(MAX_RUNNING, MAX_MODEL_LEN, st.booleans())
+def test_there_are_few_graphs_and_the_largest_comes_first(
+    max_running: int, max_model_len: int, has_shared: bool
+) -> None:
+    """All graphs have the memory in common that the first one takes."""
+    captured = Buckets(max_running, max_model_len, has_shared=has_shared).all()
+    assert len(captured) == len(set(captured)) <= MOST_GRAPHS
+    first = captured[0]
+    assert all(first.num_rows >= other.num_rows and first.max_context >= other.max_context for other in captured)
+    assert list(captured) == sorted(captured, reverse=True)
+
+
+@given(MAX_RUNNING, MAX_MODEL_LEN, st.data())
+def test_graphs_for_shared_prefixes_hold_every_step_from_eight_rows_on_and_change_no_other(
+    max_running: int, max_model_len: int, data: st.DataObject
+) -> None:
+    buckets, without = Buckets(max_running, max_model_len, has_shared=True), Buckets(max_running, max_model_len)
+    rows, context = data.draw(st.integers(1, max_running)), data.draw(st.integers(1, max_model_len))
+    assert buckets.bucket_for(rows, context) == without.bucket_for(rows, context)
+    assert not any(bucket.is_shared for bucket in without.all())
+    found = buckets.bucket_for(rows, context, is_shared=True)
+    if LEAST_SHARING_ROWS <= rows <= MAX_GRAPH_ROWS:
+        assert found in buckets.all()
+        assert found is not None
+        assert found.is_shared
+        assert rows <= found.num_rows < 2 * rows
+        assert found.max_context >= context
+
+
+@given(MAX_RUNNING, MAX_MODEL_LEN, st.integers(1, 64), st.integers(1, 300), st.data())
+def test_only_rows_that_the_model_can_be_captured_with_have_graphs(
+    max_running: int, max_model_len: int, least: int, max_rows: int, data: st.DataObject
+) -> None:
+    """Mixtures of experts need several rows; max_rows is the operator's limit."""
+    buckets = Buckets(max_running, max_model_len, max_rows, range(least, MAX_GRAPH_ROWS + 1))
+    assert all(least <= bucket.num_rows <= max_rows for bucket in buckets.all())
+    rows = data.draw(st.integers(1, max_running))
+    found = buckets.bucket_for(rows, 1)
+    assert found is None or found.num_rows >= rows >= least
+
+
+@given(MAX_RUNNING, MAX_MODEL_LEN, st.data())
+def test_a_step_without_a_graph_is_not_padded_and_reads_in_the_parts_of_the_least_graph(
     max_running: int, max_model_len: int, data: st.DataObject
 ) -> None:
     buckets = Buckets(max_running, max_model_len)
     rows, context = data.draw(st.integers(1, max_running)), data.draw(st.integers(1, max_model_len))
-    fitting = [bucket for bucket in buckets.all() if bucket.num_rows >= rows and bucket.max_context >= context]
-    assert buckets.bucket_for(rows, context) == (min(fitting) if fitting else None)
-    assert (not fitting) == (rows > 512)
-
-
-def test_the_largest_bucket_is_captured_first() -> None:
-    order = Buckets(16, 8192).all()
-    assert order[0] == Bucket(16, 8192)
-    assert list(order) == sorted(order, reverse=True)
+    alone = buckets.without_graph(rows, context)
+    assert alone.num_rows == rows
+    assert alone.max_context == max(context, min(CONTEXT_BOUNDS[0], max_model_len))

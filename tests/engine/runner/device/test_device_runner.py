@@ -145,8 +145,8 @@ KINDS = [
 def test_requests_that_change_logits_share_steps_with_those_that_do_not(
     tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("own_logits", "logprobs"):
-        monkeypatch.setattr(f"engine.runner.{module}.ROWS_AT_ONCE", 3)  # so that one copy does not hold all of them
+    for module in ("changed_logits", "logprobs"):
+        monkeypatch.setattr(f"engine.runner.device.{module}.ROWS_AT_ONCE", 3)  # several copies
     folder = tiny_model("llama").folder
 
     def continued(runner: EagerRunner | DeviceRunner) -> list[Running]:
