@@ -259,7 +259,7 @@ def _check_disk(folder: DataDir) -> Iterator[Finding]:
     else:
         yield Finding("disk", Verdict.OK, text)
     if len(str(folder.store)) > 90:
-        text = f"the path is too long for a socket, which will lie in {tempfile.gettempdir()} instead"
+        text = f"the path is too long for a socket, which will be in {tempfile.gettempdir()} instead"
         yield Finding("disk", Verdict.HINT, text)
 
 

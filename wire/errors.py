@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ErrorCode(StrEnum):
-    """Stable codes that programs may rely on. The HTTP status of each stands in STATUS."""
+    """Stable codes that programs may rely on. STATUS has the HTTP status of each."""
 
     INVALID_JSON = "invalid_json"
     INVALID_REQUEST = "invalid_request"

@@ -161,7 +161,7 @@ class Arena:
         if not (self._ready_once or self._has_hinted) and time.monotonic() - self._started_at > _HINT_AFTER_S:
             self._has_hinted = True
             store = "" if self._store else " The store is the one of REDIS_URL: does it answer?"
-            self._view.event("arena", f"still {headline}; {self._folder.logs} tells more.{store}")
+            self._view.event("arena", f"still {headline}; see {self._folder.logs}.{store}")
         if self._is_ready and not self._ready_once:
             self._ready_once = True
             self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")

@@ -1,6 +1,6 @@
 """Measure a demo model on held-out probes, greedily: `python -m demo_models.train.evaluate --model raven`.
 
-Loads the folder with the auto classes of transformers. Writes evaluation.json beside the weights.
+Loads the folder with the auto classes of transformers. Writes evaluation.json into the folder.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from html import escape
 import gradio as gr
 
 from webui import texts
-from webui.arena_page import battle_parts
+from webui.battle_page import battle_parts
 from webui.components import look_of
 from webui.session import Exchange, Session, SideAnswer, Standing
 
