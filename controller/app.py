@@ -34,8 +34,8 @@ from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.votes.leaderboard import Leaderboards
+from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import VoteLog
-from controller.votes.votes import Votes
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.dispatch import Dispatcher
 from controller.workers.pools import Pools
@@ -78,7 +78,7 @@ class _BattleParts:
     runner: TurnRunner
     battles: Battles
     stream: TurnStream
-    votes: Votes
+    votes: VoteCasting
     log: VoteLog
     boards: Leaderboards
 
@@ -163,7 +163,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         runner=runner,
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
-        votes=Votes(store, keys, battle_store, voters, metrics, voted_battle_ttl_s=settings.voted_battle_ttl_s),
+        votes=VoteCasting(store, keys, battle_store, voters, metrics, voted_battle_ttl_s=settings.voted_battle_ttl_s),
         log=log,
         boards=boards,
     )

@@ -25,7 +25,8 @@ _LOGGED = ("model_worker", "engine.runner", "engine.kernels")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 after a drain, 2 bad settings, 3 bad checkpoint, 4 dead engine, 5 port taken."""
+    """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
+    5 port taken."""
     configure_logging(_LOGGED)
     switch_telemetry_off()
     try:
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
-    """Flags win over the environment; raises BadSettings."""
+    """Settings from flags and environment; a flag wins. Raises BadSettings with one sentence."""
     given = {name: value for name, value in vars(build_parser().parse_args(arguments)).items() if value is not None}
     try:
         settings = WorkerSettings(**given)

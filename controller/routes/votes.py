@@ -11,8 +11,8 @@ from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
 from controller.routes.replies import json_reply
+from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import PIECE, VoteLog
-from controller.votes.votes import Votes
 from service_kit.bodies import Bodies
 from wire.battles import SIDES, CastVote
 from wire.entry_ids import LOG_START, MAX_VOTE_ID_CHARS, is_entry_id
@@ -24,7 +24,11 @@ MAX_IMPORT_BYTES = 64_000_000
 IMPORT_TIMEOUT_S = 300.0  #: 64 MB at 1.7 Mbit/s
 
 
-def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: Votes) -> None:
+def add_vote_route(
+    router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: VoteCasting
+) -> None:
+    """Add the route that casts a vote."""
+
     @router.post("/arena/battles/{battle_id}/vote")
     async def cast(request: Request, battle_id: str) -> Response:
         vote = await bodies.parse(request, CastVote)
@@ -34,6 +38,8 @@ def add_vote_route(router: APIRouter, bodies: Bodies, addresses: Addresses, limi
 
 
 def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore) -> None:
+    """Add export and import of the vote log."""
+
     @router.get("/arena/votes")
     async def export(after: str = LOG_START, conversations: bool = False) -> Response:
         """The log after one vote id, oldest first. `conversations` joins the texts of battles that are still kept."""

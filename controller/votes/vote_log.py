@@ -12,7 +12,7 @@ PIECE = 1000  #: votes read or imported at once, so that no command blocks the s
 
 
 class VoteLog:
-    """Reads and imports votes; casting one is in votes.py. Every method raises ApiError STORE_UNAVAILABLE."""
+    """Reads and imports votes; casting one is in vote_casting.py. Every method raises ApiError STORE_UNAVAILABLE."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store

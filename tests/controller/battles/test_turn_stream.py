@@ -1,3 +1,5 @@
+"""Readers of a turn: they disconnect, resume at any controller, come late, and always read an end."""
+
 import asyncio
 import json
 from typing import Any

@@ -1,3 +1,5 @@
+"""Capacity leases and the choice of a worker, against a real store."""
+
 import asyncio
 import secrets
 from collections import Counter

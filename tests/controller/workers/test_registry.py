@@ -1,3 +1,5 @@
+"""Registration, heartbeats and epochs, over HTTP."""
+
 from typing import Any
 
 import httpx

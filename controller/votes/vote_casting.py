@@ -27,7 +27,7 @@ _TRIES = 3  #: the record is made again when a turn began after the battle was r
 _logger = logging.getLogger(__name__)
 
 
-class Votes:
+class VoteCasting:
     """Records votes. `voted_battle_ttl_s`: how long a voted battle is kept, 0 for ever."""
 
     def __init__(
