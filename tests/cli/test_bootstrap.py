@@ -1,3 +1,5 @@
+"""The bootstrap script: when it makes an environment anew, and how it chooses Python and torch."""
+
 import json
 import os
 import subprocess

@@ -1,3 +1,5 @@
+"""The `agon` command: help, exit codes, and what it imports."""
+
 import resource
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""The fit against golden values, an independent iteration and closed forms."""
+
 import math
 from collections.abc import Callable
 

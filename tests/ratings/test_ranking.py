@@ -1,3 +1,5 @@
+"""The leaderboard: ranks, flags and matrices."""
+
 import json
 import math
 import random

@@ -1,3 +1,5 @@
+"""Contrast of both themes by WCAG AA."""
+
 import re
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Access rules of the web UI: open routes, limits, headers, and limits of the event queue."""
+
 import time
 from collections.abc import Iterator
 

@@ -1,3 +1,5 @@
+"""From a session to what a battle page shows."""
+
 from dataclasses import replace
 from html import escape
 

@@ -1,3 +1,5 @@
+"""The actions of a battle, against the fake controller."""
+
 import asyncio
 from collections.abc import AsyncGenerator
 

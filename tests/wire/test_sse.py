@@ -1,3 +1,5 @@
+"""The codec of server-sent events, cut anywhere."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""The embedded store: durability under kill -9, its lock, its socket and the search for a binary."""
+
 import asyncio
 import os
 import socket

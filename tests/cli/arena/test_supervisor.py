@@ -1,3 +1,5 @@
+"""The order in which groups of processes start and stop."""
+
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable

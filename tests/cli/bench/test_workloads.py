@@ -1,3 +1,5 @@
+"""Workloads: fixed token ids, lengths, and files of prompts."""
+
 import hashlib
 import json
 from pathlib import Path
