@@ -1,10 +1,9 @@
 """Battles as clients see them: requests, views, and the events of a turn's stream.
 
-No model name stands in any of these before the vote, except in mode "named", where the visitor chose them. Each event
-has an SSE id; a client that lost its connection sends the last one as Last-Event-ID and gets exactly what it missed.
-Beside the events below a stream may carry one `error` (an ErrorBody): this connection ends, but the battle may go on,
-and the client should resume it.
-"""
+Before the vote none of these holds a model name, except in mode "named", where the visitor chose the models. Each event
+has an SSE id; a client that lost its connection sends the last id as Last-Event-ID and gets exactly the events after
+it. Apart from the events below, a stream may carry one `error` (an ErrorBody): this connection ends, but the battle may
+go on, and the client should resume it."""
 
 from typing import Literal
 

@@ -244,7 +244,7 @@ def _python(package: str, *flags: str) -> tuple[str, ...]:
 
 
 def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
-    """How long idle threads of a worker stay awake, where all workers' threads together leave no core free."""
+    """The spin limit of idle threads in a worker, if the threads of all workers together leave no core free."""
     num_threads = len(settings.models) * settings.threads_per_worker
     return bounded_spinning(num_threads, os.cpu_count() or 1)
 

@@ -1,3 +1,5 @@
+"""The OpenAI schema: what is accepted and refused, and the chunks of an answer."""
+
 import json
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""The processes of `agon up`: models, ports, commands and environments."""
+
 import json
 import re
 import socket
