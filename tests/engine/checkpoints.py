@@ -117,6 +117,8 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5},
         },
     ),
+    "olmo2": ("Olmo2ForCausalLM", {**_SIZES}),
+    "olmo2-with-biases": ("Olmo2ForCausalLM", {**_SIZES, "attention_bias": True, "num_key_value_heads": 6}),
     "mixtral": ("MixtralForCausalLM", {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2-moe": (
         "Qwen2MoeForCausalLM",

@@ -100,7 +100,7 @@ def test_a_hit_gives_the_same_pages_in_every_table():
 
 
 def test_what_is_evicted_for_one_type_leaves_the_others_of_its_group_too():
-    """A prefix is of use only where all types have it, so nothing is lost that somebody could have found."""
+    """A prefix is of use only where all types have it, so no hit is lost."""
     cache = cache_of(8)
     serve(cache, 1, [1] * 8)
     cache.close(1)
