@@ -144,9 +144,8 @@ class SamplingParams:
     repetition_penalty: float = 1.0  #: divides positive logits of tokens in prompt or output, multiplies negative ones
     presence_penalty: float = 0.0  #: subtracted from the logits of tokens that occur in the output
     frequency_penalty: float = 0.0  #: subtracted once for every occurrence in the output
-    logit_bias: Mapping[int, float] = field(
-        default_factory=dict, hash=False
-    )  #: token id -> value added to its logit, before penalties
+    #: token id -> value added to its logit, before penalties
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these; the text does not contain it
     stop_token_ids: tuple[int, ...] = ()
