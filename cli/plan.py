@@ -16,7 +16,7 @@ from rich.table import Table
 from cli.errors import CliError
 from engine.errors import CheckpointError
 from engine.memory.planning.designs import Design
-from engine.memory.planning.layer_tables import KVDType, ModelLayers
+from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import MAX_PAGE_TABLES, REPORT_LENGTHS, Capacity, PlanReport, plan_layers
 from engine.memory.spec import LayerType
@@ -44,7 +44,7 @@ def plan(
     kv_dtype: Annotated[
         str,
         typer.Option(
-            help=f"Data type of keys and values in pages: {', '.join(get_args(KVDType))}. "
+            help=f"Data type of keys and values in pages: {', '.join(get_args(PlannedKVDType))}. "
             "Recurrent states keep the model's."
         ),
     ] = "auto",
@@ -65,14 +65,14 @@ def plan(
 ) -> None:
     """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
     name, config = _read_config(model)
-    for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(KVDType)), ("--dtype", dtype, _DTYPES)):
+    for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(PlannedKVDType)), ("--dtype", dtype, _DTYPES)):
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
     from engine.models.stored_layers import layers_from_config  # imports torch
 
     try:
         model_layers = layers_from_config(
-            config, dtype=dtype, kv_dtype=cast(KVDType, kv_dtype), with_vision=vision_cache
+            config, dtype=dtype, kv_dtype=cast(PlannedKVDType, kv_dtype), with_vision=vision_cache
         )
         report = plan_layers(
             model_layers.layers,

@@ -49,7 +49,7 @@ _POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...]
 _RESUME_DELAYS_S = (0.0, 0.3, 1.0, 2.0, 4.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 _TIMEOUT = httpx.Timeout(10.0)
-#: A stream may be silent while its request waits in a queue; the controller sends a keep-alive every ten seconds.
+#: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
 _STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 #: Streams live long: with httpx's default of 100 connections the 101st visitor would wait for another to finish.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
@@ -85,7 +85,7 @@ def _stream_of(battle_id: str) -> _TurnRequest:
 class _Progress:
     """How far one turn has been read, across its connections."""
 
-    last_id: str | None = None  #: of the last event, for Last-Event-ID
+    last_id: str | None = None  #: id of the last event, for Last-Event-ID
     is_answered: bool = False  #: a connection was answered with success
     is_over: bool = False  #: turn_finished was read
     num_failures: int = 0  #: connections in a row that ended without an event
@@ -94,9 +94,8 @@ class _Progress:
 class ControllerClient:
     """The calls of all pages. Owns one connection pool; close it with `aclose`.
 
-    `visitor` is the address of the visitor for whom a request is made. Calls raise ApiError for error answers and
-    ControllerUnreachable without an answer.
-    """
+    `visitor` is the address of the visitor on whose behalf a request is made. Calls raise ApiError for error answers
+    and ControllerUnreachable without an answer."""
 
     def __init__(self, url: str, *, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None):
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}

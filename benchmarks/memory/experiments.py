@@ -33,7 +33,7 @@ GIB = 2**30
 
 
 def layers_of(name: str) -> tuple[LayerSpec, ...]:
-    """What the layers store. Jamba's states are both in bfloat16, as in the paper; Agon keeps the ssm state in float32."""
+    """What the layers store. Both states of Jamba in bfloat16, as in the paper; Agon keeps the ssm state in float32."""
     return tuple(
         replace(spec, bytes_per_token=spec.bytes_per_token // 2, dtype="bfloat16") if spec.part == "ssm" else spec
         for spec in layers_from_config(CONFIGS[name]).layers

@@ -26,7 +26,7 @@ app = typer.Typer(add_completion=False)
 
 _REFRESH_S = 1.0
 _REFRESH_STARTING_S = 0.2
-_HINT_AFTER_S = 30.0  #: a start usually takes less
+_HINT_AFTER_S = 30.0  #: seconds; most starts take less
 _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again kills"
 
 
@@ -34,15 +34,19 @@ _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again 
 def up(
     model: Annotated[
         list[str],
-        typer.Option("--model", metavar="NAME=PATH_OR_HUB_ID", help="A model; repeat it. Default: the demos."),
+        typer.Option(
+            "--model", metavar="NAME=PATH_OR_HUB_ID", help="A model; may be repeated. Default: the demo models."
+        ),
     ] = [],  # noqa: B006 - typer's way to say "no value"
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where votes, secrets and logs are kept. Default: AGON_DATA_DIR, or ./.agon")
+        Path | None, typer.Option(help="Folder of votes, secrets and logs. Default: AGON_DATA_DIR, or ./.agon")
     ] = None,
     host: Annotated[str, typer.Option(help="Address of the web UI and the controller.")] = "127.0.0.1",
-    controller_port: Annotated[int, typer.Option(min=1, max=65535)] = 8100,
-    webui_port: Annotated[int, typer.Option(min=1, max=65535)] = 7860,
-    worker_port: Annotated[int, typer.Option(min=1, max=65535, help="First of the workers' ports.")] = 8200,
+    controller_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the controller.")] = 8100,
+    webui_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web UI.")] = 7860,
+    worker_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the first worker; the others follow.")
+    ] = 8200,
     threads_per_worker: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads of each worker. Default: half of the cores (a battle keeps two busy)."),
@@ -79,7 +83,7 @@ def up(
 
 
 class Arena:
-    """One run of the arena: the supervisor, the terminal and the signals meet here."""
+    """One run of the arena: connects the supervisor, the terminal and the signals."""
 
     def __init__(
         self,
@@ -99,15 +103,15 @@ class Arena:
         self._is_ready = False
         self._ready_once = False
         self._has_hinted = False
-        self._admin_headers: dict[str, str] = {}  #: the list of workers may be closed to everybody else
+        self._admin_headers: dict[str, str] = {}  #: GET /arena/workers may need the admin token
         self._started_at = time.monotonic()
 
     async def run(self) -> int:
-        """Until a signal, or until nothing is left alive; returns the exit code."""
+        """Run until a signal or until every process has failed; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
-        # Only this machine is asked, so proxies from the environment would be wrong.
+        # All requests stay on this machine, so proxies from the environment would be wrong.
         async with httpx.AsyncClient(trust_env=False) as client:
             secrets = self._folder.secrets()
             self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
@@ -131,7 +135,7 @@ class Arena:
         try:
             while not self._stop_requested.is_set():
                 if starting.done() and starting.exception() is not None:
-                    return 1  # the report has said why
+                    return 1  # the reason has been reported
                 if supervisor.everything_failed:
                     self._view.event("arena", "every process has failed.")
                     return 1
@@ -157,7 +161,7 @@ class Arena:
         if not (self._ready_once or self._has_hinted) and time.monotonic() - self._started_at > _HINT_AFTER_S:
             self._has_hinted = True
             store = "" if self._store else " The store is the one of REDIS_URL: does it answer?"
-            self._view.event("arena", f"still {headline}; {self._folder.logs} tells more.{store}")
+            self._view.event("arena", f"still {headline}; see {self._folder.logs}.{store}")
         if self._is_ready and not self._ready_once:
             self._ready_once = True
             self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")
@@ -165,7 +169,7 @@ class Arena:
                 webbrowser.open(self._settings.webui_url)
 
     def _waiting_for(self, supervisor: Supervisor, workers: dict[str, WorkerView]) -> list[str]:
-        """A worker counts when the controller knows it as ready, not only when it says so itself."""
+        """Names of processes that are not ready. A worker is ready when the controller knows it as ready."""
         waiting = []
         for child in supervisor.children:
             kind, _, model = child.spec.name.partition(" ")
@@ -175,7 +179,7 @@ class Arena:
         return waiting
 
     async def _workers(self, client: httpx.AsyncClient) -> dict[str, WorkerView]:
-        """By model, as the controller sees them; empty while it does not answer."""
+        """The workers that the controller knows, by model; empty while it does not answer."""
         try:
             url = f"{self._settings.controller_url}/arena/workers"
             answer = await client.get(url, headers=self._admin_headers, timeout=2.0)

@@ -14,8 +14,8 @@ import torch
 from engine.attention.layout import layer_specs, state_specs
 from engine.layers.weights import ShapesOnly
 from engine.memory.planning.layer_tables import (
-    KVDType,
     ModelLayers,
+    PlannedKVDType,
     layers_by_rule,
     with_draft_model,
     with_own_keys,
@@ -43,7 +43,7 @@ def layers_from_config(
     values: Mapping[str, Any],
     *,
     dtype: str = "auto",
-    kv_dtype: KVDType = "auto",
+    kv_dtype: PlannedKVDType = "auto",
     with_vision: bool = False,
     checkpoint_tokens: int = CHECKPOINT_TOKENS,
 ) -> ModelLayers:

@@ -133,8 +133,8 @@ class ForgetfulInFlight(InFlight):
     """A fault, to see that it is noticed: the page cache is not told what is in flight, and a freed page can be had at
     once."""
 
-    def add(self, plan: StepPlan) -> None:
+    def note_launch(self, plan: StepPlan) -> None:
         self._plans.append(plan)
 
-    def take(self) -> StepPlan:
+    def take_oldest(self) -> StepPlan:
         return self._plans.popleft()

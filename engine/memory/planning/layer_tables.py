@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from engine.config import KVDType
 from engine.errors import CheckpointError
 from engine.memory.spec import CHECKPOINT_TOKENS, LayerKind, LayerSpec
 
-#: Data types of keys and values that a plan can be made for; "auto": the model's own.
-KVDType = Literal["auto", "bfloat16", "float16", "float32", "fp8", "int8"]
+#: Data types of keys and values that a plan can be made for: those that the engine serves, and types that a model's own
+#: weights may have.
+PlannedKVDType = Literal[KVDType, "bfloat16", "float16", "float32"]
 
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "fp8": 1, "int8": 1}
 #: Keys and values of 8 bits carry one float32 scale per token and head.
@@ -110,7 +112,7 @@ def layers_by_rule(
     values: Mapping[str, Any],
     *,
     dtype: str | None = None,
-    kv_dtype: KVDType = "auto",
+    kv_dtype: PlannedKVDType = "auto",
     checkpoint_tokens: int = CHECKPOINT_TOKENS,
 ) -> ModelLayers:
     """What the model with this config.json stores, for an architecture that Agon does not serve.

@@ -21,9 +21,9 @@ def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens:
     inputs = [x.to(device) for x in (slots, starts, last_tokens)]
     outputs = [torch.full((num_rows,), 9, device=device) for _ in range(2 + len(page_tokens))]
     contexts = torch.full((num_rows,), 9, dtype=torch.int32, device=device)
-    token_ids, positions, *page_slots = outputs
+    token_ids, positions, *page_places = outputs
     tables = [table.to(device) for table in tables]
-    kernels.prepare_decode(*inputs, tables, page_tokens, token_ids, positions, contexts, page_slots)
+    kernels.prepare_decode(*inputs, tables, page_tokens, token_ids, positions, contexts, page_places)
     return [*outputs, contexts]
 
 
