@@ -30,7 +30,7 @@ class SchedulerCounters:
 
     num_preemptions: int = 0
     prefix_query_tokens: int = 0  #: prompt tokens of admitted requests
-    prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
+    prefix_hit_tokens: int = 0  #: prompt tokens of them that the prefix cache had
 
 
 class NewToken(NamedTuple):

@@ -99,4 +99,4 @@ def test_a_prefix_that_ends_inside_an_image_needs_its_embeddings():
     vision = cache.groups[1]
     evict(cache, vision, page_names(cache, vision, text, (image,))[1])
     assert find(cache, text[:8], images=(image,)) == 4
-    assert find(cache, text[:12], images=(image,)) == 12, "behind the image nobody reads its embeddings"
+    assert find(cache, text[:12], images=(image,)) == 12, "behind the image no token reads its embeddings"
