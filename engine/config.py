@@ -189,7 +189,7 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """What the scheduler must know of a loaded model. The runner makes it, so the scheduler needs no torch."""
+    """Limits of a loaded model that the scheduler needs. The runner makes them, so the scheduler needs no torch."""
 
     max_model_len: int
     vocab_size: int

@@ -1,4 +1,4 @@
-"""Models of the GPU benchmark, as configs only, and the bounds that a device sets for them.
+"""Models of the GPU benchmark, as configs without weights, and the bounds that a device sets for them.
 
 A decode step takes at least the time to read every weight once and every key and value of its contexts, and at least
 the time of its arithmetic. A prompt takes at least the time of its arithmetic.

@@ -110,7 +110,7 @@ def _times(
 
 
 def call_with(tiles: AttentionTiles, shape: Shape, s: PagedStep) -> Call:
-    """As gpu.attend_decode or gpu.attend_mixed with these tiles."""
+    """Call gpu.attend_decode or gpu.attend_mixed with these tiles."""
     operands = (s.query, s.pages, s.page_table, s.slots, s.context_lengths, s.output, s.options, None)
     if shape.queries > 1:
         return lambda: launch("mixed", tiles, *operands, starts=s.query_starts)

@@ -34,7 +34,7 @@ class CostModel:
 
 @dataclass
 class Result:
-    """What one run showed. Series have one entry per sampled step."""
+    """Measurements of one run. Series have one entry per sampled step."""
 
     num_steps: int = 0
     time_s: float = 0.0

@@ -192,7 +192,8 @@ class Scheduler:
         """
         while not self._plan_chunk(builder, request, sequence, target):
             if self._in_flight:
-                # Waiting is in vain if no page has been freed since the request found no room with no step in flight.
+                # Another attempt cannot succeed if no page has been freed since the request found no room with no step
+                # in flight.
                 builder.is_short |= not self._waiting.is_refused(request)
                 return
             youngest_first = reversed(self._running)
