@@ -31,7 +31,7 @@ class Charge:
     metrics: Metrics
 
     def settle(self, wait_us: int) -> None:
-        """Count what the store decided. Raises ApiError RATE_LIMITED unless `wait_us`, the time to wait, is 0."""
+        """Count the store's decision. Raises ApiError RATE_LIMITED unless `wait_us`, the time to wait, is 0."""
         self.metrics.rate_limit.labels("refused" if wait_us else "allowed").inc()
         if wait_us:
             raise ApiError(

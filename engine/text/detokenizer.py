@@ -1,4 +1,4 @@
-"""Token ids back to text, one step at a time: a stream of tokens gives the same text as decoding them together.
+"""Turns token ids back into text, one step at a time: a stream of tokens gives the same text as decoding them together.
 
 Works on bytes: each token stands for a fixed byte string, so text is emitted as soon as a character is complete and
 never before. Knows nothing of requests or stop strings. One instance belongs to one sequence and one thread.

@@ -3,7 +3,7 @@
 -- KEYS: battle, events
 -- ARGV: owner, ownership ms, 'append' | 'finish' | 'refuse', turn, number of the first event, events ttl ms,
 --       number of events, then event and data of each, then field and value of each change
--- 'refuse' forgets the turn: the battle is again what it was before.
+-- 'refuse' discards the turn and restores the battle as it was before.
 -- Returns 'ok', 'stop' (a stop was asked for) or 'lost' (the turn was ended by another process).
 local owned = redis.call('HMGET', KEYS[1], 'owner', 'owner_until', 'stop', 'run', 'closed_by', 'undo', 'undo_turn')
 if owned[1] ~= ARGV[1] then

@@ -1,4 +1,4 @@
--- Decides about a vote and records it, in one step.
+-- Accepts or refuses a vote and records it, in one step.
 -- KEYS: battle, vote log, battles in the log
 -- ARGV: voter, outcome, run that the record describes, record json, '1' when rated, ttl ms of a voted battle
 --       (0 = none), battle id

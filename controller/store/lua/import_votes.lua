@@ -2,7 +2,7 @@
 -- KEYS: vote log, battles in the log
 -- ARGV: for each vote battle id, record json, time ms
 -- Returns the number of votes appended.
--- A log that is older than the set of its battles: fill the set first, in pieces, so that no reply becomes large.
+-- If the log is older than the set of its battles, fill the set first, in pieces, so that no reply becomes large.
 if redis.call('SCARD', KEYS[2]) < redis.call('XLEN', KEYS[1]) then
   local after = '-'
   while after do

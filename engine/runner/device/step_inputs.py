@@ -61,7 +61,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class DecodeInputs:
-    """Inputs of a decode step that are not in columns: tokens that the host knows, as after a swap or a recompute."""
+    """Inputs of a decode step that are not in columns: tokens that the host knows, e.g. after a swap or a recompute."""
 
     known_slots: torch.Tensor  #: [n] int64: slots whose token the host sends
     known_tokens: torch.Tensor  #: [n] int64
