@@ -35,9 +35,7 @@ class Draws:
     top_k: NDArray[np.int64]  #: 0: off
     top_p: NDArray[np.float32]  #: 1: off
     min_p: NDArray[np.float32]  #: 0: off
-    numbers: NDArray[
-        np.float64
-    ]  #: in [0, 1): where to invert the cumulative distribution
+    numbers: NDArray[np.float64]  #: in [0, 1): where to invert the cumulative distribution
 
 
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]

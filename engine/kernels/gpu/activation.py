@@ -1,4 +1,4 @@
-"""Activations of the feed-forward parts: silu or gelu of one half times the other half, and gelu alone. R = rows."""
+"""Activations of feed-forward layers: silu or gelu of gates times ups, and gelu alone. R = rows."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
 
-_BLOCK = 1024  #: elements of a row for each program: one wide load of 16-bit numbers for each of 128 threads
+_BLOCK = 1024  #: elements of a row per program: one wide load of 16-bit numbers for each of 128 threads
 
 
 @triton.jit
@@ -39,12 +39,12 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_tanh_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As silu_mul, with gelu in its form with tanh."""
+    """As silu_mul, with gelu in its tanh form."""
     return _launch(gate_up, is_gelu=True, has_up=True)
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """x [R, size] -> [R, size], newly allocated."""
+    """gelu in its tanh form: x [R, size] -> [R, size], newly allocated."""
     return _launch(x, is_gelu=True, has_up=False)
 
 

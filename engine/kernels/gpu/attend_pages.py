@@ -1,22 +1,22 @@
 """The kernel of paged attention: one tile of queries against the keys and values of one head, read page by page.
 
-One source for all that reads pages; MODE says which queries meet which tokens:
+All attention over pages uses this source; MODE says which queries read which tokens:
 
-decode  one query for each row, its whole context or window, in parts that other programs read at the same time
-mixed   any number of queries for each row
-prefix  one query for each row; the rows of a group all read the same tokens, from the pages of the first one
-suffix  one query for each row, behind the tokens that its group shares
+decode  one query per row, its whole context or window, in parts that several programs read at the same time
+mixed   any number of queries per row
+prefix  one query per row; all rows of a group read the same tokens, from the pages of the group's first row
+suffix  one query per row; the tokens after those that its group shares
 
 The query heads of a key/value head lie in one tile: row m of it is head m % GROUP_SIZE of query m // GROUP_SIZE, so
 their keys and values are read once. Scores are kept in powers of two: exp2 is an instruction, exp is not.
 
 Parts. Several programs may share a row's tokens; each writes its own state (output and log of the sum of exponentials),
-which merge_states joins. How long a part is depends on the row's own tokens, never on the batch: MIN_PART tokens, or
-more where max_parts would not be enough.
+and merge_states merges them. The length of a part depends on the row's own tokens, never on the batch: MIN_PART tokens,
+or more if max_parts parts would not be enough.
 
-The page of the next tile is looked up while this one is computed, and carried along: so the loads of keys and values
-depend on no load of their own iteration, and the compiler keeps num_stages - 1 tiles in flight; with the look-up beside
-them it is one tile only.
+The page of the next tile is looked up while the current tile is computed. So loads of keys and values depend on no load
+of their own iteration, and the compiler keeps num_stages - 1 tiles in flight; with the look-up in the same iteration it
+keeps one tile only.
 """
 
 import triton
@@ -28,7 +28,8 @@ _LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q: tl.constexpr):
-    """Owner i has tiles from starts[i] // BLOCK_Q + i on: enough for each, known without a look at all lengths."""
+    """The owner of a tile. Owner i has tiles from starts[i] // BLOCK_Q + i on: enough for its queries, and computed
+    without reading all lengths."""
     left = tile * 0
     right = left + num_owners
     while left < right:
@@ -41,8 +42,8 @@ def _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q: tl.constexpr):
 
 @triton.jit
 def _look_up(table_ptr, start, lower, upper, PAGE_TOKENS: tl.constexpr, BLOCK_T: tl.constexpr):
-    """Page ids of the tile at token `start`: one where a page holds whole tiles, else one for each token. Entries that
-    hold no token of [lower, upper) are not looked at."""
+    """Page ids of the tile at token `start`: one if a page holds whole tiles, otherwise one per token. Entries without
+    a token of [lower, upper) are not read."""
     if PAGE_TOKENS % BLOCK_T == 0:
         is_live = (start + BLOCK_T > lower) & (start < upper)
         return tl.load(table_ptr + start // PAGE_TOKENS, mask=is_live, other=0)
@@ -99,7 +100,7 @@ def _read_tiles(
     BLOCK_T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Online softmax over tiles [first, last). Not IS_MASKED: every query of the tile reads every token of them."""
+    """Online softmax over tiles [first, last). IS_MASKED False: every query of the tile reads every token of them."""
     for start in range(first, last, BLOCK_T):
         tokens = start + tl.arange(0, BLOCK_T)
         is_read = (tokens >= lower) & (tokens < upper)
@@ -121,17 +122,17 @@ def _read_tiles(
             if not HAS_SOFTCAP:
                 scores *= score_scale * _LOG2_E
             scores += (slopes * _LOG2_E)[:, None] * (tokens[None, :] - positions[:, None]).to(tl.float32)
-        # A positive factor may wait until the maximum is known, and become an FMA.
+        # A positive factor can be applied after the maximum is known, as part of an FMA.
         factor = 1.0 if HAS_SOFTCAP or slopes is not None else score_scale * _LOG2_E
         if IS_MASKED:
-            # A causal row reads no token behind its own, and so none behind the last one; in a window it reads no
-            # token before the first. Rows of the tile that are none may read what they like.
+            # A causal row reads no token after its own, and so none after the last one; in a window it reads no token
+            # before the first. Padding rows need no mask.
             is_visible = tokens[None, :] <= positions[:, None] if IS_CAUSAL else is_read[None, :]
             if HAS_WINDOW:
                 is_visible = is_visible & (tokens[None, :] > positions[:, None] - window)
             scores = tl.where(is_visible, scores, float("-inf"))
         new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
-        # Behind a mask a row may have seen nothing yet: -inf - -inf would be NaN.
+        # With a mask a row may have read no token yet: -inf - -inf would be NaN.
         shift = tl.where(new_max == float("-inf"), 0.0, new_max) if IS_MASKED else new_max
         weights = tl.exp2(scores * factor - shift[:, None])
         decay = tl.exp2(row_max - shift)
@@ -147,7 +148,7 @@ def _read_tiles(
 
 
 @triton.jit(
-    # Numbers that change from step to step or from batch to batch must not be compiled in.
+    # Numbers that change between steps or batches must not be compiled in.
     do_not_specialize=[
         "table_stride",
         "lse_stride",
@@ -209,8 +210,9 @@ def attend_pages(
     PRECISION: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    """Grid (tiles, key/value heads, parts). num_owners: rows of starts, if any. Parts: state `first_part` + part of the
-    row is written, in float32, empty ones as lse -inf. UPCAST: products in float32, for interpreters without bf16."""
+    """Grid (tiles, key/value heads, parts). num_owners: rows or groups in starts, if there are starts. HAS_PARTS: the
+    state of index first_part + part is written, in float32; an empty part has lse -inf. UPCAST: products in float32,
+    for Triton's interpreter, whose bfloat16 products are wrong."""
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
     kv_head = tl.program_id(1)
     part = tl.program_id(2)
@@ -222,7 +224,7 @@ def attend_pages(
         length = tl.load(lengths_ptr + owner)
         first_position = length - 1
     else:
-        # The last tiles of a prompt read the most: they start first.
+        # The last tiles of a prompt read most tokens: they start first.
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
         group = _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q)
         group_start = tl.load(starts_ptr + group)
@@ -272,7 +274,8 @@ def attend_pages(
         if HAS_PARTS:
             tl.store(lse_ptrs, tl.full((BLOCK_M,), float("-inf"), tl.float32), mask=is_row)
         elif MODE == "decode":
-            # Padding: what is left in memory would be NaN sooner or later, and meet loops that wait for a number.
+            # Padding rows get zeros: what is left in memory might be NaN, on which a loop of a later kernel may never
+            # end.
             nothing = tl.zeros((BLOCK_M, BLOCK_D), output_ptr.dtype.element_ty)
             empty_places = rows * output_stride + heads * output_head_stride
             tl.store(output_ptr + empty_places[:, None] + channels[None, :], nothing, mask=is_element)
@@ -304,9 +307,9 @@ def attend_pages(
     first = lower // BLOCK_T * BLOCK_T
     page_ids = _look_up(table_ptr, first, lower, upper, PAGE_TOKENS, BLOCK_T)
 
-    # Where queries are many, tiles that all of them read whole have a loop without masks, and only the tiles before it
-    # (the window's edge) and after it (the diagonal, the end) have one with. One query has one loop: a second one would
-    # have to fill its pipeline again.
+    # With many queries, tiles that all of them read whole have a loop without masks; only the tiles before them (the
+    # edge of the window) and after them (the diagonal, the end) need masks. One query has a single loop, since every
+    # further loop would fill its pipeline again.
     HAS_EDGES: tl.constexpr = MODE == "mixed"
     if MODE == "decode" or MODE == "suffix":
         whole_first = upper
@@ -351,7 +354,7 @@ def attend_pages(
             PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
         )  # fmt: skip
 
-    sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # rows of the tile that are none may have read nothing
+    sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # padding rows of the tile may have read nothing
     accumulator /= sums[:, None]
     places = rows * output_stride + heads * output_head_stride + (first_part + part) * output_part_stride
     output_ptrs = output_ptr + places[:, None] + channels[None, :]

@@ -1,7 +1,7 @@
-"""Log probabilities of the drawn token and of the k likeliest of each row, without a sort.
+"""Log probabilities of each row's sampled token and of its k top tokens, without a sort.
 
-The likeliest are taken one after another from the spans that can hold any of the k: those whose largest logit is among
-the k largest of spans, about k of 2,000. R = rows, V = vocabulary.
+The top tokens are taken one after another from the spans that can hold any of the k: spans whose largest logit is among
+the k largest span maxima, about k of 2,000 spans. R = rows, V = vocabulary.
 """
 
 import torch
@@ -58,7 +58,7 @@ def _logprobs(
     if k > 0:
         lowest = tl.min(tl.where(scores == float("-inf"), 0.0, scores), axis=0)
         bound = bound_of(scores, 1.0, k.to(tl.float32), lowest)
-        # Fewer than k spans with anything possible: all of them, then.
+        # Fewer than k spans have tokens with a probability: then all spans are chosen.
         is_enough = tl.sum((scores >= bound).to(tl.int32), axis=0) >= k
         bound = tl.where(is_enough, bound, float("-inf"))
         num_chosen = choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS)
@@ -90,6 +90,7 @@ def top_logprobs(
     top: torch.Tensor,
     workspace: SamplingWorkspace,
 ) -> None:
+    """As StepKernels.top_logprobs. Logits of any floating dtype; the other tensors are contiguous."""
     num_rows, vocab_size = logits.shape
     k = top.shape[1]
     assert k <= vocab_size
@@ -116,6 +117,7 @@ def top_logprobs(
 
 
 def shipped() -> list[Compilation]:
+    """For vocabularies of up to 128k and 256k tokens."""
     pointers = {"token_ids": "i64", "output": "fp32", "top_ids": "i64", "top": "fp32"}
     pointers |= {"maxima": "fp32", "masses": "fp32", "chosen": "i32"}
     return [

@@ -1,8 +1,8 @@
 """Convolution and recurrence of Mamba layers on states in pages.
 
-The recurrence has one program for some channels of a sequence: it walks over the tokens with the state in registers and
-loads the next four while it computes four. Sequences and channels are all its parallelism, so that a token's result
-does not depend on how its prompt was cut.
+The recurrence has one program for some channels of a sequence. It goes through the tokens with the state in registers,
+and loads the next four tokens while it computes four. Only sequences and channels are parallel, so that a token's
+result does not depend on how its prompt was divided into chunks.
 
 T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution.
 """
@@ -41,7 +41,7 @@ def _convolve_one(
     NUM_TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A step of one token for every sequence: output and new state at once."""
+    """A step of one token per sequence: output and new state in one launch."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -62,7 +62,7 @@ def _convolve_one(
         old = tl.load(state_ptr + k * NUM_CHANNELS, mask=is_old, other=0.0)
         tap = tl.load(taps_ptr + k * NUM_CHANNELS + channels, mask=is_channel, other=0.0)
         total += old.to(tl.float32) * tap.to(tl.float32)
-        if k > 0:  # every thread has channels of its own, and has read this place before
+        if k > 0:  # every channel belongs to one thread, which has read this element before
             tl.store(state_ptr + (k - 1) * NUM_CHANNELS, old, mask=is_channel)
     tl.store(state_ptr + (NUM_TAPS - 2) * NUM_CHANNELS, x.to(states_ptr.dtype.element_ty), mask=is_channel)
     tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_channel)
@@ -86,7 +86,8 @@ def _convolve(
     BLOCK: tl.constexpr,
     BLOCK_TIMES: tl.constexpr,
 ):
-    """Some tokens of a sequence. Inputs before them are those of the step, or of the state, which is only read."""
+    """The output of some tokens of a sequence. Inputs before them come from the step, or from the state, which is only
+    read."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     first = tl.load(query_starts_ptr + row)
@@ -130,7 +131,8 @@ def _keep_last(
     NUM_TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The state becomes the last inputs; those of a step with fewer tokens move down in it."""
+    """Write the last inputs to the state. If the step has fewer tokens than the state, the remaining old inputs move
+    down."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     if page < 0:
@@ -260,7 +262,7 @@ def _scan(
 
 
 def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
-    """As StateKernels.causal_conv says."""
+    """As StateKernels.causal_conv."""
     num_tokens, num_channels = x.shape
     num_taps, num_rows = taps.shape[0], len(states.page_ids)
     _check(states, (num_taps - 1, num_channels))
@@ -293,7 +295,7 @@ def selective_scan(
     d: torch.Tensor,
     states: StatesInPlace,
 ) -> torch.Tensor:
-    """As StateKernels.selective_scan says."""
+    """As StateKernels.selective_scan."""
     num_tokens, num_channels = x.shape
     num_states = a.shape[1]
     _check(states, (num_channels, num_states))

@@ -1,6 +1,6 @@
-"""Root mean square norm and LayerNorm of rows, with the residual update added on the way: one program for each row.
+"""RMS norm and LayerNorm of rows, which also add the residual update: one program per row.
 
-R = rows. Sums are in float32; the new stream is rounded once, and it is the rounded one that is normed.
+R = rows. Sums are in float32. The new stream is rounded once, and the norm is that of the rounded stream.
 """
 
 import torch
@@ -53,7 +53,7 @@ def rms_norm(stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Te
 def layer_norm(
     stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """As rms_norm, of what differs from the row's mean, plus bias [size]."""
+    """As rms_norm, after subtracting the row's mean, plus bias [size]."""
     return _launch(stream, update, weight, bias, eps)
 
 
@@ -91,11 +91,12 @@ def _launch(
 
 
 def _num_warps(block: int) -> int:
-    """16 elements for each thread, two wide loads of 16-bit numbers; at most 16 warps."""
+    """16 elements per thread, which are two wide loads of 16-bit numbers; at most 16 warps."""
     return min(max(block // 512, 1), 16)
 
 
 def shipped() -> list[Compilation]:
+    """Hidden sizes of SmolLM2-135M, Llama-3.2-1B, Llama-3.1-8B and Llama-3.1-70B; LayerNorm of Pythia."""
     compilations = []
     for dtype, size, has_update, is_centred in (
         ("bf16", 576, True, False),

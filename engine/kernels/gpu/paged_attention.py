@@ -1,9 +1,10 @@
 """Paged attention on CUDA devices: launchers of attend_pages for decodes and for mixed steps.
 
-Neither allocates nor waits for the device; grids depend on shapes and on bounds that the host knows. With workspaces of
-one number of splits a decode's result does not depend on the other rows of the step, to the last bit: a row is cut into
-parts by its own length (attention_tiles.num_parts), and parts are joined in one order. Where the number of splits
-changes with the batch, contexts of up to part_tokens tokens for each split are still cut alike.
+Neither allocates nor waits for the device; grids depend on shapes and on bounds that the host knows. If all workspaces
+have the same number of splits, a decode's result does not depend on the other rows of the step, to the last bit: a row
+is divided into parts by its own length (attention_tiles.num_parts), and parts are joined in a fixed order. If the
+number of splits changes with the batch, contexts of up to part_tokens tokens per split are still divided in the same
+way.
 
 T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
 """
@@ -20,17 +21,17 @@ from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
 
 _PAGE_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.float8_e4m3fn)
-_ALIGNMENT = 16  #: elements: page strides, and bytes: bases; else loads are of 16 bits and registers spill
+_ALIGNMENT = 16  #: of page strides in elements and of bases in bytes; otherwise loads have 16 bits and registers spill
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where the states of parts go instead of results."""
+    """Where a launch in parts writes its partial results (states), instead of the output."""
 
     workspace: SplitWorkspace
     first: int  #: index of the first part's state
-    launched: int
-    limit: int  #: no row has more parts
+    launched: int  #: programs per row and head
+    limit: int  #: bound on the parts of a row
 
 
 def attend_decode(
@@ -45,8 +46,8 @@ def attend_decode(
     max_context: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_decode says. The workspace's splits are the most that a context is cut into: twice the
-    device's multiprocessors / K fill it with a single row."""
+    """As StepKernels.attend_decode. The workspace's number of splits bounds the parts of a context; twice the device's
+    multiprocessors / K fill the device with a single row."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_rows(query, slots, workspace)
     if not len(slots):
@@ -83,7 +84,7 @@ def attend_mixed(
     max_queries: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_mixed says. Tokens of no row are not written."""
+    """As StepKernels.attend_mixed. Output of tokens that belong to no row is not written."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_starts(query_starts, len(slots))
     if not len(slots) or not len(query):
@@ -119,7 +120,8 @@ def launch(
     prefixes: torch.Tensor | None = None,
     parts: Parts | None = None,
 ) -> None:
-    """One launch of attend_pages."""
+    """One launch of attend_pages. starts: of owners in mixed and prefix mode; prefixes: in prefix and suffix mode;
+    parts: write states to a workspace instead of output."""
     num_kv_heads, page_tokens, head_dim = pages.shape[2:]
     group_size = query.shape[1] // num_kv_heads
     grid_tiles, num_owners = len(slots), 0
@@ -181,6 +183,7 @@ def launch(
 def step_tiles(
     mode: Mode, query: torch.Tensor, pages: torch.Tensor, max_queries: int, options: AttentionOptions
 ) -> AttentionTiles:
+    """Tiles for these queries and pages on their device. max_queries: of a row, or of a group in prefix mode."""
     sizes = (query.shape[2], query.shape[1] // pages.shape[2], max_queries)
     is_plain = options.window is None and options.softcap is None
     return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
@@ -204,6 +207,7 @@ def check_step(
     options: AttentionOptions,
     scales: PageScales | None,
 ) -> None:
+    """Raises ValueError for shapes, dtypes or strides that the kernel does not support."""
     num_heads, head_dim = query.shape[1:]
     if pages.shape[1] != 2 or pages.shape[4] != head_dim or num_heads % pages.shape[2]:
         raise ValueError(f"pages {list(pages.shape)} do not fit queries {list(query.shape)}")
@@ -240,11 +244,13 @@ def _check_scales(query: torch.Tensor, pages: torch.Tensor, scales: PageScales |
 
 
 def check_starts(starts: torch.Tensor, num_owners: int) -> None:
+    """Raises ValueError unless starts are num_owners + 1 adjacent int32."""
     if starts.shape != (num_owners + 1,) or starts.dtype != torch.int32 or not starts.is_contiguous():
         raise ValueError(f"starts must be {num_owners + 1} adjacent int32, not {list(starts.shape)} {starts.dtype}")
 
 
 def check_rows(query: torch.Tensor, slots: torch.Tensor, workspace: SplitWorkspace) -> None:
+    """Raises ValueError unless there is one query per row and the workspace has room for all rows."""
     if len(query) != len(slots):
         raise ValueError(f"{len(query)} queries for {len(slots)} rows")
     rows, num_heads, splits, head_dim = workspace.outputs.shape

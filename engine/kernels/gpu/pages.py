@@ -1,6 +1,6 @@
-"""Whole pages: copies inside the pool, out of it into staging memory and back. One launch for any number of pages.
+"""Copies of whole pages: inside the pool, out of it into staging memory, and back. One launch for any number of pages.
 
-Pages are copied in words of eight bytes, two at a time (128 bits) where their size and place allow it.
+Pages are copied in words of eight bytes, two at a time (128 bits) if size and address allow it.
 """
 
 import torch
@@ -25,7 +25,7 @@ def _move_pages(
     WORDS_PER_UNIT: tl.constexpr,
     BLOCK_WORDS: tl.constexpr,
 ):
-    """Strides are in units of that many words, so that the compiler knows a wide word when it sees one."""
+    """Strides are in units of WORDS_PER_UNIT words, so that the compiler can prove the alignment of wide loads."""
     item = tl.program_id(0).to(tl.int64)
     source = item if source_ids_ptr is None else tl.load(source_ids_ptr + item)
     destination = item if destination_ids_ptr is None else tl.load(destination_ids_ptr + item)
@@ -39,19 +39,19 @@ def _move_pages(
 
 
 def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-    """As StepKernels.copy_pages says."""
+    """As StepKernels.copy_pages."""
     assert sources.shape == destinations.shape
     _launch(pages, pages, sources, destinations)
 
 
 def gather_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
-    """As StepKernels.gather_pages says."""
+    """As StepKernels.gather_pages."""
     assert staging.shape == (len(page_ids), pages.shape[1])
     _launch(pages, staging, page_ids, None)
 
 
 def scatter_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
-    """As StepKernels.scatter_pages says."""
+    """As StepKernels.scatter_pages."""
     assert staging.shape == (len(page_ids), pages.shape[1])
     _launch(staging, pages, None, page_ids)
 
@@ -90,12 +90,13 @@ def _launch(
 
 
 def _is_wide(rows: torch.Tensor) -> bool:
-    """Whether every row begins at a wide word and consists of whole ones."""
+    """Whether every row is aligned to 16 bytes and consists of whole words of 16 bytes."""
     sizes = rows.data_ptr(), rows.stride(0) * rows.itemsize, rows.shape[1] * rows.itemsize
     return all(size % _WIDE_BYTES == 0 for size in sizes)
 
 
 def shipped() -> list[Compilation]:
+    """Copies inside the pool, out of it and into it, all in wide words."""
     pointers = {
         "source_ptr": "*i64",
         "destination_ptr": "*i64",

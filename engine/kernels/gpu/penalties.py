@@ -1,7 +1,7 @@
-"""Biases of single tokens, and penalties for those that have occurred. N = tokens with a bias.
+"""Biases of single tokens, and penalties for tokens that have occurred. N = tokens with a bias.
 
-Penalties look at the count of every token of the vocabulary, and at the logits of those that occur: a list of the
-latter would have to be made on the host, which has not seen the newest one. 4 bytes a token are 0.5 MB a row at 128k.
+Penalties read the count of every token of the vocabulary, and the logits of those that have occurred: the host could
+not list these, since it has not seen the newest token. 4 bytes per token are 0.5 MB per row at 128k tokens.
 """
 
 import torch
@@ -11,7 +11,7 @@ import triton.language as tl
 from engine.kernels.gpu.compilation import Compilation, Expectation
 
 _BLOCK_BIASES = 256
-_BLOCK_TOKENS = 2048  #: four loads of 128 bits for each thread
+_BLOCK_TOKENS = 2048  #: four loads of 128 bits per thread
 
 
 @triton.jit(do_not_specialize=["num_biases"])
@@ -56,7 +56,7 @@ def _penalise(
 
 
 def add_biases(logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
-    """As StepKernels.add_biases says."""
+    """As StepKernels.add_biases."""
     num_rows, num_biases = token_ids.shape
     assert logits.dtype == biases.dtype == torch.float32
     assert token_ids.dtype == torch.int32
@@ -78,7 +78,7 @@ def penalise(
     presence: torch.Tensor,
     frequency: torch.Tensor,
 ) -> None:
-    """As StepKernels.penalise says."""
+    """As StepKernels.penalise."""
     num_rows, vocab_size = logits.shape
     columns = (repetition, presence, frequency)
     assert logits.dtype == torch.float32
@@ -100,11 +100,12 @@ def penalise(
         vocab_size,
         BLOCK=_BLOCK_TOKENS,
         num_warps=4,
-        enable_fp_fusion=False,  # a penalised logit has the bits that it has on the host
+        enable_fp_fusion=False,  # so that penalised logits are bit-equal to those of the host
     )
 
 
 def shipped() -> list[Compilation]:
+    """Both kernels; neither depends on the model."""
     columns = {f"{name}_ptr": "*fp32" for name in ("repetition", "presence", "frequency")}
     biases = {"logits_ptr": "*fp32", "token_ids_ptr": "*i32", "biases_ptr": "*fp32"}
     penalties = {"logits_ptr": "*fp32", "slots_ptr": "*i64", "counts_ptr": "*i32"} | columns
@@ -118,7 +119,7 @@ def shipped() -> list[Compilation]:
             divisible_by_16=frozenset({*biases, "logits_stride"}),
             num_warps=4,
             num_stages=3,
-            # A gather: each thread has two tokens somewhere.
+            # A gather: each thread has two tokens at arbitrary addresses.
             expectation=Expectation(max_registers=40, has_wide_loads=False),
         ),
         Compilation(

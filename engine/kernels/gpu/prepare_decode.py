@@ -1,6 +1,7 @@
-"""What a step of one token per row needs, made on the device from slots and positions: one program for many rows.
+"""The inputs of a step of one token per row, computed on the device from slots and positions. One program for many
+rows.
 
-One launch for each layer type, each with its own page table; the first one also writes what all types share.
+One launch per layer type, each with its own page table; the first launch also writes what all types share.
 B = rows, S = slots.
 """
 
@@ -59,7 +60,7 @@ def prepare_decode(
     context_lengths: torch.Tensor,
     page_places: Sequence[torch.Tensor],
 ) -> None:
-    """As StepKernels.prepare_decode says. All tensors but page tables are contiguous."""
+    """As StepKernels.prepare_decode. All tensors except page tables are contiguous."""
     num_rows = slots.shape[0]
     assert slots.dtype == starts.dtype == context_lengths.dtype == torch.int32
     assert last_tokens.dtype == token_ids.dtype == positions.dtype == torch.int64
@@ -95,6 +96,7 @@ def prepare_decode(
 
 
 def shipped() -> list[Compilation]:
+    """The first layer type and a further one."""
     signature = {
         "slots_ptr": "*i32",
         "starts_ptr": "*i32",
@@ -116,7 +118,7 @@ def shipped() -> list[Compilation]:
             divisible_by_16=frozenset(signature) - {"table_stride", "num_rows"},
             num_warps=4,
             num_stages=3,
-            # A few bytes for each row, one row for each thread.
+            # A few bytes per row, one row per thread.
             expectation=Expectation(max_registers=40, has_wide_loads=False),
         )
         for page_tokens, is_first in ((16, True), (48, False))

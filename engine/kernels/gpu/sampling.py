@@ -1,8 +1,8 @@
-"""One token for each row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
+"""Sampling of one token per row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
 
-Nothing is sorted. The limits of top-k and top-p are found by bisection, over the spans of logits that can matter: those
-whose largest logit is not below a bound that the spans' maxima give. Sums are in float64 where their rounding could
-choose another token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
+Nothing is sorted. The limits of top-k and top-p are found by bisection over the spans of logits that can matter: spans
+whose largest logit is not below a bound, which follows from the spans' maxima. Sums are in float64 if their rounding
+could change the token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
 """
 
 import torch
@@ -23,7 +23,7 @@ from engine.kernels.gpu.spans import (
 from engine.kernels.step_kernels import SamplingWorkspace
 
 NOWHERE = tl.constexpr(2**30)
-#: exp of that is 0 in float32: no token so far below the likeliest is ever drawn, and none need be told apart.
+#: exp of this is 0 in float32: tokens so far below the likeliest one are never drawn, and need not be distinguished.
 FLOOR = tl.constexpr(-110.0)
 
 
@@ -71,7 +71,7 @@ def _draw(
             else:
                 bound = floor
                 if top_p < 1.0:
-                    # All tokens below the first bound together have less than the mass that is cut off.
+                    # All tokens below the first bound together have less than the mass that is cut.
                     bound = tl.log((1.0 - top_p) * total.to(tl.float32) / vocab_size) - 1e-3
                     needed = top_p * total.to(tl.float32) * (1.0 + 1e-5)
                     bound = tl.maximum(bound, bound_of(scores, tl.exp(scores), needed, floor))
@@ -95,7 +95,7 @@ def _draw(
         y = tl.div_rn(x - best, temperature)
         weights = tl.where(y >= limit, tl.exp(y), 0.0).to(tl.float64)
         offset, _ = _first_beyond(weights, target, before)
-        # Rounding may leave the mass of the span just below the number: its last token that has any, then.
+        # By rounding, the mass of the span may end just below the number: then take its last token with any mass.
         offset = tl.where(offset == NOWHERE, tl.max(tl.where(weights > 0.0, offsets, 0), axis=0), offset)
         tl.store(token_ids_ptr + row, (span * SPAN + offset).to(tl.int64))
     else:
@@ -141,12 +141,13 @@ def _smallest_kept(
     limit, goal,
     BY_COUNT: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The smallest score, `limit` or above, with less than the goal above it: the number of tokens, or their mass.
+    """The smallest score, `limit` or above, with less than the goal above it. BY_COUNT: the goal is a number of tokens,
+    otherwise a mass.
 
-    Bisection between two scores that occur, or the limit: each step finds which of those that occur lie next to the
-    middle, so that it ends when there is only one left.
+    Bisection between two scores that occur, or the limit: each iteration finds the occurring scores next to the middle,
+    so that it ends when only one is left.
     """
-    # The first tile stays in registers; it is all there is where few tokens are kept.
+    # The first tile stays in registers; if few tokens are kept, there is no other tile.
     first_scores = chosen_scores(
         logits_row_ptr, chosen_ptr, span_row, 0, num_chosen, vocab_size, best, temperature, SPAN, TILE
     )
@@ -171,7 +172,7 @@ def _smallest_kept(
 
 @triton.jit
 def _around(scores, middle, BY_COUNT: tl.constexpr):
-    """Weight of the scores from the middle on, the smallest of them, and the largest below it."""
+    """Weight of the scores at or above the middle, the smallest of these, and the largest score below the middle."""
     is_above = scores >= middle
     if BY_COUNT:
         weight = tl.sum(tl.sum(is_above.to(tl.int32), axis=1), axis=0).to(tl.float64)
@@ -190,8 +191,8 @@ def _kept_masses(scores, limit):
 
 @triton.jit
 def _first_beyond(masses, target, before):
-    """Index of the first mass with which their sum, and `before`, exceeds the target, NOWHERE where there is none; and
-    the sum before it."""
+    """Index of the first mass at which `before` plus the running sum exceeds the target, or NOWHERE; and the sum before
+    it."""
     places = tl.arange(0, masses.shape[0])
     is_beyond = (tl.cumsum(masses, axis=0) + before > target) & (masses > 0.0)
     place = tl.min(tl.where(is_beyond, places, NOWHERE), axis=0)
@@ -251,6 +252,7 @@ def sample(
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace,
 ) -> None:
+    """As StepKernels.sample. Logits of any floating dtype; columns are contiguous."""
     num_rows, vocab_size = logits.shape
     columns = (temperatures, top_k, top_p, min_p, seeds, counters, token_ids)
     assert all(column.shape == (num_rows,) and column.is_contiguous() for column in columns)
@@ -289,8 +291,8 @@ def shipped() -> list[Compilation]:
             ),
             num_warps=NUM_WARPS,
             num_stages=3,
-            # 128 registers: two programs on each multiprocessor. A span alone is less than a load of every thread; in
-            # 16 bits these are not wide.
+            # 128 registers: two programs per multiprocessor. A span has too few elements for a wide load of every
+            # thread in 16 bits.
             expectation=Expectation(max_registers=128, has_wide_loads=dtype == "fp32"),
         )
         for dtype, all_spans in (("fp32", 1024), ("fp32", 2048), ("fp32", 4096), ("bf16", 2048), ("bf16", 4096))

@@ -1,9 +1,10 @@
-"""Decodes of rows that share the first tokens of their contexts, and the pages of them: the shared tokens are read once
-for all of a group's queries, which fill a tile, and not once for every row.
+"""Decodes of rows that share the first pages of their contexts: the shared tokens are read once for all queries of a
+group, which fill a tile, instead of once per row.
 
-Three launches: the shared tokens of each group (prefix), what every row has behind them (suffix), and merge_states over
-the parts of both. With n rows in a group n times fewer keys and values are read for the prefix; worth it from a few
-hundred shared tokens on. Results differ from attend_decode's in the last bits, and depend on the grouping as much.
+Three launches: the shared tokens of each group (prefix), the further tokens of every row (suffix), and merge_states
+over the parts of both. A group of n rows reads n times fewer keys and values for its prefix; worth it from a few
+hundred shared tokens on. Results differ from attend_decode's in the last bits, and so do results of different
+groupings.
 
 B = rows, g = groups; the others as in engine/kernels/step_kernels.py.
 """
@@ -31,7 +32,8 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_shared_prefix says. Half of the workspace's splits, at least one, are for the prefix."""
+    """As StepKernels.attend_shared_prefix. Half of the workspace's splits, at least one, are for the prefix. Raises
+    ValueError for a window, and for shapes or dtypes that the kernel does not support."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_rows(query, slots, workspace)
     check_starts(group_starts, len(group_starts) - 1)
@@ -50,7 +52,7 @@ def attend_shared_prefix(
     parts = Parts(workspace, 0, prefix_parts, max_parts)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
     suffix_tiles = step_tiles("suffix", query, pages, 1, options)
-    # The suffix need not begin with a tile, which may then reach back before it.
+    # A suffix need not begin at a multiple of the tile; its first tile then reaches back before it.
     suffix_parts = num_parts(suffix_tiles, max_suffix + suffix_tiles.block_t - 1, None, max_parts)
     parts = Parts(workspace, prefix_parts, suffix_parts, max_parts)
     launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)

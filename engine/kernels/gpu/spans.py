@@ -1,7 +1,7 @@
-"""Logits by spans of 64: what every program of a row knows of the whole row. First half of sampling and of logprobs.
+"""Maxima and masses of spans of 64 logits: the first half of sampling and of log probabilities.
 
-A row of 128k logits is read once, by many programs; what follows looks at 2,000 maxima and masses and then at the few
-spans that matter, by one program for each row. R = rows, V = vocabulary. A score is (logit - largest) / temperature.
+Many programs read a row of 128k logits once. Then one program per row reads 2,000 maxima and masses, and after that
+only the few spans that matter. R = rows, V = vocabulary. A score is (logit - largest) / temperature.
 """
 
 import torch
@@ -12,9 +12,9 @@ from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.step_kernels import SAMPLING_SPAN, SamplingWorkspace
 
 SPAN = SAMPLING_SPAN
-#: Spans that one program reads: 4,096 logits, 32 for each thread of four warps.
+#: Spans per program of the first pass: 4,096 logits, 32 per thread of four warps.
 _SPANS_OF_PROGRAM = 64
-#: Spans that are looked at together later, and warps of that program.
+#: Spans that a row's program reads at once, and its warps.
 SPANS_OF_TILE = 64
 NUM_WARPS = 8
 
@@ -50,9 +50,9 @@ def _scan_spans(
 
 @triton.jit
 def bound_of(scores, weights, goal, lowest):
-    """A score, `lowest` or above, such that the weights of spans from it on reach the goal; `lowest` where none does.
+    """The largest score, `lowest` or above, at which the weights of spans from it on reach the goal; else `lowest`.
 
-    The largest logits of spans are some of all logits: that many tokens, with that mass, lie above it at least.
+    Each span holds at least its maximum. So at least that many tokens, with at least that mass, lie above the score.
     """
     high = tl.full((), 0.0, tl.float32)
     for _ in range(16):
@@ -65,7 +65,7 @@ def bound_of(scores, weights, goal, lowest):
 
 @triton.jit
 def choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS: tl.constexpr):
-    """Write down the spans that hold anything from the bound on, in order; how many there are."""
+    """Write the spans whose maximum is not below the bound to chosen_ptr, in order; returns their number."""
     spans = tl.arange(0, ALL_SPANS)
     is_chosen = (scores >= bound) & (spans < num_spans)
     counts = is_chosen.to(tl.int32)
@@ -76,7 +76,7 @@ def choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS: tl.c
 
 @triton.jit
 def chosen_tokens(chosen_ptr, span_row, first, num_chosen, vocab_size, SPAN: tl.constexpr, TILE: tl.constexpr):
-    """Token ids [TILE, SPAN] of chosen spans from the first on, and which of them there are."""
+    """Token ids [TILE, SPAN] of chosen spans from `first` on, and which of them are valid."""
     places = first + tl.arange(0, TILE)
     spans = tl.load(chosen_ptr + span_row + places, mask=places < num_chosen, other=0)
     tokens = spans[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
@@ -88,14 +88,14 @@ def chosen_scores(
     logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature,
     SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Scores [TILE, SPAN] of the tokens of chosen spans; -inf: none."""
+    """Scores [TILE, SPAN] of the tokens of chosen spans; -inf: no token."""
     tokens, is_token = chosen_tokens(chosen_ptr, span_row, first, num_chosen, vocab_size, SPAN, TILE)
     x = tl.load(logits_row_ptr + tokens, mask=is_token, other=float("-inf")).to(tl.float32)
     return tl.div_rn(x - best, temperature)
 
 
 def scan_spans(logits: torch.Tensor, temperatures: torch.Tensor | None, workspace: SamplingWorkspace) -> int:
-    """Fill the workspace's maxima and masses; temperatures [R] or 1. Returns the number of spans."""
+    """Fill the workspace's maxima and masses. temperatures [R]; None: all 1. Returns the number of spans."""
     num_rows, vocab_size = logits.shape
     num_spans = -(-vocab_size // SPAN)
     assert logits.stride(1) == 1
@@ -118,12 +118,13 @@ def scan_spans(logits: torch.Tensor, temperatures: torch.Tensor | None, workspac
 
 
 def row_configuration(num_spans: int) -> dict[str, int]:
-    """Of a kernel with one program for each row, which reads the maxima and masses of all spans."""
+    """Constants and warps of a kernel with one program per row, which reads the maxima and masses of all spans."""
     all_spans = triton.next_power_of_2(num_spans)
     return {"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": min(SPANS_OF_TILE, all_spans), "num_warps": NUM_WARPS}
 
 
 def shipped() -> list[Compilation]:
+    """Logits in bfloat16 and float32; for log probabilities without temperatures."""
     return [
         Compilation(
             name=f"scan_spans, {dtype}{'' if has_temperatures else ', temperature 1'}",

@@ -1,7 +1,7 @@
-"""Heads on their way to attention: norm, rotation, and keys and values into their pages, quantised where pages are.
+"""Heads before attention: norm, rotation, and storing keys and values in their pages, quantised if pages have 8 bits.
 
-One program has a few heads of one token. Channels come in parts: those that turn as first and as second half of each
-pair, and those that do not turn. A thread holds both channels of its pairs, so that queries are overwritten in place.
+One program handles a few heads of one token. Channels come in three parts: the first and the second half of the rotated
+pairs, and channels that are not rotated. A thread holds both channels of its pairs, so that queries can be overwritten.
 
 T = tokens, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
 """
@@ -16,7 +16,7 @@ from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectati
 from engine.kernels.step_kernels import PageScales
 
 _LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-#: Channels of a part for each thread: a wide load of 16-bit numbers.
+#: Channels of a part per thread: a wide load of 16-bit numbers.
 _THREAD_ELEMENTS = 8
 
 
@@ -36,7 +36,7 @@ def _norm_weights(query_norm_ptr, key_norm_ptr, channels, is_channel, is_query, 
 def _store_part(x, heads_ptr, page_ptr, channels, is_query, is_stored, factor, largest: tl.constexpr):
     tl.store(heads_ptr + channels, x.to(heads_ptr.dtype.element_ty), mask=is_query)
     if largest > 0:
-        # Clamped first: conversions differ in what they make of larger numbers.
+        # Rounding may exceed the largest number, and conversions differ in what they make of that: clamped first.
         x = tl.minimum(tl.maximum(x * factor, -largest), largest)
         if page_ptr.dtype.element_ty == tl.int8:
             x = tl.floor(x + 0.5)
@@ -75,7 +75,7 @@ def _store_heads(
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ):
-    """HALF: pairs that turn; LARGEST: of the pages' numbers, 0 where they are not scaled."""
+    """HALF: number of rotated pairs. LARGEST: largest number of quantised pages; 0: pages are not quantised."""
     token = tl.program_id(0).to(tl.int64)
     heads = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
     is_head = heads < NUM_HEADS + 2 * NUM_KV_HEADS
@@ -152,7 +152,7 @@ def store_heads(
     page_places: torch.Tensor,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.store_heads says. Channels of a head, and angles of a token, are adjacent; a token's heads too."""
+    """As StepKernels.store_heads. Channels of a head, angles of a token, and heads of a token are adjacent."""
     num_tokens, all_heads, head_dim = qkv.shape
     token_stride, head_stride, channel_stride = qkv.stride()
     num_pages, num_parts, num_kv_heads, page_tokens, page_head_dim = pages.shape
@@ -212,8 +212,8 @@ def store_heads(
 
 @cache
 def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
-    """Sizes of a program's parts, and its warps. No part has fewer elements than there are threads: a channel that two
-    threads hold could be read by one when the other has overwritten it."""
+    """Sizes of a program's parts, and its warps. No part has fewer elements than there are threads: if two threads held
+    the same channel, one could overwrite it before the other has read it."""
     parts = [triton.next_power_of_2(size) if size else 0 for size in (half, head_dim - 2 * half)]
     num_warps = 1 if all(parts) else 2
     elements = 32 * num_warps * _THREAD_ELEMENTS

@@ -1,5 +1,5 @@
-"""Plain torch versions of the kernels of engine/kernels/gpu, one file per operator under the same name: what they mean,
-without regard to speed. Together the functions here are one implementation of StepKernels."""
+"""Plain torch versions of the kernels of engine/kernels/gpu, one file per operator under the same name. They define
+what the kernels compute, without regard to speed. As a module this package is a StepKernels."""
 
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
 from engine.kernels.reference.logprobs import top_logprobs

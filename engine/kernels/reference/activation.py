@@ -1,4 +1,4 @@
-"""Activations of the feed-forward parts: silu or gelu of one half times the other half, and gelu alone. R = rows."""
+"""Activations of feed-forward layers, in plain torch: silu or gelu of gates times ups, and gelu alone. R = rows."""
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,11 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_tanh_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As silu_mul, with gelu in its form with tanh."""
+    """As silu_mul, with gelu in its tanh form."""
     gate, up = gate_up.double().chunk(2, dim=-1)  # 1 + tanh loses digits where tanh is near -1
     return (F.gelu(gate, approximate="tanh") * up).to(gate_up.dtype)
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """x [R, size] -> [R, size], newly allocated."""
+    """gelu in its tanh form: x [R, size] -> [R, size], newly allocated."""
     return F.gelu(x.double(), approximate="tanh").to(x.dtype)

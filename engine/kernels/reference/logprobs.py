@@ -1,4 +1,4 @@
-"""Log probabilities of the drawn and of the likeliest tokens, in plain torch."""
+"""Log probabilities of sampled tokens and of top tokens, in plain torch."""
 
 import torch
 
@@ -13,9 +13,11 @@ def top_logprobs(
     top: torch.Tensor,
     workspace: SamplingWorkspace | None = None,
 ) -> None:
+    """As StepKernels.top_logprobs; the workspace is not used."""
     logprobs = logits.to(torch.float32).log_softmax(dim=-1)
     chosen.copy_(logprobs.gather(1, token_ids[:, None]).squeeze(1))
-    # Stable, so that of equal ones the first comes first; of logits, because unequal ones may have equal logarithms.
+    # Stable, so that of equal logits the lowest id comes first. Logits are sorted, since unequal logits may have equal
+    # log probabilities after rounding.
     order = logits.sort(dim=-1, descending=True, stable=True).indices[:, : top_ids.shape[1]]
     top_ids.copy_(order)
     top.copy_(logprobs.gather(1, order))

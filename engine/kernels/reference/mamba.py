@@ -10,7 +10,7 @@ from engine.kernels.state_kernels import StatesInPlace
 
 
 def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
-    """As StateKernels.causal_conv says."""
+    """As StateKernels.causal_conv."""
     output = torch.zeros_like(x, memory_format=torch.contiguous_format)
     for first, last, page, before in _sequences(states):
         inputs = torch.cat((before.to(x.dtype), x[first:last]))  # [K - 1 + L, I]
@@ -31,7 +31,7 @@ def selective_scan(
     d: torch.Tensor,
     states: StatesInPlace,
 ) -> torch.Tensor:
-    """As StateKernels.selective_scan says."""
+    """As StateKernels.selective_scan."""
     output = torch.zeros_like(x, memory_format=torch.contiguous_format)
     for first, last, page, state in _sequences(states):
         for t in range(first, last):
@@ -44,7 +44,7 @@ def selective_scan(
 
 
 def _sequences(states: StatesInPlace) -> list[tuple[int, int, torch.Tensor, torch.Tensor]]:
-    """First token, end, page and state before the step of every real sequence."""
+    """First token, end, page and previous state of every sequence that is no padding."""
     bounds = states.query_starts.tolist()
     found = []
     for row, (page_id, start) in enumerate(zip(states.page_ids.tolist(), states.starts.tolist(), strict=True)):

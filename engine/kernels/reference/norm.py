@@ -1,4 +1,4 @@
-"""Root mean square norm and LayerNorm of rows, with the residual update added on the way. R = rows."""
+"""RMS norm and LayerNorm of rows, which also add the residual update, in plain torch. R = rows."""
 
 import torch
 
@@ -11,7 +11,7 @@ def rms_norm(stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Te
 def layer_norm(
     stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """As rms_norm, of what differs from the row's mean, plus bias [size]."""
+    """As rms_norm, after subtracting the row's mean, plus bias [size]."""
     x = _added(stream, update)
     return (_normed(x - x.mean(dim=-1, keepdim=True), weight, eps) + bias.float()).to(stream.dtype)
 

@@ -1,7 +1,7 @@
-"""Writing to places some of which are "nowhere" (-1), in fixed shapes and without waiting for the device.
+"""Writes items to places of which some are -1 (not stored), with fixed shapes and without waiting for the device.
 
-What goes nowhere is written where the first real item goes, and is made equal to it: so nothing is written twice with
-different values. Without any real item, what lies at place 0 is written there again.
+Items that are not stored are replaced by the first real item and written to its place, so that no place is written with
+two values. Without a real item, the content of place 0 is written to place 0 again.
 """
 
 import torch
@@ -10,6 +10,8 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Places:
+    """Places of a step's tokens in the pages of one layer."""
+
     def __init__(self, page_places: torch.Tensor, page_tokens: int) -> None:
         """page_places [T] int64: page * page_tokens + offset, all distinct, or -1."""
         self._is_real = page_places >= 0
@@ -20,7 +22,7 @@ class Places:
         self._page_ids, self._offsets = slots // page_tokens, slots % page_tokens
 
     def write(self, target: torch.Tensor, values: torch.Tensor) -> None:
-        """target [N, K, P] or [N, K, P, D], strided; values [T, K] or [T, K, D] of the same dtype."""
+        """Write values [T, K] or [T, K, D] into target [N, K, P] or [N, K, P, D], strided, of the same dtype."""
         bits = _BITS[target.itemsize]  # index_put_ does not take every dtype
         target, values = target.view(bits), values.contiguous().view(bits)
         shape = (-1,) + (1,) * (values.dim() - 1)

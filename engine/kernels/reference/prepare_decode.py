@@ -1,4 +1,4 @@
-"""What a step of one token per row needs, from slots and positions alone. B = rows, S = slots."""
+"""The inputs of a step of one token per row, from slots and positions, in plain torch. B = rows, S = slots."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def prepare_decode(
     context_lengths: torch.Tensor,
     page_places: Sequence[torch.Tensor],
 ) -> None:
-    """As StepKernels.prepare_decode says."""
+    """As StepKernels.prepare_decode."""
     is_real = slots >= 0
     rows = slots.clamp(min=0).long()
     token_ids.copy_(torch.where(is_real, last_tokens[rows], 0))

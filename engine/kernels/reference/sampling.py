@@ -1,7 +1,7 @@
-"""Sampling, in plain torch: the definition. R = rows, V = vocabulary.
+"""Sampling in plain torch, as the definition. R = rows, V = vocabulary.
 
-Truncation keeps everything at or above a threshold, so that equal logits share their fate; top-p sees what top-k has
-left, min-p is relative to the likeliest token. No step depends on other rows.
+Truncation keeps every token at or above a threshold, so that equal logits are kept or cut together. Top-p sees the
+distribution that top-k has left; min-p is relative to the likeliest token. A row does not depend on other rows.
 """
 
 import torch
@@ -25,6 +25,7 @@ def sample(
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace | None = None,
 ) -> None:
+    """As StepKernels.sample; the workspace is not used."""
     scores = logits.to(torch.float32)
     greedy = scores.argmax(dim=-1)
     scores = scores - scores.amax(dim=-1, keepdim=True)
@@ -36,7 +37,7 @@ def sample(
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Scores [R, V] with -inf where a token is cut off."""
+    """Scores [R, V] with -inf for tokens that top-k, top-p or min-p cut."""
     vocab_size = scores.shape[1]
     leaders = scores.sort(dim=-1, descending=True).values
     last = top_k.to(torch.int64).clamp(max=vocab_size).where(top_k > 0, vocab_size)[:, None] - 1

@@ -1,4 +1,5 @@
-"""Decodes of rows that share a prefix, in plain torch: the pages of the first row of a group stand for those of all."""
+"""Decodes of rows that share a prefix, in plain torch: all rows of a group read the prefix from the first row's
+pages."""
 
 import torch
 
@@ -21,7 +22,7 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_shared_prefix says; of a page that a prefix ends in each row reads its own."""
+    """As StepKernels.attend_shared_prefix. The page in which a prefix ends is read from each row's own page table."""
     rows = torch.arange(len(slots), device=slots.device)
     group = torch.searchsorted(group_starts[1:].contiguous().long(), rows, right=True)
     owners = group_starts[group].long()

@@ -1,4 +1,4 @@
-"""Heads on their way to attention: norm, rotation, and keys and values into their pages, quantised where pages are.
+"""Heads before attention, in plain torch: norm, rotation, and storing keys and values, quantised if pages have 8 bits.
 
 T = tokens of the step, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
 """
@@ -8,7 +8,7 @@ import torch
 from engine.kernels.reference.places import Places
 from engine.kernels.step_kernels import PageScales
 
-#: Largest number of each quantised type; it stands for a head's largest element.
+#: Largest number of each quantised type; a head's largest element is scaled to it.
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 
@@ -23,7 +23,7 @@ def store_heads(
     page_places: torch.Tensor,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.store_heads says. All arithmetic is in float32 and rounded once."""
+    """As StepKernels.store_heads. All arithmetic is in float32 and rounded once."""
     if not len(qkv):
         return
     num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
@@ -43,7 +43,7 @@ def store_heads(
 
 
 def quantised(heads: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The numbers of dtype that are nearest to heads / scale; zeros where the scale is zero."""
+    """heads / scale, rounded to the nearest numbers of dtype; zeros where the scale is zero."""
     largest = LARGEST[dtype]
     scaled = torch.where(scale > 0, heads / scale, 0.0).clamp(-largest, largest)
     return torch.floor(scaled + 0.5).to(dtype) if dtype == torch.int8 else scaled.to(dtype)
