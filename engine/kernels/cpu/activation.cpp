@@ -1,4 +1,4 @@
-// One vector at a time: float in, float out.
+// Works on one vector at a time, in float.
 
 #include "activation.h"
 

@@ -1,4 +1,4 @@
-// Activations between the two halves of a feed-forward part: gated, activation(gate) * up, and plain. Computed in float.
+// Activations of feed-forward layers: gated, activation(gate) * up, and plain. Computed in float.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum ActivationKind : int64_t { kSiluMul = 0, kGeluTanhMul = 1, kGeluTanh = 2, k
 
 inline bool is_gated(ActivationKind kind) { return kind <= kGeluTanhMul; }
 
-// Part of a row: x [count], up [count] where the activation is gated -> y [count].
+// Part of a row: x [count], and up [count] if the activation is gated -> y [count].
 template <typename T>
 void activate(ActivationKind kind, const T* x, const T* up, T* y, int64_t count);
 

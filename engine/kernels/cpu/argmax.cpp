@@ -1,4 +1,4 @@
-// The likeliest token of each row of logits; of equal ones the first, whatever the number of threads.
+// The index of the largest logit of each row; of equal logits the first, whatever the number of threads.
 
 #include "threads.h"
 #include "vec.h"
@@ -14,7 +14,7 @@ static int64_t argmax_row(const T* x, int64_t size) {
   for (int64_t i = whole; i < size; i++) value = to_float(x[i]) > value ? to_float(x[i]) : value;
   for (int64_t i = 0; i < size; i++)
     if (to_float(x[i]) == value) return i;
-  return 0;  // nothing but NaN
+  return 0;  // all are NaN
 }
 
 }  // namespace agon

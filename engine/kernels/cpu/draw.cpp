@@ -1,8 +1,8 @@
-// One token for each row of scores: inverse of the cumulative distribution at one uniform number, after top-k, top-p and
-// min-p, in that order. They mean what engine/sampling/filters.py says: each keeps all tokens up to some distance from
-// the likeliest one, so that equal scores share their fate. Nothing is sorted.
+// Samples one token per row of scores: inverse of the cumulative distribution at one uniform number, after top-k, top-p
+// and min-p, in that order. Their meaning is that of engine/sampling/filters.py: each keeps all tokens up to some
+// distance from the likeliest one, so that equal scores are kept or cut together. Nothing is sorted.
 //
-// A row is one thread's work in one order: its token depends on nothing but the row.
+// One thread does a row, in a fixed order: its token depends on that row only.
 
 #include <algorithm>
 #include <cmath>
@@ -21,15 +21,15 @@ struct DrawRow {
   double number;  // in [0, 1)
 };
 
-constexpr int64_t kSumBlock = 1024;  // masses that are summed in float
+constexpr int64_t kSumBlock = 1024;  // number of masses that are summed in float
 
-// What a token weighs in a search: its mass, or one.
+// The weight of a token in a search: its mass, or one.
 struct Candidate {
   float distance, mass;
 };
 
-// How far the kept tokens reach: the largest distance with less than `needed` of the weight before it. Distances are not
-// negative, so their bits are in the same order: some of the bits at a time, from the highest on.
+// The largest distance that is kept: the one with less than `needed` of the weight before it. Distances are not
+// negative, so their bits have the same order: the search goes through some bits at a time, from the highest on.
 template <typename Weight>
 static float reach(std::vector<Candidate> left, double needed, const Weight& weight) {
   uint32_t found = 0;
@@ -86,7 +86,7 @@ class Drawing {
   }
 
  private:
-  // Distances from the best score in units of the temperature, and e to the minus those.
+  // Distances from the best score in units of the temperature, and their masses exp(-distance).
   template <typename T>
   void measure(const T* scores, float temperature) {
     const int64_t whole = size_ / kLanes * kLanes;
@@ -107,12 +107,12 @@ class Drawing {
     return kept;
   }
 
-  // The first token up to which more than `number` of the mass within the limit lies.
+  // The first token at which the cumulative mass within the limit exceeds `number` of it.
   int64_t pick(float limit, double number) {
     const int64_t num_blocks = masses_.size() / kSumBlock;
     sums_.resize(num_blocks);
     double total = 0.0;
-    int64_t last_block = 0;  // that has any
+    int64_t last_block = 0;  // the last block with any mass
     for (int64_t b = 0; b < num_blocks; b++) {
       Floats kept = splat(0.0f);
       for (int64_t i = b * kSumBlock; i < (b + 1) * kSumBlock; i += kLanes) {
@@ -132,11 +132,11 @@ class Drawing {
       last = i;
       if (before > target) break;
     }
-    return last;  // where rounding leaves none that passes the target, the block's last one with any mass
+    return last;  // if by rounding no token passes the target: the block's last one with any mass
   }
 
   const int64_t size_;
-  std::vector<float> distances_, masses_;  // behind the last token: infinite, zero
+  std::vector<float> distances_, masses_;  // after the last token: infinite, zero
   std::vector<double> sums_;
 };
 
@@ -144,7 +144,7 @@ class Drawing {
 
 extern "C" {
 
-// index: the rows of scores that draw.
+// index: the rows of scores to sample from.
 #define AGON_DRAW(suffix, T)                                                                                         \
   void agon_draw_##suffix(const T* scores, int64_t stride, const int64_t* index, const float* temperature,          \
                           const int64_t* top_k, const float* top_p, const float* min_p, const double* number,       \

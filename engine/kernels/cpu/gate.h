@@ -1,8 +1,8 @@
-// Opens when all items of a phase of work are done, whoever did them: a thread that another process keeps off its core is
-// not waited for unless it holds an item.
+// Opens when all items of a phase of work are done, by any threads: the team does not wait for a thread that another
+// process keeps off its core, unless that thread holds an item.
 //
-// A phase of a small model takes some microseconds, so threads wait in a loop at first. Then each lets others onto its
-// core again and again: one of them may be who it waits for. At last it sleeps.
+// A phase of a small model takes some microseconds, so a waiting thread spins at first. Then it yields its core
+// repeatedly, since it may be waiting for another thread of that core. At last it sleeps.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class Gate {
   // Whether that phase is over. Phases are numbered from 1 on.
   bool is_behind(uint32_t phase) const { return open_.load(std::memory_order_acquire) != phase; }
 
-  // A thread has done some of the phase's items. True if those were the last: the phase is over.
+  // Counts items that a thread has done. True if they were the last of the phase, which is then over.
   bool finish(uint32_t phase, int64_t count, int64_t total) {
     if (done_.fetch_add(count, std::memory_order_acq_rel) + count < total) return false;
     done_.store(0, std::memory_order_relaxed);
@@ -41,7 +41,7 @@ class Gate {
     return true;
   }
 
-  // Until the phase is over. meanwhile() is called again and again.
+  // Waits until the phase is over, and calls meanwhile() repeatedly.
   template <typename Meanwhile>
   void wait(uint32_t phase, const Meanwhile& meanwhile) {
     for (int i = 1; !is_behind(phase); i++) {
@@ -70,7 +70,7 @@ class Gate {
   void sleep(uint32_t phase) {
     num_sleeping_.fetch_add(1);
 #if defined(__linux__)
-    syscall(SYS_futex, &open_, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);  // unless it is over already
+    syscall(SYS_futex, &open_, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);  // returns at once if the phase is over
 #else
     if (open_.load() == phase) yield();
 #endif
@@ -83,8 +83,8 @@ class Gate {
 #endif
   }
 
-  alignas(64) std::atomic<uint32_t> open_{1};  // the phase that is being worked on
-  alignas(64) std::atomic<int64_t> done_{0};   // its items that are done
+  alignas(64) std::atomic<uint32_t> open_{1};  // number of the current phase
+  alignas(64) std::atomic<int64_t> done_{0};   // number of its items that are done
   std::atomic<int> num_sleeping_{0};
 };
 

@@ -1,9 +1,10 @@
-// Packed weights are panels of kPanel outputs, and those are strips of kStrip vectors, each [in / G, vectors, kLanes, G] so
-// that one load brings G inputs of kLanes outputs: G = 1 for float, 2 for bfloat16 (one dot product instruction), 4 for
-// int8. Panels are read front to back, each once from memory and then from the caches for all row tiles of the input.
+// Packed weights consist of panels of kPanel outputs, and panels of strips of kStrip vectors, each [in / G, vectors,
+// kLanes, G], so that one load reads G inputs of kLanes outputs: G = 1 for float, 2 for bfloat16 (one dot product
+// instruction), 4 for int8. Panels are read front to back, each once from memory and then from the caches for all row
+// tiles of the input.
 //
 // Every output is one chain of additions over the inputs in order, whatever the number of rows: a row's result does not
-// depend on the rows beside it. int8 rows of x are quantised with a scale of their own, so this holds there too.
+// depend on other rows. With int8 weights, each row of x is quantised with its own scale, so this holds there too.
 
 #include "linear.h"
 
@@ -13,22 +14,22 @@
 
 namespace agon {
 
-constexpr int64_t kRowBlock = 64;    // rows of one work item where there are few panels
-constexpr int64_t kStripTiles = 6;   // row tiles that a strip, in the first level cache by then, is multiplied by in turn
+constexpr int64_t kRowBlock = 64;    // rows of one work item if there are few panels
+constexpr int64_t kStripTiles = 6;   // row tiles multiplied in turn by a strip in the first level cache
 
-// Vectors of a panel that are multiplied at a time: a strip of them, as many as registers have room for beside the rows;
-// all where rows are so few that their chains of additions would be waited for.
+// Vectors of a panel that are multiplied at once: a strip, as many as fit into registers beside the rows; or the whole
+// panel if rows are so few that the latency of their chains of additions would dominate.
 constexpr int width_for(int num_rows) { return num_rows <= kFewRows ? kVectors : kStrip; }
 
-// Element of vector v in a panel, for the first group of inputs.
+// Index in a panel of vector v, for the first group of inputs.
 AGON_INLINE int64_t vector_at(int v, int64_t num_inputs, int64_t group) {
   return v / kStrip * num_inputs * kStrip * kLanes + v % kStrip * kLanes * group;
 }
 
-// What a panel is multiplied by, and how. step() adds the products of one group of inputs of kRows rows to their sums;
-// weights[v]: those of vector v.
+// The kinds of products. step() adds the products of one group of inputs of kRows rows to their sums; weights[v]:
+// weights of vector v.
 
-// x and weights of the same type, sums in float.
+// x and weights have the same type, sums are in float.
 template <typename T>
 struct Plain {
   using Args = LinearArgs<T>;
@@ -36,7 +37,7 @@ struct Plain {
   using Output = T;
   using Sum = Floats;
   static constexpr int kGroup = 4 / sizeof(T);
-  static constexpr int kTileRows = kLanes == 16 ? 8 : 6;  // with the sums most of the registers
+  static constexpr int kTileRows = kLanes == 16 ? 8 : 6;  // with their sums, these take most of the registers
   template <int kRows, int kWidth>
   static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const T* x, int64_t x_stride, const T* const* weights) {
 #pragma GCC unroll 8
@@ -53,8 +54,8 @@ struct Plain {
   static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };
 
-// bfloat16 weights, rows of x made floats beforehand: for processors without dot products of pairs. The products are
-// those of Plain<bf16>, in the same order.
+// bfloat16 weights, with rows of x widened to float beforehand: for processors without dot products of pairs. The
+// products are those of Plain<bf16>, in the same order.
 struct Widened {
   using Args = LinearArgs<bf16, float>;
   using Weight = bf16;
@@ -95,8 +96,8 @@ struct Int8 {
   }
 };
 
-// kRows rows of x times some vectors of a panel, `output` being the first. `ahead` is memory that will be read soon:
-// kLines cache lines for each step are fetched into the second level cache.
+// kRows rows of x times some vectors of a panel, of which `output` is the first. `ahead` is memory that will be read
+// soon: every step prefetches kLines cache lines of it into the second level cache.
 template <typename Kind, int kRows, int kLines>
 static void tile(const typename Kind::Args& a, const typename Kind::Weight* weights, int64_t row, int64_t first_output,
                  const char* ahead) {
@@ -147,7 +148,7 @@ static Tile<Kind> tile_of(int64_t num_rows, std::index_sequence<kRows...>) {
 
 constexpr int kStepLines = std::max(1, kPanel * 4 / 64);  // cache lines of a panel that a step reads
 
-// The passes over a panel share the work of fetching the next one.
+// The passes over a panel share the work of prefetching the next one.
 template <typename Kind>
 static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
   constexpr std::make_index_sequence<Kind::kTileRows> rows;
@@ -156,7 +157,7 @@ static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
                            : tile_of<Kind, (kStepLines + 2) / 3>(num_rows, rows);
 }
 
-// Some rows times one panel. `ahead`: what the thread reads next, as much as a panel has.
+// Some rows times one panel. `ahead`: memory that the thread reads next, of the size of a panel.
 template <typename Kind>
 static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, const char* ahead) {
   static_assert(Kind::kTileRows > 2 * kFewRows, "either all tiles have few rows or none");
@@ -176,8 +177,8 @@ static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, 
       }
 }
 
-// Work items in order: panels, and where there are few of them parts of the rows of each, at the price of reading a panel
-// several times.
+// Work items in order: panels; or, if there are few panels, parts of the rows of each panel, although the panel is then
+// read several times.
 struct Items {
   int64_t num_panels, row_blocks;
   Items(int64_t panels, int64_t num_rows, int num_threads) : num_panels(panels), row_blocks(1) {
@@ -192,7 +193,7 @@ static void multiply_share(const typename Kind::Args& a, Team& team, const Activ
   using T = typename Kind::Output;
   const int64_t panel_size = a.num_inputs * kPanel, panel_bytes = panel_size * int64_t(sizeof(*a.packed));
   const bool has_pairs = activated != nullptr && is_gated(activated->kind);
-  // The panel of some gates and that of their ups are one item, so that the thread has both for the activation.
+  // A panel of gates and the panel of their ups are one item, so that one thread has both for the activation.
   const int64_t num_panels = panels_for(has_pairs ? activated->size : a.num_outputs), up = has_pairs ? num_panels : 0;
   const Items items(num_panels, a.num_rows, team.num_threads);
   team.each(num_panels * items.row_blocks, [&](int64_t item, int64_t next_item) {
@@ -247,13 +248,13 @@ Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_output
   return {static_cast<const char*>(packed) + mine.first * panel_bytes, (mine.last - mine.first) * panel_bytes};
 }
 
-// Element of an output's first weight in the panels.
+// Index in the panels of an output's first weight.
 static int64_t output_at(int64_t output, int64_t num_inputs, int64_t group) {
   const int64_t o = output % kPanel;
   return output / kPanel * kPanel * num_inputs + vector_at(int(o / kLanes), num_inputs, group) + o % kLanes * group;
 }
 
-// weight [out, in] -> panels; outputs beyond the last are zero.
+// weight [out, in] -> panels; outputs after the last are zero.
 template <int G, typename T>
 static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_inputs, int num_threads) {
   parallel_for(panels_for(num_outputs), num_threads, [&](int64_t p) {
@@ -265,7 +266,7 @@ static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_in
   });
 }
 
-// Rows of the weight, by output: token embeddings out of the head's own panels.
+// Rows of the weight, by output: token embeddings are read from the panels of the language model head.
 template <typename T>
 static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_t num_rows, int64_t num_inputs,
                         int num_threads) {
@@ -277,7 +278,7 @@ static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_
   });
 }
 
-// A row to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
+// Quantises a row to bytes around 128: x = (byte - 128) * scale; the largest magnitude becomes 127.
 template <typename T>
 static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
   float largest_magnitude = 0.0f;

@@ -11,9 +11,9 @@ namespace agon {
 
 constexpr int kVectors = kLanes == 16 ? 3 : 4;  // vectors of outputs in a panel
 constexpr int kPanel = kVectors * kLanes;       // 48 outputs with AVX-512, 32 with AVX2
-constexpr int kStrip = kLanes == 16 ? 3 : 2;    // vectors that stand side by side for each group of inputs
+constexpr int kStrip = kLanes == 16 ? 3 : 2;    // vectors that are adjacent for each group of inputs
 
-// T: of x, bias and y. Input and Weight: what is multiplied; bytes where weights are int8.
+// T: type of x, bias and y. Input and Weight: types of the factors; bytes if weights are int8.
 template <typename T, typename Input = T, typename Weight = T>
 struct LinearArgs {
   const Input* x;
@@ -25,31 +25,31 @@ struct LinearArgs {
   int64_t num_rows, num_inputs, num_outputs;
   // int8 only
   const float *row_scales = nullptr, *output_scales = nullptr;
-  const int32_t* output_sums = nullptr;  // of each output's weights: inputs are stored with 128 added
+  const int32_t* output_sums = nullptr;  // sum of each output's weights, since inputs are stored with 128 added
 };
 
-// Activation of the outputs, done by the thread that has just computed them.
+// Activation of the outputs, computed by the thread that has just computed them.
 template <typename T>
 struct Activated {
   ActivationKind kind;
   T* y;          // [rows, size]
-  int64_t size;  // num_outputs, or half of them where it is gated
+  int64_t size;  // num_outputs, or half of it if the activation is gated
 };
 
-constexpr int kFewRows = 2;  // so few are waited for weights, not for arithmetic
+constexpr int kFewRows = 2;  // with so few rows, reading weights takes longer than arithmetic
 
-// floats: [rows, inputs], where T is widened and there are more than kFewRows; else not touched.
+// floats: workspace [rows, inputs], used only if T is widened and there are more than kFewRows rows.
 template <typename T>
 void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated<T>* activated = nullptr);
 template <typename T>
 void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated = nullptr);
 
-// Rows to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
+// Quantises rows to bytes around 128: x = (byte - 128) * scale; the largest magnitude becomes 127.
 template <typename T>
 void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, int64_t num_rows, int64_t size,
                    Team& team);
 
-// What the team's thread will read first of a product: its panels.
+// The memory that the team's thread reads first in a product: its panels.
 struct Expected {
   const char* from;
   int64_t bytes;

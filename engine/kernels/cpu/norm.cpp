@@ -1,4 +1,4 @@
-// Rows are the unit of work: a row is summed by one thread, in one order.
+// One thread does a row, in a fixed order.
 
 #include "norm.h"
 

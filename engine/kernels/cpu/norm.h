@@ -1,5 +1,5 @@
-// Root mean square norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016) of rows, after adding what the last part
-// of the network gave to the residual stream. Sums in float.
+// RMS norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016) of rows, after adding the update of the previous
+// layer part to the residual stream. Sums in float.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace agon {
 
 template <typename T>
 struct NormArgs {
-  T* residual;  // [rows, size]: the stream; becomes residual + x where there is an x
+  T* residual;  // [rows, size]: the stream; becomes residual + x if x is not null
   const T* x;   // [rows, size] or null
   const float* weight;
-  const float* bias;  // layer norm's; null for the root mean square norm
+  const float* bias;  // of layer norm; null: RMS norm
   T* y;
   int64_t num_rows, size;
   float eps;

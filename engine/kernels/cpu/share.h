@@ -1,5 +1,5 @@
-// What is left of a thread's share of a phase's items. Its owner takes them from the front, in order, so that it knows
-// what it reads next; whoever has done his own takes from the back.
+// The remaining items of a thread's share of a phase. Its owner takes items from the front, in order, so that it knows
+// what it reads next; a thread that has finished its own share takes items from the back.
 #pragma once
 
 #include <atomic>
@@ -20,13 +20,13 @@ constexpr int64_t kMostItems = 1 << 20;  // in a share
 
 class alignas(64) Share {
  public:
-  // An item of `whole`, the share in that phase; -1 if all are taken. Phases are numbered in the order of time.
+  // Takes an item of `whole`, the share in that phase; -1: all are taken. Phases are numbered in order.
   int64_t take(uint32_t phase, Range whole, bool from_front) {
     if (whole.first >= whole.last) return -1;
     uint64_t seen = left_.load(std::memory_order_relaxed);
     while (true) {
       Left left = unpack(seen);
-      if (left.phase > phase) return -1;  // others have gone on
+      if (left.phase > phase) return -1;  // the other threads are in a later phase
       if (left.phase < phase) left = {phase, 0, uint32_t(whole.last - whole.first)};
       if (left.first >= left.last) return -1;
       const int64_t item = whole.first + (from_front ? left.first++ : --left.last);
@@ -43,7 +43,7 @@ class alignas(64) Share {
     return {uint32_t(word >> 40), uint32_t(word >> 20) & 0xfffff, uint32_t(word) & 0xfffff};
   }
 
-  std::atomic<uint64_t> left_{0};  // phase 0, nothing left: phases begin with 1
+  std::atomic<uint64_t> left_{0};  // phase 0, no items: phases begin with 1
 };
 
 }  // namespace agon

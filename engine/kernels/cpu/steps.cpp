@@ -1,4 +1,4 @@
-// Goes through a list of steps. Nothing is computed here; the results are those of the single operators to the last bit.
+// Runs a list of steps by calling the operators. The results are those of the single operators, to the last bit.
 
 #include "steps.h"
 
@@ -36,7 +36,7 @@ class Run {
   }
 
  private:
-  // Memory that stays with the calling thread: page faults cost more than the work.
+  // Memory that the calling thread keeps between calls, since page faults cost more than the computation.
   static float* kept_floats(size_t count) {
     static thread_local std::vector<float> kept;
     if (kept.size() < count) kept.resize(count);
@@ -45,7 +45,7 @@ class Run {
 
   T* buffer(int64_t which) const { return which < 0 ? nullptr : static_cast<T*>(inputs_.buffers[which]); }
 
-  // The weights that the thread reads after those of step i.
+  // The weights that the thread reads after the weights of step i.
   void expect_linear_behind(int64_t i, Team& team) const {
     for (int64_t next = i + 1; next < count_; next++) {
       const Step& step = steps_[next];
@@ -114,7 +114,7 @@ class Run {
   const Inputs& inputs_;
   std::vector<AttentionPlan> plans_;  // by type
   std::vector<float> partials_;
-  float* floats_ = nullptr;  // [rows, the widest input]: rows that are widened
+  float* floats_ = nullptr;  // [rows, the widest input]: rows widened to float
 };
 
 }  // namespace agon

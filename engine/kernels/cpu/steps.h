@@ -1,7 +1,7 @@
-// A part of a network as data: a list of steps that one team of threads goes through in one call. In a small model a call
-// from Python costs as much as the work of a step, and so does starting threads.
+// A part of a network as data: a list of steps that a team of threads runs in one call. In a small model a call from
+// Python costs as much as the work of a step, and so does starting threads.
 //
-// Rows of activations stand in numbered buffers. Passed from Python as they stand here: engine/kernels/cpu/steps.py has
+// Rows of activations lie in numbered buffers. The structures are filled in by Python: engine/kernels/cpu/steps.py has
 // the same fields in the same order.
 #pragma once
 
@@ -15,7 +15,7 @@ enum StepKind : int64_t {
   kNorm = 0,      // output = norm(input + update); input becomes that sum
   kLinear = 1,    // output = input W^T + b
   kActivate = 2,  // output = activation(input)
-  kAttention = 3,  // output = attention of input, which holds query, key and value heads
+  kAttention = 3,  // output = attention of input, which has query, key and value heads
   kAdd = 4,       // output = output + input
 };
 
@@ -28,16 +28,16 @@ struct Step {
   const float* output_scales;       // null unless weights are int8
   const int32_t* output_sums;
   double eps;
-  int64_t activation;  // ActivationKind; in a linear: of its outputs, into the buffer `activated`; -1: none
+  int64_t activation;  // ActivationKind; in a linear: of its outputs, written to the buffer `activated`; -1: none
   int64_t activated;
   const AttentionLayer* attention;
 };
 
-// What one call works on.
+// The inputs of one call.
 struct Inputs {
   int64_t num_rows;
   void* const* buffers;
-  uint8_t* bytes;     // [rows, the widest input]: rows as int8 weights take them
+  uint8_t* bytes;     // [rows, the widest input]: rows in 8 bits, for int8 weights
   float* row_scales;  // [rows]
   StepSequences sequences;
   const PageTable* tables;         // by type

@@ -1,4 +1,4 @@
-// A page's tokens are written together: group by group of channels of all its keys, pair by pair of its values.
+// The tokens of a page are written together: keys by groups of channels, values by pairs of tokens.
 
 #include "store.h"
 
@@ -41,8 +41,8 @@ void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, 
   for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(head + d));
 }
 
-// Numbers [D] -> bytes; returns what they are to be multiplied with. The largest becomes 127 or -127. Operation by
-// operation as engine/kernels/reference/store_heads.py does it: equal numbers become equal bytes.
+// Quantises numbers [D] to bytes; returns their scale. The largest becomes 127 or -127. The operations are those of
+// engine/kernels/reference/store_heads.py, so that equal numbers become equal bytes.
 static float to_bytes(const float* from, int64_t head_dim, int8_t* to) {
   Floats peaks = splat(0.0f);
   for (int64_t d = 0; d < head_dim; d += kLanes) peaks = max(peaks, max(load(from + d), -load(from + d)));
@@ -66,7 +66,7 @@ template <typename T, typename S>
 using Group = std::conditional_t<kGroup<T> * sizeof(S) == 4, uint32_t,
                                  std::conditional_t<kGroup<T> * sizeof(S) == 2, uint16_t, uint8_t>>;
 
-// Keys [count, D] of the page's tokens from offset on.
+// Writes keys [count, D] of the page's tokens from `offset` on.
 template <typename T, typename S>
 static void store_keys(const AttentionLayer& layer, const S* keys, int64_t count, int64_t offset, S* page) {
   const int64_t num_groups = layer.head_dim / kGroup<T>;
@@ -76,7 +76,7 @@ static void store_keys(const AttentionLayer& layer, const S* keys, int64_t count
     for (int64_t t = 0; t < count; t++) to[g * layer.page_tokens + t] = from[t * num_groups + g];
 }
 
-// Values, likewise; rows of them are stride elements apart.
+// Writes values likewise; their rows are `stride` elements apart.
 template <typename T, typename S>
 static void store_values(int64_t head_dim, const S* value, int64_t stride, int64_t count, int64_t offset, S* page) {
   constexpr int64_t G = kGroup<T>;
@@ -84,7 +84,7 @@ static void store_values(int64_t head_dim, const S* value, int64_t stride, int64
     S* to = page + t / G * head_dim * G + t % G;
     if (G == 1) {
       std::memcpy(to, value, head_dim * sizeof(S));
-    } else if (t % G == 0 && t + 1 < offset + count) {  // a pair of tokens: whole words
+    } else if (t % G == 0 && t + 1 < offset + count) {  // a pair of tokens makes whole words
       const S* second = value + stride;
       for (int64_t d = 0; d < head_dim; d++) {
         to[2 * d] = value[d];
@@ -100,12 +100,12 @@ static void store_values(int64_t head_dim, const S* value, int64_t stride, int64
 
 template <typename T, typename S>
 void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
-  constexpr int64_t kMost = 16;  // tokens whose keys are turned before they are written
+  constexpr int64_t kMost = 16;  // tokens whose keys are rotated before they are written
   const AttentionLayer& layer = a.layer;
   const int64_t D = layer.head_dim, row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
   const int64_t begin = run.first_token % layer.page_tokens;
   const auto part = part_of_head<T, S>(a, run.sequence, run.first_token, kv_head);
-  // What an earlier owner left behind the context would be multiplied by a weight of zero; a NaN would survive that.
+  // Zeroes the page after the context: stale bytes are multiplied by a weight of zero, and a NaN would survive that.
   if (begin == 0) {
     std::memset(part.values, 0, layer.page_tokens * D * sizeof(S));
     if constexpr (kHasScales<S>) std::memset(part.value_scales, 0, layer.page_tokens * sizeof(float));

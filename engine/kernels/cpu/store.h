@@ -1,5 +1,5 @@
-// A token's heads: RMS norm (Qwen3, Gemma 3), rotation by position (Su et al. 2021, half-split form), and keys and values
-// into their pages as layout.h lays them out.
+// Heads before attention: RMS norm (Qwen3, Gemma 3), rotation by position (Su et al. 2021, half-split form), and
+// storing keys and values in their pages in the order of layout.h.
 #pragma once
 
 #include "attention.h"
@@ -10,16 +10,18 @@ namespace agon {
 
 constexpr int64_t kMaxHeadDim = 512;
 
-// One head of one row of the step -> to [D], rounded to what it is kept in.
+// Norms and rotates one head of one row of the step into `to` [D], rounded to its type.
 template <typename T, typename To>
 void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, int64_t row, const T* from,
                      const float* norm, To* to);
 
-// Keys and values of one head for tokens of one page. S: what pages hold, T or int8_t; bytes have a scale for each token.
+// Stores keys and values of one head for tokens of one page. S: type of elements in pages, T or int8_t; bytes have a
+// scale per token.
 template <typename T, typename S>
 void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head);
 
-// Asks for the memory that store_run of a single token writes: every channel pair of a key has a cache line of its own.
+// Prefetches the memory that store_run of a single token writes: every channel pair of a key lies in a different cache
+// line.
 template <typename T, typename S>
 void fetch_place(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int64_t kv_head);
 

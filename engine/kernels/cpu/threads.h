@@ -1,4 +1,4 @@
-// Work split over OpenMP's threads: those that torch already keeps, so that no second pool competes for the cores.
+// Work on OpenMP's threads, which are the ones that torch uses, so that no second thread pool competes for the cores.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace agon {
 
-// body(item) for every item of [0, num_items), each thread a contiguous range.
+// Calls body(item) for every item of [0, num_items); each thread has a contiguous range.
 template <typename Body>
 inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
   if (num_threads <= 1 || num_items <= 1) {
@@ -26,7 +26,7 @@ inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
   for (int64_t item = 0; item < num_items; item++) body(item);
 }
 
-// One of the threads that go through phases of work together, all of them through the same ones in the same order.
+// One thread of a team. All threads of a team go through the same phases of work in the same order.
 class Team {
  public:
   Team(int thread, int num_threads, Gate* gate, Share* shares)
@@ -34,11 +34,11 @@ class Team {
 
   const int thread, num_threads;
 
-  // A phase: body(item, next) for every item of [0, total), done once by one of the threads. next: what the thread most
-  // likely does then, in this phase; -1: nothing. Returns when all items are done.
+  // A phase: body(item, next) is called once for every item of [0, total), by any thread. next: the item that this
+  // thread most likely does next in this phase; -1: none. Returns when all items are done.
   //
-  // Every thread begins with a share of its own, the same in every phase, and helps the others with theirs when it has
-  // done it. So the system may take a thread off its core: the others wait for the item that it holds, and no longer.
+  // Every thread begins with its own share, which is the same in every phase, and then helps the others with theirs. So
+  // if the system takes a thread off its core, the others wait only for the item that it holds.
   template <typename Body>
   void each(int64_t total, const Body& body) {
     if (num_threads <= 1) {
@@ -63,16 +63,17 @@ class Team {
     });
   }
 
-  // The thread's own share of a phase of so many items.
+  // This thread's own share of a phase.
   Range share(int64_t total) const { return part_of(total, thread, num_threads); }
 
-  // Memory that this thread reads in a later phase, from its beginning on. Whoever has nothing better to do fetches it.
+  // Announces memory that this thread reads in a later phase, from its beginning on. It is prefetched while the thread
+  // waits.
   void expect(const void* from, int64_t bytes) {
     ahead_ = static_cast<const char*>(from);
     ahead_end_ = ahead_ + std::min(bytes, kMostAhead);
   }
 
-  // The next `bytes` of it for the caller to fetch on the way; `instead` where there is nothing left.
+  // The next `bytes` of that memory, for the caller to prefetch; `instead` if all of it has been fetched.
   const char* ahead(int64_t bytes, const void* instead) {
     if (ahead_ >= ahead_end_) return static_cast<const char*>(instead);
     const char* from = ahead_;
@@ -88,7 +89,7 @@ class Team {
   Share* shares_;  // by thread
 };
 
-// body(team) on every thread of a team.
+// Calls body(team) on every thread of a team.
 template <typename Body>
 inline void with_team(int num_threads, const Body& body) {
 #if defined(_OPENMP)

@@ -1,6 +1,6 @@
-// Vectors of floats as wide as the target has them, in GCC's and Clang's vector extensions: one source for AVX-512, AVX2
-// and everything else. Instructions are named by hand only where compilers do not find them: dot products of bfloat16 and
-// of bytes, and bytes to floats, which GCC 12 takes one by one (7 times as slow).
+// Vectors of floats of the target's width, in GCC's and Clang's vector extensions: one source for AVX-512, AVX2 and all
+// other targets. Intrinsics are used only for instructions that compilers do not generate: dot products of bfloat16 and
+// of bytes, and the conversion of bytes to floats, which GCC 12 does one by one (7 times as slow).
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,12 @@ AGON_INLINE Vector load_as(const T* from) {
 }
 
 AGON_INLINE Words splat_word(uint32_t x) { return Words{} + x; }
-AGON_INLINE Floats splat(float x) {  // by its bits: an addition to zero would be one, as zero has a sign
+AGON_INLINE Floats splat(float x) {  // by its bits: x + zeros would compile to an addition, since zero has a sign
   uint32_t w;
   std::memcpy(&w, &x, 4);
   return (Floats)splat_word(w);
 }
-// The word at that address, aligned or not: from memory into all lanes, where a register would be a detour.
+// Broadcasts the word at that address, aligned or not, from memory to all lanes, without a detour through a register.
 AGON_INLINE Words splat_word_at(const void* from) {
 #if defined(__AVX512F__)
   return (Words)_mm512_set1_ps(load_as<float>(static_cast<const float*>(from)));
@@ -70,7 +70,7 @@ AGON_INLINE Floats widen(Halves h) {
 }
 AGON_INLINE Floats load(const bf16* from) { return widen(load_as<Halves>(from)); }
 
-// To the nearest bfloat16, ties to even; a NaN stays one.
+// Rounds to the nearest bfloat16, ties to even; a NaN stays a NaN.
 AGON_INLINE Halves narrow(Floats v) {
 #if defined(__AVX512BF16__)
   return (Halves)_mm512_cvtneps_pbh((__m512)v);
@@ -100,7 +100,8 @@ AGON_INLINE Floats load(const int8_t* from) {
   return __builtin_convertvector(__builtin_convertvector(load_as<Bytes>(from), Ints), Floats);
 #endif
 }
-// kLanes words' worth of bytes as what is computed with: every byte is a bfloat16 exactly, so nothing is rounded.
+// Converts as many bytes as elements of T fit into kLanes words. Every byte is exactly a bfloat16, so nothing is
+// rounded.
 AGON_INLINE void widen(float* to, const int8_t* from) { store(to, load(from)); }
 AGON_INLINE void widen(bf16* to, const int8_t* from) {
 #if defined(__AVX512BF16__)
@@ -113,11 +114,11 @@ AGON_INLINE void widen(bf16* to, const int8_t* from) {
   }
 #endif
 }
-// To the nearest integers, halves upwards; they must be bytes.
+// Rounds to the nearest integers, halves upwards; the results must fit into bytes.
 AGON_INLINE void store(int8_t* to, Floats v) {
   v += 0.5f;
   Ints whole = __builtin_convertvector(v, Ints);
-  whole += (Ints)(__builtin_convertvector(whole, Floats) > v);  // a true lane is -1: down, not towards zero
+  whole += (Ints)(__builtin_convertvector(whole, Floats) > v);  // a true lane is -1: rounds down, not towards zero
   const Bytes bytes = __builtin_convertvector(whole, Bytes);
   std::memcpy(to, &bytes, sizeof bytes);
 }
@@ -137,13 +138,13 @@ AGON_INLINE void store_one(bf16* to, float x) {
   *to = x != x ? 0x7fc0 : bf16((w + 0x7fff + ((w >> 16) & 1)) >> 16);
 }
 
-// An element of pages as what is computed with.
+// Converts an element of pages to the type of the products.
 template <typename T>
 AGON_INLINE void copy_one(T* to, T x) { *to = x; }
 template <typename T>
 AGON_INLINE void copy_one(T* to, int8_t x) { store_one(to, to_float(x)); }
 
-// Part of a vector: the first n elements; the others are zero, and not touched in memory.
+// The first n elements of a vector; the others are zero, and their memory is not accessed.
 template <typename T>
 AGON_INLINE Floats load_part(const T* from, int n) {
   T buffer[kLanes] = {};
@@ -157,7 +158,7 @@ AGON_INLINE void store_part(T* to, Floats v, int n) {
   std::memcpy(to, buffer, n * sizeof(T));
 }
 
-// Sum of a vector: halves folded until one is left.
+// Sum of a vector: its halves are added until one element is left.
 AGON_INLINE float sum(Floats v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_add_ps((__m512)v);
@@ -181,11 +182,11 @@ AGON_INLINE float largest(Floats v) {
 #endif
 }
 
-// Pairs of bfloat16, one pair a lane: their first and second members as floats.
+// Pairs of bfloat16, one pair per lane: their first and second elements as floats.
 AGON_INLINE Floats first_of_pairs(Words pairs) { return as_floats(pairs << 16); }
 AGON_INLINE Floats second_of_pairs(Words pairs) { return as_floats(pairs & splat_word(0xffff0000u)); }
 
-// sum + the dot product of pairs.
+// sum + the dot products of pairs.
 #if defined(__AVX512BF16__)
 constexpr bool kHasDotPairs = true;
 AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
@@ -199,11 +200,11 @@ AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
 }
 #endif
 
-// Whether inputs in T are made floats before they are multiplied, because the processor has no products in T.
+// Whether inputs in T are widened to float before they are multiplied, because the processor has no products in T.
 template <typename T>
 constexpr bool kWidens = sizeof(T) == 2 && !kHasDotPairs;
 
-// Adds the products of each row's input, at x, and of vectors of factors.
+// Adds the products of each row's input, at x, and the vectors of factors.
 template <int kRows, int kCount>
 AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const float* x, int64_t x_stride, const Floats* factors) {
 #pragma GCC unroll 8
@@ -214,8 +215,8 @@ AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const float* x, int
   }
 }
 
-// The same with a pair of each row's inputs, floats too, and pairs of bfloat16 in vectors at y. First members of all pairs,
-// then second ones: registers have no room for both. The products of dot_pairs, in its order.
+// The same with a pair of each row's inputs, in float, and pairs of bfloat16 in vectors at y. First the first elements
+// of all pairs, then the second ones, since registers have no room for both. Same products and order as dot_pairs.
 template <int kRows, int kCount, typename T>
 AGON_INLINE void add_pairs(Floats (&sums)[kRows][kCount], const float* x, int64_t x_stride, const T* const* y) {
   Floats factors[kCount];
@@ -227,7 +228,7 @@ AGON_INLINE void add_pairs(Floats (&sums)[kRows][kCount], const float* x, int64_
   add_products(sums, x + 1, x_stride, factors);
 }
 
-// Pairs of 16-bit integers: the sum of the two products.
+// Pairs of 16-bit integers: the sum of their two products.
 AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
   return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
@@ -239,7 +240,7 @@ AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
 #endif
 }
 
-// Quadruples of bytes, one a lane: sum + the dot product of unsigned a and signed b.
+// Quadruples of bytes, one per lane: sum + the dot product of unsigned a and signed b.
 AGON_INLINE Ints dot_quads(Ints sum, Words a, Words b) {
 #if defined(__AVX512VNNI__)
   return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
