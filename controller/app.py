@@ -56,7 +56,7 @@ from service_kit.route_docs import Access
 
 @dataclass(frozen=True)
 class _Base:
-    """What every other part works with."""
+    """Collaborators that all other parts share."""
 
     metrics: Metrics
     keys: Keys
@@ -65,7 +65,7 @@ class _Base:
 
 @dataclass(frozen=True)
 class _WorkerParts:
-    """From a model's name to an answer of one of its workers."""
+    """Parts that route a request to a worker of its model and relay the answer."""
 
     http: WorkerHttp
     table: RoutingTable
@@ -76,7 +76,7 @@ class _WorkerParts:
 
 @dataclass(frozen=True)
 class _BattleParts:
-    """From two models to a vote and a board."""
+    """Parts that run battles, record votes and fit leaderboards."""
 
     store: BattleStore
     runner: TurnRunner
@@ -178,7 +178,7 @@ def _lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        """Starts without a store, too: the app then answers 503 until the store is there."""
+        """Starts even without a store: the app answers 503 until the store is reachable."""
         workers.http.start()
         await workers.table.start()
         await workers.dispatcher.start()

@@ -81,7 +81,7 @@ class Worker:
         return self._engine.load() if self._engine is not None else None
 
     def attach(self, engine: Engine) -> None:
-        """Take the loaded engine; called once."""
+        """Set the loaded engine; called once."""
         assert self._engine is None
         self._engine = engine
 
@@ -162,8 +162,8 @@ class Worker:
             pieces = engine.generate(prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids)
             async with aclosing(pieces):
                 while True:
-                    # Around each wait and not around the loop: a timeout that is open at a yield would cancel the task
-                    # that reads the generator, at whatever it then does.
+                    # One timeout for each wait, not one for the loop: a timeout that is active at a yield would cancel
+                    # the task that reads the generator in the middle of other work.
                     async with asyncio.timeout_at(deadline):
                         piece = await anext(pieces, None)
                     if piece is None:
