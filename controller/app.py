@@ -29,6 +29,7 @@ from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
 from controller.routes.service_doc import CONTROLLER_DOC
+from controller.routes.turns import add_turn_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
 from controller.store.durability import check_durability
@@ -55,7 +56,7 @@ from service_kit.route_docs import Access
 
 @dataclass(frozen=True)
 class _Base:
-    """What every other part works with."""
+    """Collaborators that all other parts share."""
 
     metrics: Metrics
     keys: Keys
@@ -64,7 +65,7 @@ class _Base:
 
 @dataclass(frozen=True)
 class _WorkerParts:
-    """From a model's name to an answer of one of its workers."""
+    """Parts that route a request to a worker of its model and relay the answer."""
 
     http: WorkerHttp
     table: RoutingTable
@@ -75,7 +76,7 @@ class _WorkerParts:
 
 @dataclass(frozen=True)
 class _BattleParts:
-    """From two models to a vote and a board."""
+    """Parts that run battles, record votes and fit leaderboards."""
 
     store: BattleStore
     runner: TurnRunner
@@ -177,7 +178,7 @@ def _lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        """Starts without a store, too: the app then answers 503 until the store is there."""
+        """Starts even without a store: the app answers 503 until the store is reachable."""
         workers.http.start()
         await workers.table.start()
         await workers.dispatcher.start()
@@ -215,7 +216,8 @@ def _add_routes(
     add_health_routes(open_, base.store, workers.table)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
-    add_battle_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
+    add_battle_routes(user, bodies, addresses, limits, battles.battles)
+    add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, addresses, limits, battles.votes)
     add_leaderboard_route(user, addresses, limits, battles.boards)
     pools = Pools(workers.http, workers.table)

@@ -142,7 +142,7 @@ class Settings(BaseSettings):
     table_refresh_s: Seconds = Field(
         default=0.25, description="Seconds between two reads of the worker registry by a controller."
     )
-    # Its variable is older than the word "capacity lease", and stays.
+    # The variable was released before the term "capacity lease" was introduced; it keeps its name.
     slot_lease_s: Seconds = Field(
         default=15.0,
         description="Seconds until the capacity leases that a dead controller held at workers expire.",

@@ -298,5 +298,5 @@ def _read_object(file: Path) -> Mapping[str, Any]:
 
 
 def _some(names: list[str]) -> str:
-    """A few of many names, for one line."""
+    """The first three names and the number of the others, for an error message."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -30,7 +30,7 @@ def add_api_docs(
     app: FastAPI, service: ServiceDoc, routers: Sequence[tuple[Access, APIRouter]], *, is_served: bool
 ) -> None:
     """Make `app.openapi` the document of `routers`; with `is_served` add /openapi.json and /docs, which need no
-    credential: they tell what the source code tells."""
+    credential, because they contain only what the source code does."""
     router = APIRouter()
 
     @router.get("/openapi.json")

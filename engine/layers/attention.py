@@ -1,4 +1,4 @@
-"""Self-attention of one layer: the projections are here, heads and pages are the attention backend's.
+"""Self-attention of one layer: projections are computed here, attention over pages by the attention backend.
 
 T = tokens of the step, H = query heads, K = key/value heads, D = head dimension.
 """
@@ -18,7 +18,7 @@ class SelfAttention:
     ) -> None:
         """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads.
 
-        head_norms: of every query and key head by itself, before the rotation.
+        head_norms: applied to each query head and each key head separately, before the rotation.
         """
         self.layer_id = layer_id
         self.qkv = qkv

@@ -16,7 +16,8 @@ from engine.layers.attention import SelfAttention
 from engine.layers.mlp import MLP, FeedForward, GatedMLP
 from engine.layers.norm import Norm
 
-#: (stream, the previous part's update, rotations, attention) -> this part's update. Adds the given one to the stream.
+#: (stream, the previous part's update, rotations, attention) -> this part's update. Adds the previous update to the
+#: stream.
 _Part = Callable[[torch.Tensor, torch.Tensor | None, Sequence[Rotation], AttentionStep], torch.Tensor]
 
 
@@ -28,7 +29,7 @@ class DecoderLayer:
     attention: SelfAttention
     mlp_norm: Norm
     mlp: FeedForward
-    rotation: int | None = None  #: which of the decoder's rotations; None: heads do not turn
+    rotation: int | None = None  #: index into the rotations of a step; None: heads are not rotated
     attention_output_norm: Norm | None = None  #: post-norm: of the attention part's output (Gemma)
     mlp_output_norm: Norm | None = None  #: post-norm of the feed-forward part's output
     is_parallel: bool = False  #: both parts read the same stream (GPT-NeoX)
@@ -114,7 +115,7 @@ class Decoder:
             ):
                 is_recorded = recorder is not None and record(recorder, has_update=bool(self._pieces))
                 if not is_recorded:
-                    recorder = operators.recorder()  # the parts after this one are another recording
+                    recorder = operators.recorder()  # the next part begins another recording
                 piece_recorder = recorder if is_recorded else None
                 if not self._pieces or self._pieces[-1].recorder is not piece_recorder:
                     self._pieces.append(_Piece(piece_recorder))
@@ -123,7 +124,7 @@ class Decoder:
     def __call__(self, stream: torch.Tensor, rotations: Sequence[Rotation], attention: AttentionStep) -> torch.Tensor:
         """stream [T, hidden], overwritten -> the update that is still to be added to it, [T, hidden].
 
-        rotations: the step's, in the order in which the layers number them.
+        rotations: those of the step; DecoderLayer.rotation is an index into them.
         """
         runner = attention if isinstance(attention, RunsRecordings) else None
         update: torch.Tensor | None = None

@@ -1,4 +1,4 @@
-"""Rows of a table by id: token embeddings with the output head, learned positions.
+"""Tables whose rows are looked up by id: token embeddings (with the output head) and learned positions.
 
 Tensor parallelism divides the token embedding and the head by vocabulary: the head is the largest matrix that a step
 reads, a tied matrix is kept once, and the sum of one process's row and the others' zeros is exact.
@@ -16,7 +16,7 @@ from engine.parallel.shard import Shard
 
 
 class Embedding:
-    """Rows of a table that every process holds whole (learned positions)."""
+    """A table that every process holds whole (learned positions)."""
 
     def __init__(self, rows_of: LinearFunction) -> None:
         self._rows_of = rows_of

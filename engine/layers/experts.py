@@ -1,9 +1,9 @@
 """Mixture of experts: each token goes through the few gated MLPs to which a router gives the highest probability.
 
 The host decides which experts run, and each runs on its own tokens. On a device every layer would wait for that
-decision. A step with so many tokens that some token chooses most of the experts reads hardly more weights if all
-experts run on all tokens, with weight zero where they were not chosen. Then the host reads no results, and the step can
-be a CUDA graph.
+decision. In a step with enough tokens, most experts are chosen by some token. Running all experts on all tokens, with
+weight zero where an expert was not chosen, then reads hardly more weights. The host reads no results in such a step, so
+it can be a CUDA graph.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ import torch
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 
-#: Steps of any number of tokens can be captured; steps of no number can.
+#: Values of capturable_rows: steps of any number of tokens can be captured; no step can.
 ANY_ROWS, NO_ROWS = range(1, 1 << 30), range(0)
 #: With more tokens, products take longer than reading the weights: 790 TFLOP/s and 4.3 TB/s of an H200 meet at 184
 #: tokens in bfloat16. Above this bound the host chooses the experts: such steps are prompts, and need no graph.
@@ -34,8 +34,8 @@ class Experts:
     ) -> None:
         """router gives a score for each expert. sums_to_one: the chosen experts' weights are scaled to sum to one.
         routes_on_device: the host must not read results, because that would wait for the device."""
-        #: Numbers of tokens for which all experts run. The smallest gives as many choices as there are experts: on
-        #: average at least 63 % of the experts are then chosen by some token.
+        #: Numbers of tokens for which all experts run. From the smallest on, tokens make at least as many choices as
+        #: there are experts: on average at least 63 % of the experts are then chosen by some token.
         least = -(-len(experts) // num_chosen)
         self.capturable_rows = range(least, _MOST_DENSE_ROWS + 1) if routes_on_device else NO_ROWS
         self._router = router

@@ -19,8 +19,9 @@ class HeadShare:
 
     @classmethod
     def of(cls, shape: AttentionShape, place: Place) -> Self:
-        """An equal number of heads for each process. Where there are fewer key/value heads than processes, several
-        processes compute and store the same one. Raises NotDivisible where no equal division exists."""
+        """The heads of this process; every process has equally many. Where there are fewer key/value heads than
+        processes, several processes compute and store the same one. Raises NotDivisible where no equal division
+        exists."""
         size, num_heads, num_kv_heads = place.size, shape.num_heads, shape.num_kv_heads
         if num_heads % size or (num_kv_heads % size and size % num_kv_heads):
             heads = f"{num_heads} query heads and {num_kv_heads} key/value heads"

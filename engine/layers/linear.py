@@ -1,4 +1,4 @@
-"""Matrix products with weights that are laid out once at load, as the operators like them.
+"""Matrix products. Weights are brought into the operators' layout once, when they are loaded.
 
 Where the outputs are sharded, each process computes its own (column-parallel). Where the inputs are sharded, each
 process computes a part of every sum, and the parts are added before the next operator reads them (row-parallel).
@@ -16,7 +16,7 @@ from engine.parallel.shard import Shard, Size
 
 
 class Linear:
-    """y = x W^T + b with W [out, in], or any other function of rows that stands in its place."""
+    """y = x W^T + b with W [out, in]. `multiply` may be any other function of rows."""
 
     def __init__(self, multiply: LinearFunction, *, summed_over: Group | None = None) -> None:
         """summed_over: the processes that hold the other inputs; None: this process holds all inputs."""

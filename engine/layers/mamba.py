@@ -35,7 +35,7 @@ class TokenOrder:
 
     @classmethod
     def needed(cls, operators: Operators, lengths: IntArray, num_taps: int, device: torch.device) -> Self | None:
-        """None where the operators have kernels, which find the tokens by themselves."""
+        """The order of a step; None where the operators have kernels, which do not need it."""
         return None if operators.state_kernels is not None else cls.of(lengths, num_taps, device)
 
     @classmethod
@@ -76,7 +76,7 @@ class MambaSizes:
     num_channels: int  #: I
     num_states: int  #: N
     num_taps: int  #: K
-    rank: int  #: of the step width, before its projection to the channels
+    rank: int  #: of the time step dt, before its projection to the channels
     has_bias: bool  #: in the input and output projections
     has_conv_bias: bool
 
@@ -96,12 +96,12 @@ class MambaWeights:
     in_proj: Linear  #: [2 * I, hidden]: the convolution's input, then the gate
     conv: torch.Tensor  #: [I, 1, K]
     conv_bias: torch.Tensor | None  #: [I]
-    x_proj: Linear  #: to the step width's rank, N numbers of B, N numbers of C
+    x_proj: Linear  #: [rank + 2 * N, I]: dt before its projection, then B and C
     dt_proj: Linear  #: [I, rank] with bias
     a_log: torch.Tensor  #: [I, N]
     d: torch.Tensor  #: [I]
     out_proj: Linear  #: [hidden, I]
-    norms: tuple[RMSNorm, RMSNorm, RMSNorm] | None = None  #: for the step width, B and C (Jamba)
+    norms: tuple[RMSNorm, RMSNorm, RMSNorm] | None = None  #: of dt, B and C (Jamba)
     kernels: StateKernels | None = None
 
     @classmethod

@@ -16,7 +16,7 @@ class WeightSource(Protocol):
 
     @property
     def operators(self) -> Operators:
-        """What the layers compute with."""
+        """The operators that the layers compute with."""
         ...
 
     @property

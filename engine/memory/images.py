@@ -16,7 +16,7 @@ class ImageSpan:
 
     @property
     def end(self) -> int:
-        """First position of the text behind the image."""
+        """First position after the image's tokens in the text."""
         return self.position + self.num_text_tokens
 
     @property

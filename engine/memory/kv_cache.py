@@ -1,8 +1,8 @@
 """The page tables of all sequences: match, admit, extend, copy on write, publish, fork, free. The facade of memory/.
 
 The scheduler calls it, from one thread. The operations are those of PagedAttention (SOSP'23) section 4; Jenga (arXiv
-2503.18292) sections 4 and 5 extends them to several layer types. Token ids are only the content of pages here, and
-requests only numbers. There is no queue and no tensor: copies and table changes for the device are returned.
+2503.18292) sections 4 and 5 extend them to several layer types. Token ids matter only as the content of pages, and
+requests only as numbers. The cache has no queue and no tensors: it returns the copies and table changes for the device.
 """
 
 from collections.abc import Collection, Sequence

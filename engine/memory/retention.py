@@ -2,9 +2,9 @@
 
 Such pages are evicted before all pages that a sequence was using when it ended. Otherwise pages behind the windows of
 running sequences would look younger than the ends of waiting conversations, and the conversations would be lost first.
-Three exceptions: pages behind which requests have branched off; in text seen for the first time the last pages before
-the live ones, because the next request may differ from this text a little before its end; and images. Hit rates are in
-docs/memory.md.
+There are three exceptions: pages after which requests have branched off; in text seen for the first time the last pages
+before the live ones, because the next request may differ from this text a little before its end; and images. Hit rates
+are in docs/memory.md.
 """
 
 from engine.memory.lockstep import LockstepGroup

@@ -182,7 +182,7 @@ class SmallPool:
         return self._by_name.get(name)
 
     def keep(self, page: int) -> None:
-        """Mark a used page behind which requests have branched off: see `is_kept`."""
+        """Mark a used page after which requests have branched off: see `is_kept`."""
         if page in self._names:
             self._is_kept.add(page)
 

@@ -55,8 +55,8 @@ def storing_layer(layers: Sequence[LayerSpec], layer_id: int) -> int:
 class LayerType:
     """All layers that store the same thing, or an equal part of them; they share one page table per sequence.
 
-    For recurrent layers page_tokens is the checkpoint interval: entry i of the table is the state behind the tokens
-    up to (i + 1) * page_tokens, or, for the last entry, behind all tokens so far.
+    For recurrent layers page_tokens is the checkpoint interval: entry i of the table is the state after the tokens up
+    to (i + 1) * page_tokens, or, for the last entry, after all tokens so far.
     """
 
     name: str

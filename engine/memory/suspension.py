@@ -1,6 +1,6 @@
 """The tables of a sequence while it is swapped out, and the pages that it gets when it is resumed.
 
-Works on tables that the page cache owns. The content moves in swap.py, which this file does not know.
+Works on tables that the page cache owns. swap.py decides where the content goes; this module does not import it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the runner needs of any decoder-only language model."""
+"""The protocol of a decoder-only language model, as the runner uses it."""
 
 from typing import Protocol
 

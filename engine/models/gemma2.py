@@ -42,7 +42,7 @@ class GemmaConfig:
 
 
 def gemma2(config: ConfigReader, weights: WeightSource) -> "Gemma":
-    """Windows in the layers with even numbers; one base of positions."""
+    """Builds Gemma 2: layers with even numbers read a window; all layers share one RoPE base."""
     num_layers = config.require("num_hidden_layers", int)
     rope = read_rope(config)
     settings = read_gemma(

@@ -1,5 +1,5 @@
 """Gemma 3 for text: Gemma 2, but with norms of query and key heads, without soft caps, with a window in five layers of
-six, and with another base of positions in those. From checkpoints with a vision tower only the text model is served."""
+six, and with another RoPE base in those. From checkpoints with a vision tower only the text model is served."""
 
 import re
 
@@ -22,7 +22,7 @@ _WINDOW_BASE = 10_000.0
 
 
 def gemma3(config: ConfigReader, weights: WeightSource) -> Gemma:
-    """The text model; its config may be a whole config.json or a text_config."""
+    """Builds the text model; its config may be a whole config.json or a text_config."""
     num_layers = config.require("num_hidden_layers", int)
     period = config.get("sliding_window_pattern", int, config.get("_sliding_window_pattern", int, 6))
     rope, window_rope = _read_ropes(config)
@@ -39,7 +39,7 @@ def gemma3(config: ConfigReader, weights: WeightSource) -> Gemma:
 
 
 def gemma3_with_vision(config: ConfigReader, weights: WeightSource) -> Gemma:
-    """The text model of a checkpoint with a vision tower: the same model, one level deeper in config and names."""
+    """Builds the text model of a checkpoint with a vision tower: the same, one level deeper in config and names."""
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")

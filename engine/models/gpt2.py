@@ -23,7 +23,7 @@ CAUSAL_MASKS = re.compile(r".*\.attn\.(masked_)?bias")
 
 
 def gpt2(config: ConfigReader, weights: WeightSource) -> "GPT2":
-    """GPT-2 without cross attention and without scaled layers."""
+    """Builds GPT-2. Cross attention and scores scaled by layer are refused."""
     return GPT2(config, weights)
 
 

@@ -24,7 +24,7 @@ MASKS_AND_FREQUENCIES = re.compile(r".*\.attention\.(bias|masked_bias|rotary_emb
 
 
 def gpt_neox(config: ConfigReader, weights: WeightSource) -> "GPTNeoX":
-    """GPT-NeoX with either form of residual."""
+    """Builds GPT-NeoX, with attention and MLP in parallel or in sequence."""
     return GPTNeoX(config, weights)
 
 

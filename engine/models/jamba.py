@@ -20,7 +20,7 @@ from engine.models.mamba import read_rank
 
 
 def jamba(config: ConfigReader, weights: WeightSource) -> "Jamba":
-    """Which layers have attention or experts follows from periods and offsets in the config."""
+    """Builds Jamba. Periods and offsets in the config say which layers have attention or experts."""
     return Jamba(config, weights)
 
 

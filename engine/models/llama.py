@@ -82,7 +82,7 @@ class LlamaConfig:
 
 
 def llama(config: ConfigReader, weights: WeightSource) -> "Llama":
-    """Llama as published."""
+    """Builds Llama; every setting comes from `LlamaConfig.read` unchanged."""
     return Llama(LlamaConfig.read(config), weights)
 
 

@@ -15,7 +15,7 @@ _CONTEXT = 131_072
 
 
 def mamba(config: ConfigReader, weights: WeightSource) -> "MambaLM":
-    """The first generation of Mamba."""
+    """Builds the first generation of Mamba; Mamba 2 has no model code."""
     return MambaLM(config, weights)
 
 
@@ -79,6 +79,6 @@ def _sizes(config: ConfigReader) -> MambaSizes:
 
 
 def read_rank(config: ConfigReader, key: str, hidden: int) -> int:
-    """The rank of the step width: a number, or "auto" for a sixteenth of the hidden size."""
+    """The rank of the time step: a number, or "auto" for a sixteenth of the hidden size."""
     rank = config.get(key, object, "auto")
     return rank if isinstance(rank, int) else -(-hidden // 16)

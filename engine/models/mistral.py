@@ -9,13 +9,13 @@ from engine.models.windows import read_windows
 
 
 def mistral(config: ConfigReader, weights: WeightSource) -> Llama:
-    """Mistral: one window for all layers."""
+    """Builds Mistral: one window for all layers."""
     settings = LlamaConfig.read(config)
     return _without_biases(settings, (_window(config),) * settings.num_layers, weights)
 
 
 def ministral(config: ConfigReader, weights: WeightSource) -> Llama:
-    """Ministral: a window in the layers that `layer_types` lists."""
+    """Builds Ministral: a window in the layers that `layer_types` lists."""
     settings = LlamaConfig.read(config)
     window = _window(config)
     windows = read_windows(config, window, [window is not None] * settings.num_layers)

@@ -13,7 +13,7 @@ from engine.parallel.shard import Shard
 
 
 def mixtral(config: ConfigReader, weights: WeightSource) -> Llama:
-    """Every layer has `num_local_experts` experts and no shared one."""
+    """Builds Mixtral: every layer has `num_local_experts` experts and no shared expert."""
     num_experts = config.get("num_local_experts", int, 8)
     num_chosen = config.get("num_experts_per_tok", int, 2)
 

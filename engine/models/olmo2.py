@@ -21,7 +21,7 @@ _NormPair = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Ten
 
 
 def olmo2(config: ConfigReader, weights: WeightSource) -> Llama:
-    """OLMo 2 as published: the sizes of Llama, and a layer of its own."""
+    """Builds OLMo 2: the settings of Llama, with layers of its own."""
     norm_eps = config.get("rms_norm_eps", float, 1e-5)
     return Llama(replace(LlamaConfig.read(config), norm_eps=norm_eps, load_layer=_layer), weights)
 
@@ -45,7 +45,7 @@ def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: Weight
 
 
 def _add(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
-    """In place of a norm: parts read the residual stream as it is."""
+    """Stands where other models have a norm: adds the update and returns the residual stream as it is."""
     return stream if update is None else stream.add_(update)
 
 
@@ -72,8 +72,8 @@ def _norms_of_all_heads(weights: WeightSource, scales: tuple[torch.Tensor, torch
 
 
 def _norms_of_shared_heads(group: Group, scales: tuple[torch.Tensor, torch.Tensor], eps: float) -> _NormPair:
-    """Each process holds some heads and all of them need the mean square over every head: one sum of two numbers for
-    each token. A key head that several processes hold counts several times, as every other key head does."""
+    """The mean square is over the heads of all processes, so two numbers per token are summed over the group. A key
+    head that several processes hold counts several times, but so does every other key head."""
 
     def normalise(queries: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         parts = queries.float(), keys.float()

@@ -21,7 +21,7 @@ _EPS = 1e-5
 
 
 def opt(config: ConfigReader, weights: WeightSource) -> "OPT":
-    """All published sizes but the 350M model."""
+    """Builds OPT in every published size but 350M, whose post-norms are refused."""
     return OPT(config, weights)
 
 

@@ -9,7 +9,7 @@ from engine.models.llama import Llama, LlamaConfig
 
 
 def phi3(config: ConfigReader, weights: WeightSource) -> Llama:
-    """One window for all layers, or none."""
+    """Builds Phi-3 and Phi-4: one window for all layers, or none."""
     settings = LlamaConfig.read(config)
     windows = (config.optional("sliding_window", int),) * settings.num_layers
     settings = replace(settings, windows=windows, has_fused_weights=True, has_qkv_bias=False, has_output_bias=False)

@@ -9,7 +9,7 @@ from engine.models.windows import read_windows
 
 
 def qwen2(config: ConfigReader, weights: WeightSource) -> Llama:
-    """Biases in the projections of queries, keys and values, none behind attention."""
+    """Builds Qwen2: biases in the query, key and value projections, none in the output projection."""
     settings = replace(LlamaConfig.read(config), has_qkv_bias=True, has_output_bias=False)
     return Llama(replace(settings, windows=qwen_windows(config, settings.num_layers)), weights)
 

@@ -14,7 +14,7 @@ from engine.parallel.shard import Shard
 
 
 def qwen2_moe(config: ConfigReader, weights: WeightSource) -> Llama:
-    """Windows, where they are on, are in every other layer below max_window_layers."""
+    """Builds Qwen2-MoE. If windows are on, every other layer below max_window_layers has one."""
     settings = LlamaConfig.read(config)
     load_mlp = qwen_experts(config, num_experts=60, num_chosen=4, ffn=1408, shared_ffn=5632)
     is_on = config.get("use_sliding_window", bool, False)

@@ -9,6 +9,6 @@ from engine.models.qwen2 import qwen_windows
 
 
 def qwen3(config: ConfigReader, weights: WeightSource) -> Llama:
-    """Head norms in all layers."""
+    """Builds Qwen3: head norms in all layers."""
     settings = replace(LlamaConfig.read(config), has_head_norm=True)
     return Llama(replace(settings, windows=qwen_windows(config, settings.num_layers)), weights)

@@ -9,7 +9,7 @@ from engine.models.qwen2_moe import qwen_experts
 
 
 def qwen3_moe(config: ConfigReader, weights: WeightSource) -> Llama:
-    """No shared expert; one window for all layers, or none."""
+    """Builds Qwen3-MoE: no shared expert; one window for all layers, or none."""
     load_mlp = qwen_experts(config, num_experts=128, num_chosen=8, ffn=768, shared_ffn=None)
     settings = replace(LlamaConfig.read(config), has_head_norm=True, load_mlp=load_mlp)
     # One rule for all layers: this architecture ignores max_window_layers.

@@ -22,7 +22,7 @@ class Rope:
 
 
 def read_rope(config: ConfigReader, *, default_base: float = 10_000.0) -> Rope:
-    """For a model whose layers all rotate in the same way."""
+    """The rotary embedding of a model whose layers all rotate in the same way."""
     base = config.get("rope_theta", float, default_base)
     share = config.get("partial_rotary_factor", float, 1.0)
     return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), Rope(base, share=share))

@@ -1,6 +1,6 @@
 """Finds the cut of all layer types that wastes least. Pure functions of numbers.
 
-Every type may be cut into parts of equally many layers, with more tokens per page or padding, so that small pages get
+Every type may be cut into parts of equally many layers, with more tokens per page or padding, so that small pages have
 equal sizes or small common multiples. The large page is the least common multiple of the small pages.
 """
 
@@ -112,7 +112,7 @@ class DesignSearch:
         yield from self._divisor_cuts()
 
     def _equal_cuts(self) -> Iterator[tuple[_Cut, ...]]:
-        """One small page size for all parts, which is then the large page: as many layers to a part as fit in."""
+        """Cuts with one small page size, which is also the large page size; every part has as many layers as fit."""
         sizes = {
             num_layers * kind.layer_page_bytes
             for kind in self._types
@@ -135,7 +135,7 @@ class DesignSearch:
                 yield tuple(grown)
 
     def _divisor_cuts(self) -> Iterator[tuple[_Cut, ...]]:
-        """Every type in parts of equally many layers; the large page is the least common multiple."""
+        """Cuts of every type into parts of equally many layers; the large page is the least common multiple."""
         choices = [_divisors(len(kind.layer_ids)) for kind in self._types]
         if math.prod(map(len, choices)) > _MAX_SPLITS:
             choices = [[1, len(kind.layer_ids)] for kind in self._types]

@@ -1,10 +1,10 @@
-"""What layers store that Agon does not serve, derived from a checkpoint's config.json by rule; no torch, no model code.
+"""What the layers of models that Agon does not serve store, by rules on config.json; no torch, no model code.
 
-Two kinds of things. Architectures without model code (Llama 4, Gemma 3n, Mllama, Mamba 2, ...): a config with
-`layer_types` is understood, older ones by the rule of their architecture. And storage that no served model has yet:
-three keys of Agon's own, because no published config has words for them, and the embeddings of images. The keys are
-`kv_budgets` (tokens kept per layer, PyramidKV), `kv_shared_with` (for each layer null or the earlier layer whose keys
-and values it reads) and `draft_model` (the config of a second model in the same pool).
+The rules cover two things. The first are architectures without model code (Llama 4, Gemma 3n, Mllama, Mamba 2, ...):
+`layer_types` is read where a config has it, older configs follow the rule of their architecture. The second is storage
+that no served model has yet: the embeddings of images, and three keys of Agon's own, because published configs have no
+fields for them. The keys are `kv_budgets` (tokens kept per layer, PyramidKV), `kv_shared_with` (for each layer null or
+the earlier layer whose keys and values it reads) and `draft_model` (the config of a second model in the same pool).
 
 For a served architecture the model code is the only source (engine/models/stored_layers.py).
 """
@@ -118,7 +118,7 @@ def layers_by_rule(
     """What the model with this config.json stores, for an architecture that Agon does not serve.
 
     dtype: of the model and its states; None: the config's own. kv_dtype: of keys and values. Agon's own keys are not
-    read here: see with_own_keys. Raises CheckpointError for a config that does not say enough.
+    read here: see with_own_keys. Raises CheckpointError for an incomplete config.
     """
     config = _Config(values)
     dtype = dtype or config.dtype
@@ -161,7 +161,7 @@ def with_own_keys(base: ModelLayers, values: Mapping[str, Any]) -> ModelLayers:
 
 
 def with_vision_cache(base: ModelLayers, values: Mapping[str, Any], dtype: str | None = None) -> ModelLayers:
-    """The layers, and the embeddings of images where the model has images among its tokens."""
+    """The layers, plus a cache of image embeddings if the model has images among its tokens."""
     config = _Config(values)
     image_tokens = _image_tokens(config)
     if not image_tokens or any(layer.kind == "cross" for layer in base.layers):

@@ -1,4 +1,4 @@
-"""From what each layer stores to the layout of the page pool. Pure functions of numbers; nothing is allocated.
+"""Computes the layout of the page pool from what each layer stores. Pure functions of numbers; nothing is allocated.
 
 The least common multiple of Jenga wastes most of a large page on a short request when layer counts have no common
 divisor (Gemma-3-27B: twice the live bytes at 100 tokens), and chats are short. So the planner also considers parts of

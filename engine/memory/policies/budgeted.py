@@ -19,11 +19,11 @@ class BudgetedPolicy:
     budget: int
 
     def num_entries(self, num_tokens: int, images: Images) -> int:
-        """No more than the budget fills."""
+        """Entries for the kept tokens, `budget` at most."""
         return -(-min(num_tokens, self.budget) // self.page_tokens)
 
     def capacity(self, num_entries: int, images: Images) -> int:
-        """Unbounded once the pages of the whole budget are there."""
+        """Unbounded once the entries cover the whole budget."""
         num_slots = num_entries * self.page_tokens
         return sys.maxsize if num_slots >= self.budget else num_slots
 
@@ -40,7 +40,7 @@ class BudgetedPolicy:
         return 0
 
     def first_written_page(self, position: int, images: Images) -> int:
-        """0 behind the budget: any page may change."""
+        """The page of the position; 0 for positions from `budget` on, which may change any page."""
         return position // self.page_tokens if position < self.budget else 0
 
     def num_complete(self, num_computed: int, images: Images) -> int:
@@ -48,11 +48,11 @@ class BudgetedPolicy:
         return 0
 
     def next_event(self, num_computed: int, images: Images) -> int:
-        """Never."""
+        """The largest integer: there is no such event."""
         return sys.maxsize
 
     def chunk_end(self, start: int, end: int) -> int:
-        """A chunk that begins within the budget ends with it."""
+        """A chunk that begins below position `budget` ends there at the latest."""
         return end if start >= self.budget else min(end, self.budget)
 
     def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:

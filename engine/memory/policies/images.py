@@ -62,7 +62,7 @@ class CrossPolicy(_ByImage):
         return 0
 
     def next_event(self, num_computed: int, images: Images) -> int:
-        """Behind the position of the next image."""
+        """The position after that of the next image."""
         return min((image.position + 1 for image in images if image.position >= num_computed), default=sys.maxsize)
 
     def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:
@@ -84,7 +84,7 @@ class VisionPolicy(_ByImage):
     """
 
     def num_lasting_pages(self, num_tokens: int, images: Images = ()) -> int:
-        """0: embeddings are dropped behind the image."""
+        """0: embeddings are dropped once the image's tokens are computed."""
         return 0
 
     def first_live_page(self, num_computed: int, images: Images) -> int:

@@ -1,6 +1,6 @@
 """Recurrent state (Mamba): a sequence needs only its running state; every page_tokens tokens one state is kept.
 
-Entry i of the table is the running state of the tokens [i * k, (i + 1) * k). Behind the last of them it is final: it is
+Entry i of the table is the running state of the tokens [i * k, (i + 1) * k). After the last of them it is final: it is
 published as a checkpoint, and the next entry begins as a copy of it. A restored checkpoint is copied in the same way,
 and steps must end on checkpoints (Jenga section 5.3).
 """
@@ -29,7 +29,7 @@ class RecurrentPolicy(ByPosition):
         return max(0, num_computed - 1) // self.page_tokens
 
     def next_event(self, num_computed: int, images: Images) -> int:
-        """The next checkpoint, and the token behind it, when the checkpoint has been copied."""
+        """The next checkpoint; from a checkpoint, the token after it, because the checkpoint has been copied then."""
         if num_computed % self.page_tokens == 0:
             return num_computed + 1  # the checkpoint has been copied and is no longer needed
         return self._page_end(num_computed)

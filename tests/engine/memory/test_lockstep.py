@@ -1,4 +1,4 @@
-"""Types that come and go together: one set of books, one page table each."""
+"""Types in lockstep: one pool records the pages of all of them, and each has its own page table."""
 
 import pytest
 

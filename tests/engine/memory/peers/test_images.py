@@ -46,7 +46,7 @@ def test_an_image_in_use_is_never_evicted():
 
 
 def test_of_images_nobody_shows_one_goes_as_a_whole():
-    """Which one of equally old ones is drawn from their content; not one page of each."""
+    """Among equally old images a hash of the content decides, so whole images are evicted, not a page of each."""
     cache = cache_of(FULL, CROSS, num_pages=8)
     for sequence, image in enumerate((CAT, DOG)):
         start(cache, sequence, [sequence] * 3, images=(image,))
