@@ -1,4 +1,4 @@
-"""Paged attention against its reference, on pages that are poisoned wherever no query reads."""
+"""Paged attention kernels against their reference, on pages that are poisoned wherever no query reads."""
 
 from dataclasses import dataclass, replace
 
@@ -40,7 +40,7 @@ def decode(
 
 
 def row(step: PagedStep, i: int) -> PagedStep:
-    """A step of one query for each row, with the i-th row alone."""
+    """Row i of a decode step as a step of its own."""
     rows = slice(i, i + 1)
     lengths, slots = step.context_lengths[rows], step.slots[rows].clone()
     return replace(step, query=step.query[rows], slots=slots, context_lengths=lengths.clone())
@@ -55,7 +55,7 @@ class Shape:
     dtype: torch.dtype = torch.float16
 
 
-#: Options by name and window; contexts and queries at the edges of tiles of 64 tokens and 64 or 128 rows.
+#: Shape, options by name, window, contexts and queries: at the edges of tiles of 64 tokens and of 64 or 128 rows.
 MIXED = {
     "plain": (Shape(), "plain", None, [1, 64, 65, 129, 33], [1, 1, 33, 32, 33]),
     "groups of three, pages of 24": (
@@ -82,7 +82,7 @@ def test_steps_of_prompts_chunks_and_decodes_equal_the_reference(name: str, devi
     assert_close(mixed(gpu, step, options), mixed(reference, step, options), shape.dtype)
 
 
-#: Contexts at the edges of tiles and of parts (256 tokens), and longer than all parts of that length together.
+#: Contexts at the edges of tiles and of parts (256 tokens), and too long for max_parts parts of that length.
 DECODE = {
     "plain": (Shape(), "plain", None, [1, 64, 255, 256, 257, 1025]),
     "groups of three, pages of 48": (Shape(3, 16, 48, 2), "plain", None, [513, 1100]),
@@ -179,7 +179,7 @@ def test_options_that_change_nothing_change_nothing(device: torch.device) -> Non
         replace(plain, alibi_slopes=no_slopes),
         replace(plain, sinks=no_sinks),
     ):
-        # 1e-5 of the soft cap is what its hyperbolic tangent is exact to.
+        # The kernel's tanh is exact to 1e-5 of the soft cap.
         torch.testing.assert_close(mixed(gpu, step, options), expected, atol=2e-3, rtol=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""Places of a decode step: exactly those of the reference."""
+"""Inputs of a decode step equal those of the reference exactly."""
 
 import pytest
 import torch
