@@ -138,7 +138,7 @@ def product_parameters(config: dict[str, Any]) -> tuple[int, int]:
 
 
 def make_checkpoint(name: str, parent: Path) -> Path:
-    """A whole checkpoint of CONFIGS[name] in `parent`/name; one that is complete already stays as it is."""
+    """A whole checkpoint of CONFIGS[name] in `parent`/name; a complete one is kept."""
     import torch
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -25,7 +25,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
 
-#: Whose results stand in benchmarks/results itself; avx2 has a folder and a section of its own.
+#: The instruction set whose results are in benchmarks/results itself; avx2 has a folder and a section of its own.
 MAIN_SET, OTHER_SET = "avx512-bf16", "avx2"
 
 #: What --measure runs, in this order: name, result file, command.
@@ -115,7 +115,7 @@ def write(results: Path, document: Path, figures: Path) -> None:
 
 
 def _other_processors(found: dict[str, dict[str, Any] | None]) -> list[str]:
-    """What was measured on a processor without AVX-512; nothing where nothing was."""
+    """The section on a processor without AVX-512; empty if it has no results."""
     bodies: dict[str, tuple[str, Any]] = {
         **{
             name: (f"against other engines: {'smol-135m' if name == 'peers' else name}", _peers_of(found))
@@ -199,7 +199,7 @@ def _peers(result: dict[str, Any], limits: dict[str, float] | None, picture: Pat
 
 
 def _bounds(result: dict[str, Any], limits: dict[str, float]) -> str:
-    """What no engine can pass in bfloat16 at the limits of the operators' run, attention not counted."""
+    """Upper bounds for any engine in bfloat16, from the limits of the operators' run; attention is not counted."""
     layers, head = product_parameters(CONFIGS[result["settings"]["model"]])
     token_ms = 2 * (layers + head) / limits["memory_gb_per_s"] / 1e6
     texts = []
@@ -330,7 +330,7 @@ def _serving(result: dict[str, Any]) -> list[str]:
 
 
 def _with_interval(value: float, interval: Sequence[float] | None) -> str:
-    """Results from before intervals were measured have none."""
+    """The figure with its interval; older results have no interval."""
     return str(value) if interval is None else f"{value} ({interval[0]} to {interval[1]})"
 
 

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         return 2
     configure_logging(("controller", "uvicorn"), settings.log_level)
-    # uvicorn shuts down gracefully and then raises the signal again: an end by SIGTERM is no failure.
+    # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         app,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
@@ -28,6 +28,8 @@ from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
+from controller.routes.service_doc import CONTROLLER_DOC
+from controller.routes.turns import add_turn_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
 from controller.store.durability import check_durability
@@ -48,11 +50,13 @@ from controller.workers.worker_http import WorkerHttp
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
+from service_kit.docs_page import add_api_docs
+from service_kit.route_docs import Access
 
 
 @dataclass(frozen=True)
 class _Base:
-    """What every other part works with."""
+    """Collaborators that all other parts share."""
 
     metrics: Metrics
     keys: Keys
@@ -61,7 +65,7 @@ class _Base:
 
 @dataclass(frozen=True)
 class _WorkerParts:
-    """From a model's name to an answer of one of its workers."""
+    """Parts that route a request to a worker of its model and relay the answer."""
 
     http: WorkerHttp
     table: RoutingTable
@@ -72,7 +76,7 @@ class _WorkerParts:
 
 @dataclass(frozen=True)
 class _BattleParts:
-    """From two models to a vote and a board."""
+    """Parts that run battles, record votes and fit leaderboards."""
 
     store: BattleStore
     runner: TurnRunner
@@ -174,7 +178,7 @@ def _lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        """Starts without a store, too: the app then answers 503 until the store is there."""
+        """Starts even without a store: the app answers 503 until the store is reachable."""
         workers.http.start()
         await workers.table.start()
         await workers.dispatcher.start()
@@ -212,7 +216,8 @@ def _add_routes(
     add_health_routes(open_, base.store, workers.table)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
-    add_battle_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
+    add_battle_routes(user, bodies, addresses, limits, battles.battles)
+    add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, addresses, limits, battles.votes)
     add_leaderboard_route(user, addresses, limits, battles.boards)
     pools = Pools(workers.http, workers.table)
@@ -221,3 +226,10 @@ def _add_routes(
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)
+    routers: tuple[tuple[Access, APIRouter], ...] = (
+        ("open", open_),
+        ("user", user),
+        ("worker", worker),
+        ("admin", admin),
+    )
+    add_api_docs(app, CONTROLLER_DOC, routers, is_served=settings.api_docs)

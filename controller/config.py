@@ -96,6 +96,10 @@ class Settings(BaseSettings):
         default=True,
         description="Show `GET /metrics` without the admin token. Metrics hold no address, prompt or key.",
     )
+    api_docs: bool = Field(
+        default=False,
+        description="Serve `GET /openapi.json` and the page `/docs`; `agon up` turns it on if it listens on loopback.",
+    )
 
     max_body_bytes: Count = Field(default=1_000_000, description="Largest body of a request, in bytes.")
     max_content_chars: Count = Field(default=12_000, description="Longest message in a battle, in characters.")
@@ -138,7 +142,7 @@ class Settings(BaseSettings):
     table_refresh_s: Seconds = Field(
         default=0.25, description="Seconds between two reads of the worker registry by a controller."
     )
-    # Its variable is older than the word "capacity lease", and stays.
+    # The variable was released before the term "capacity lease" was introduced; it keeps its name.
     slot_lease_s: Seconds = Field(
         default=15.0,
         description="Seconds until the capacity leases that a dead controller held at workers expire.",

@@ -4,12 +4,13 @@ ControllerError
     ConfigurationError      the settings cannot work
     OwnershipLost           this controller no longer owns the turn that it is running
 
-What a client shall read is a wire.errors.ApiError, raised where it is noticed and mapped in service_kit/errors.py.
+An error that a client shall read is a wire.errors.ApiError, raised where it is detected and mapped in
+service_kit/errors.py.
 """
 
 
 class ControllerError(Exception):
-    """Anything that goes wrong inside the controller."""
+    """Base of the controller's own errors."""
 
 
 class ConfigurationError(ControllerError):

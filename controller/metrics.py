@@ -1,4 +1,4 @@
-"""What the controller counts for Prometheus, in a registry of its own.
+"""The controller's Prometheus metrics, in a registry of its own.
 
 No label names a visitor, a prompt, a battle, or the model of an answer: a counter that moves with one battle would tell
 which model answered it.
@@ -10,7 +10,7 @@ _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class Metrics:
-    """The families of one controller; each is updated by the part that its name tells."""
+    """The metric families of one controller; each is updated by the part that its name refers to."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -36,9 +36,9 @@ _MAX_UNMERGED = 64
 class RequestStream(AsyncIterator[RequestDelta]):
     """The deltas of one request; ends after the last sample has finished.
 
-    A consumer that leaves early aborts the request within one engine step and frees its pages: by `aclose()` (or
-    `async with`), by cancelling the task that waits in it, or by dropping the last reference. For one consumer, in the
-    event loop in which the stream was made.
+    A consumer that leaves early aborts the request within one engine step and frees its pages: by `aclose()` (or `async
+    with`), by cancelling the task that waits in it, or by dropping the last reference. A stream has one consumer, in
+    the event loop that made it.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class AsyncEngine:
         finally:
             try:
                 core.close()
-            except Exception:  # a device that has failed, say; callers that wait for the end must not wait for ever
+            except Exception:  # e.g. a failed device; callers that await the end must not wait for ever
                 logger.exception("the engine could not be closed in order")
             self._refuse_the_rest()
             self._ended.set_result(None)

@@ -12,7 +12,7 @@ from engine.errors import InvalidRequest
 from engine.settings import Setting, check_settings
 
 DType = Literal["auto", "bfloat16", "float32"]
-KVDType = Literal["auto", "int8", "fp8"]  #: of keys and values in pages
+KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
 
 #: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.
@@ -141,10 +141,11 @@ class SamplingParams:
     top_k: int = 0  #: 0: off
     top_p: float = 1.0
     min_p: float = 0.0
-    repetition_penalty: float = 1.0  #: logits of tokens in prompt or output: positive ones / it, others * it
+    repetition_penalty: float = 1.0  #: divides positive logits of tokens in prompt or output, multiplies negative ones
     presence_penalty: float = 0.0  #: subtracted from the logits of tokens that occur in the output
     frequency_penalty: float = 0.0  #: subtracted once for every occurrence in the output
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  #: token id -> added to its logit first
+    #: token id -> value added to its logit, before penalties
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these; the text does not contain it
     stop_token_ids: tuple[int, ...] = ()
@@ -188,7 +189,7 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """What the scheduler must know of a loaded model. The runner makes it, so the scheduler needs no torch."""
+    """Limits of a loaded model that the scheduler needs. The runner makes them, so the scheduler needs no torch."""
 
     max_model_len: int
     vocab_size: int

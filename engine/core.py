@@ -1,4 +1,4 @@
-"""The engine's heart: requests in, deltas out, one step at a time: schedule, launch, collect, commit.
+"""The engine core: requests in, deltas out, one step at a time: schedule, launch, collect, commit.
 
 Composes scheduler, page cache and runner, turns sampled tokens into text and ends sequences at stop strings. For one
 thread: LLM calls it directly, AsyncEngine gives it a thread. Knows no asyncio; torch stays behind the Runner protocol.
@@ -64,7 +64,7 @@ class EngineCore:
         )
         rule = self._cache.rule
         longest = rule.max_tokens(runner.limits.max_model_len)
-        #: The runner's, with max_model_len cut to what the page pool can hold.
+        #: The runner's limits, with max_model_len reduced to what the page pool can hold.
         self.limits = replace(runner.limits, max_model_len=longest)
         self.admission = AdmissionControl(
             rule,
@@ -77,7 +77,7 @@ class EngineCore:
         if runner.mirror_plan is not None:
             self._swapper = Swapper(self._cache, MirrorPool(runner.mirror_plan))
             trial = self._swapper.plan_trial_moves()
-            for _ in range(2):  # the first one also pays for memory that is touched for the first time
+            for _ in range(2):  # the first one is slower: it touches its memory for the first time
                 runner.launch(trial)
                 self._swapper.note_costs(trial, runner.collect())
         self._in_flight = InFlight(self._cache, runner.max_in_flight)

@@ -83,8 +83,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continue every prompt; results come in the order of the prompts.
 
-        A text is encoded with the special tokens that the tokenizer puts around one. `params` is one for all prompts
-        or one per prompt. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
+        A text is encoded with the special tokens that the tokenizer adds. `params` is one for all prompts or one per
+        prompt. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
         """
         texts = _list_of_prompts(prompts)
         token_ids = [

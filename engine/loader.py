@@ -6,18 +6,16 @@ Knows no architecture: a model takes tensors from a weight source, and a tensor 
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
-from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
 
@@ -172,7 +170,7 @@ class CheckpointWeights:
         self.group = group or Solo()
         self._has_matrices = has_matrices
         self._checkpoint = checkpoint
-        self._dtype = dtype
+        self.dtype = dtype
         self._device = device
         self._taken: set[str] = set()
 
@@ -182,7 +180,7 @@ class CheckpointWeights:
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError."""
         self._taken.add(name)
-        return self._checkpoint.read(name, shape).to(device=self._device, dtype=self._dtype, copy=True)
+        return self._checkpoint.read(name, shape).to(device=self._device, dtype=self.dtype, copy=True)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As `take`, for a weight that goes to the operators only: on the meta device where they hold it already."""
@@ -190,7 +188,7 @@ class CheckpointWeights:
             return self.take(name, *shape)
         self._taken.add(name)
         self._checkpoint.check(name, shape)
-        return torch.empty(tuple(held_size(size) for size in shape), dtype=self._dtype, device="meta")
+        return torch.empty(tuple(held_size(size) for size in shape), dtype=self.dtype, device="meta")
 
     def check_all_taken(self, ignored: re.Pattern[str]) -> None:
         """Raise CheckpointError for a tensor that no layer took: the code would not compute the checkpoint's model."""
@@ -217,16 +215,10 @@ class DummyWeights:
     ) -> None:
         self.operators = operators
         self.group = group or Solo()
-        self._dtype = dtype
+        self.dtype = dtype
         self._device = device
         # On the device itself: eight billion numbers take minutes on one core.
-        self._generator = torch.Generator("cpu" if device.type == "meta" else device).manual_seed(seed)
-        self.num_parameters = 0
-
-    @classmethod
-    def counting(cls, group: Group | None = None) -> Self:
-        """A source on the meta device, without memory: to count parameters, and to let a model check its config."""
-        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0, operators=TorchOperators(), group=group)
+        self._generator = torch.Generator(device).manual_seed(seed)
 
     def __contains__(self, name: str) -> bool:
         return True
@@ -234,10 +226,7 @@ class DummyWeights:
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         """Random values of that shape; this process's part of them where dimensions are sharded."""
         full = tuple(full_size(size) for size in shape)
-        self.num_parameters += math.prod(full)
-        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=self._dtype, device=self._device)
-        if tensor.is_meta:
-            return tensor
+        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=self.dtype, device=self._device)
         if len(shape) > 1:
             whole = torch.empty(full, device=self._device).normal_(std=0.02, generator=self._generator)
             return tensor.copy_(_cut(whole, shape))
@@ -309,5 +298,5 @@ def _read_object(file: Path) -> Mapping[str, Any]:
 
 
 def _some(names: list[str]) -> str:
-    """A few of many names, for one line."""
+    """The first three names and the number of the others, for an error message."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

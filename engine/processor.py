@@ -1,4 +1,5 @@
-"""What the processor can do, as the system tells it. No torch: `agon doctor` asks where there is none."""
+"""Instruction set extensions of the processor, as the system reports them. No torch, because `agon doctor` runs without
+it."""
 
 from pathlib import Path
 

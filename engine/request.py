@@ -76,7 +76,8 @@ def request_seed(params: SamplingParams, engine_seed: int, request_id: str) -> i
 
 
 def sample_seed(seed: int, index: int) -> int:
-    """Seed of sample `index` of a request: the request's own for sample 0, so that n = 1 is the first of n = 4."""
+    """Seed of sample `index` of a request: the request's own for sample 0, so that the sample of n = 1 equals the first
+    one of n = 4."""
     if index == 0:
         return seed & _MASK_64
     mixed = (seed + index * _GOLDEN_64) & _MASK_64

@@ -73,7 +73,7 @@ def check_settings(values: object) -> None:
 
 
 def _why_refused(entry: SettingField, value: Any) -> str | None:
-    """What the value must be and is not; None where it is allowed."""
+    """The rule that the value breaks; None where it is allowed."""
     setting, choices = entry.setting, entry.choices
     if choices:
         return None if value in choices else f"be {', '.join(choices[:-1])} or {choices[-1]}"

@@ -12,7 +12,7 @@ Holder = Literal["user", "worker"]
 
 
 class Credentials:
-    """The keys of one worker, and whether it answers without."""
+    """The keys of one worker, and whether it answers requests without a key."""
 
     def __init__(
         self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool, is_on_loopback: bool
@@ -42,11 +42,12 @@ class Credentials:
         return self._is_public
 
     def check_user(self, request: Request) -> None:
-        """Raises ApiError UNAUTHORIZED, or FORBIDDEN where a keyless local server is called by another name."""
+        """Raises ApiError UNAUTHORIZED, or FORBIDDEN where a request to a keyless local server has another host
+        name."""
         if not self._is_public:
             self._check(request, "user", "an API key")
         elif self._is_on_loopback and not _is_local_name(request.headers.get("host", "")):
-            # A site whose name is made to point at this machine would otherwise read our answers (DNS rebinding).
+            # Otherwise a site whose host name resolves to this machine could read our answers (DNS rebinding).
             raise ApiError(ErrorCode.FORBIDDEN, "Without API keys this server answers to local names only.")
 
     def check_worker(self, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""What is measured and logged of one answer: its latencies and how it ended, never its text."""
+"""Measures and logs one answer: its latencies and how it ended, never its text."""
 
 import logging
 import time
@@ -36,7 +36,7 @@ class AnswerRecord:
         return time.monotonic() - self._arrived
 
     def observe(self, delta: Delta) -> None:
-        """Measure the time to the first token, or since the tokens before. An empty delta counts for nothing."""
+        """Measure the time to the first token, or since the previous tokens. An empty delta is ignored."""
         if not delta.token_ids and not delta.text:
             return
         now = time.monotonic()
@@ -60,7 +60,8 @@ class AnswerRecord:
         self._metrics.count_failed(code.value)
 
     def check_finished(self) -> None:
-        """Raises ApiError WORKER_FAILED unless `finish` was called: the engine's stream must not just stop."""
+        """Raises ApiError WORKER_FAILED unless `finish` was called: an engine's stream must not end without a finish
+        reason."""
         if not self.is_finished:
             raise ApiError(ErrorCode.WORKER_FAILED, "The engine ended the answer without saying why.")
 

@@ -18,9 +18,9 @@ from wire.model_names import is_model_name
 EngineKind = Literal["paged", "echo", "openai"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 
-#: The settings that go to the engine as they are. `model` may carry an alias, so the worker has a field of its own.
+#: Settings that are passed to the engine unchanged. Not `model`: the worker's own field may contain an alias.
 ENGINE_FIELDS = tuple(entry for entry in setting_fields(EngineConfig) if entry.field != "model")
-#: Flags that are not named after their field.
+#: Flags whose names differ from those of their fields.
 _FLAGS = {"controller_urls": "--controller", "remote_base_url": "--base-url", "remote_api_key_file": "--api-key-file"}
 
 
@@ -83,6 +83,7 @@ class WorkerSettings(_EngineSettings):
         "worker token",
     )
     api_keys_file: Path | None = Field(default=None, description="File with one API key per line, for /v1")
+    api_docs: bool = Field(default=False, description="Serve GET /openapi.json and the page /docs")
 
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")

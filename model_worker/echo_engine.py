@@ -1,4 +1,4 @@
-"""A small real engine without a model: it repeats the user's words, one token per word, at a chosen speed.
+"""An engine without a model: it repeats the user's words, one token per word, at a chosen speed.
 
 Tests of controllers, user interfaces and the worker run on it: no torch, deterministic tokens, a bounded queue, pages
 that fill and empty, token replay, and on demand an answer that breaks off.
@@ -76,7 +76,7 @@ class EchoEngine:
     async def generate(
         self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
     ) -> AsyncGenerator[Piece, None]:
-        """As Engine.generate, one word per delta, at the speed of the constructor whatever else runs."""
+        """As Engine.generate. One word per delta, at the speed given to the constructor, however many answers run."""
         words, finish_reason = self._answer(prompt, sampling)
         token_ids = tuple(_token_id(word) for word in words)
         if token_ids[: len(resume_token_ids)] != resume_token_ids:

@@ -16,7 +16,7 @@ PromptSource = tuple[ChatMessage, ...] | str  #: a conversation, or plain text t
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A rendered prompt. `token_ids` is empty where only the other end knows them (RemoteEngine)."""
+    """A rendered prompt. `token_ids` is empty where only the other server knows them (RemoteEngine)."""
 
     source: PromptSource
     token_ids: tuple[int, ...]
@@ -63,12 +63,12 @@ class Engine(Protocol):
 
     @property
     def operators(self) -> str | None:
-        """The operators that compute the model on this machine; None where another server does, or none does."""
+        """The operators that compute the model on this machine; None for RemoteEngine and EchoEngine."""
         ...
 
     @property
     def is_alive(self) -> bool:
-        """False, for ever, once the engine can answer nothing any more."""
+        """False once the engine can answer no more requests; it never becomes True again."""
         ...
 
     def tokenise(self, source: PromptSource) -> Prompt:

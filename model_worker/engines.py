@@ -12,9 +12,9 @@ from model_worker.engine_protocol import Engine
 
 
 def follow_if_told_to(settings: WorkerSettings) -> bool:
-    """Under torchrun with tensor parallelism: compute for the first process until it ends, in every other process.
+    """If torchrun has started this process as rank 1 or above: follow rank 0 until it ends, then return True.
 
-    True where that was done, so that the process can exit. Raises BadCheckpoint or EngineBroken.
+    The process then exits. Otherwise return False at once. Raises BadCheckpoint or EngineBroken.
     """
     if settings.engine != "paged" or settings.engine_config.tensor_parallel == 1:
         return False
@@ -55,10 +55,10 @@ async def load_engine(settings: WorkerSettings) -> Engine:
 
 
 def bound_spinning(settings: WorkerSettings) -> None:
-    """Let idle threads of Agon's own engine sleep soon where they leave no core free (engine/idle_threads.py).
+    """Bound how long idle threads of Agon's own engine spin, where they leave no core free (engine/idle_threads.py).
 
-    To be called before torch is imported, in every process of the worker: OpenMP reads its environment then. A variable
-    that is set already stays.
+    Call it in every process of the worker before torch is imported, because OpenMP reads its environment at that
+    moment. A variable that is already set keeps its value.
     """
     num_cores = os.cpu_count() or 1
     if settings.engine == "paged":

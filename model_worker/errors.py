@@ -6,7 +6,8 @@ StartError               one clear line on stderr and an exit code
  +-- EngineBroken   4    the engine died while serving
  +-- PortTaken      5
 
-What a client shall read is a wire.errors.ApiError, raised where it is noticed and mapped in service_kit/errors.py.
+An error that a client shall read is a wire.errors.ApiError, raised where it is detected and mapped in
+service_kit/errors.py.
 """
 
 from typing import ClassVar
@@ -19,7 +20,7 @@ class StartError(Exception):
 
 
 class BadSettings(StartError):
-    """Flags or environment variables make no sense."""
+    """The worker cannot run with these flags or environment variables."""
 
     exit_code = 2
 

@@ -26,8 +26,8 @@ _TIMEOUT = httpx.Timeout(2.0, connect=1.0)
 _RETRY_S = 0.25  #: a controller that restarts is found again within a second
 _MAX_RETRY_S = 1.0
 _MAX_BEAT_S = 30.0
-#: Soon, so that the controller knows the load; not at once, to avoid a register loop with a controller that lost its
-#: state.
+#: Delay of the first heartbeat: short, so that the controller learns the load soon; not 0, to avoid a register loop
+#: with a controller that lost its state.
 _FIRST_BEAT_S = 0.05
 _FAREWELL_S = 1.0
 
@@ -115,7 +115,7 @@ class ControllerLink:
                     await self._wake.wait()
 
     async def deregister(self) -> None:
-        """Deregister, best effort: a controller that is not reached sees the lease run out."""
+        """Deregister, best effort: at a controller that cannot be reached, the registration expires."""
         if self._registration is None:
             return
         with contextlib.suppress(httpx.HTTPError):
@@ -130,7 +130,7 @@ class ControllerLink:
     async def _beat(self) -> float:
         """Register or send one heartbeat; returns how long to wait for the next."""
         if not self._worker.is_healthy():
-            return _RETRY_S  # no heartbeat: the lease runs out, and controllers send no more work to a hanging engine
+            return _RETRY_S  # no heartbeat: the registration expires, so controllers send no work to a hanging engine
         if self._registration is None:
             self._registration = await self._register()
             self._on_epoch()
@@ -180,5 +180,5 @@ class ControllerLink:
         if self._failures & (self._failures - 1) == 0:  # 1, 2, 4, 8, ...: a long outage does not fill the log
             code = error.code.value if isinstance(error, ApiError) else type(error).__name__
             log_event(_logger, "controller_unreachable", reason=code, failures=self._failures)
-        # Jitter: the workers of an arena must not all come back in the same moment.
+        # Jitter: the workers of an arena must not all retry at the same moment.
         return min(_MAX_RETRY_S, _RETRY_S * 1.2 ** min(self._failures - 1, 20)) * random.uniform(0.8, 1.2)

@@ -1,4 +1,4 @@
-"""Whether the engine makes progress: its step counter must move while work waits. That HTTP answers is not enough."""
+"""Whether the engine makes progress: its step counter must move while work waits. HTTP answers prove nothing."""
 
 from wire.workers import Load
 

@@ -20,7 +20,7 @@ from model_worker.server import listen, run
 from service_kit.logs import configure_logging
 from service_kit.telemetry import switch_telemetry_off
 
-#: what the log has from INFO on: of the engine its start, nothing of a request
+#: Loggers that log from INFO on: the worker, and the start of the engine. None of them logs text of a request.
 _LOGGED = ("model_worker", "engine.runner", "engine.kernels")
 
 

@@ -79,29 +79,29 @@ class WorkerMetrics:
         self._registry.register(_WithVllmNames(own))
 
     def observe_first_token(self, seconds: float) -> None:
-        """From the arrival of a request to its first token."""
+        """Observe the time from the arrival of a request to its first token."""
         self._ttft.observe(seconds)
 
     def observe_queue(self, seconds: float) -> None:
-        """From the arrival of a request to its first step."""
+        """Observe the time from the arrival of a request to its first step."""
         self._queue.observe(seconds)
 
     def observe_tokens(self, seconds: float, num_tokens: int) -> None:
-        """`num_tokens` arrived together, `seconds` after the ones before."""
+        """`num_tokens` tokens arrived together, `seconds` after the previous ones."""
         for _ in range(num_tokens):
             self._inter_token.observe(seconds / num_tokens)
 
     def count_finished(self, reason: FinishReason, seconds: float) -> None:
-        """An answer that is complete, and its whole time."""
+        """Count a complete answer and observe its total time."""
         self._finished.labels(self._model, reason).inc()
         self._request.observe(seconds)
 
     def count_aborted(self) -> None:
-        """An answer whose client left before the end."""
+        """Count an answer whose client left before the end."""
         self._aborted.inc()
 
     def count_failed(self, code: str) -> None:
-        """A request that was refused or an answer that failed."""
+        """Count a request that was refused or an answer that failed."""
         self._failed.labels(self._model, code).inc()
 
     def render(self) -> bytes:

@@ -86,7 +86,7 @@ class PagedEngine:
 
     @property
     def operators(self) -> str:
-        """What computes: the C++ operators with their instruction set, Triton, or torch."""
+        """The operators in use: the C++ operators with their instruction set, Triton, or torch."""
         return self._engine.info.operators
 
     @property
@@ -142,7 +142,7 @@ class PagedEngine:
         self, token_ids: tuple[int, ...], params: SamplingParams, request_id: str, resume_token_ids: tuple[int, ...]
     ) -> AsyncGenerator[RequestStream, None]:
         """The stream of a submitted request. Errors of the engine become ApiError; leaving the context aborts it."""
-        # An id of our own: a controller may send a request again before its first try has been aborted here.
+        # A new id per attempt: a controller may send a request again before the engine has aborted the first attempt.
         own_id = f"{request_id}#{next(self._ordinals)}"
         try:
             async with self._engine.generate(
@@ -216,7 +216,7 @@ def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
 
 
 def _percent(share: float) -> int:
-    """Percent of a share, rounded up; rounding errors of a sum of fractions do not count."""
+    """A share in percent, rounded up, except that rounding errors of a sum of fractions do not round it up."""
     return min(100, math.ceil(100 * share - 1e-6))
 
 

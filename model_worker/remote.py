@@ -194,8 +194,8 @@ class RemoteEngine:
         yield self._finished(finish_reason, usage, num_deltas)
 
     def _finished(self, reason: FinishReason | None, usage: dict[str, Any] | None, num_deltas: int) -> Finished:
-        """Where the other server reports no usage, a delta counts as a token. Raises WORKER_FAILED for a stream that
-        stopped without a finish reason."""
+        """The final event. A delta counts as a token where the other server reports no usage. Raises WORKER_FAILED for
+        a stream that stopped without a finish reason."""
         if reason is None:
             raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.")
         num_prompt = _count(usage, "prompt_tokens", 0)
@@ -206,7 +206,7 @@ class RemoteEngine:
 
 
 def _parse(data: str, usage: dict[str, Any] | None) -> tuple[str, str | None, dict[str, Any] | None]:
-    """Text, finish reason and usage of one chunk; raises WORKER_FAILED for what is no chunk."""
+    """Text, finish reason and usage of one chunk; raises WORKER_FAILED for malformed data."""
     try:
         chunk = json.loads(data)
         if "error" in chunk:

@@ -1,8 +1,8 @@
 """The life of a worker process: listen, load, register, serve, drain, leave.
 
 It listens before the model is loaded, so that a supervisor's probes get answers from the beginning. SIGTERM or SIGINT
-begins to drain: /ready fails at once, controllers are told, running answers go on for a while, new ones are refused. A
-second signal ends the process at once.
+begins to drain: /ready fails at once, controllers are told, running answers go on up to a time limit, new ones are
+refused. A second signal ends the process at once.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _WATCH_S = 0.2
 
 
 def listen(settings: WorkerSettings) -> socket.socket:
-    """Bind and listen, before anything slow is done. Raises PortTaken."""
+    """Bind and listen; called before the model is loaded. Raises PortTaken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)

@@ -1,4 +1,4 @@
-"""Between the wire and the engine: sampling options to SamplingParams, engine errors to ApiError. Imports no torch."""
+"""Converts between wire and engine: sampling options to SamplingParams, engine errors to ApiError. Imports no torch."""
 
 import hashlib
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def sampling_params(
 
 
 def as_api_error(error: EngineError) -> ApiError:
-    """The answer to a client for an engine's error. Only errors about the request keep their message."""
+    """The ApiError for an engine's error. Only errors about the request keep their message."""
     match error:
         case ContextTooLong():
             return ApiError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, str(error), param=error.param)

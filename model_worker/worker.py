@@ -25,6 +25,15 @@ _logger = logging.getLogger(__name__)
 #: Shorter prompts are rendered and encoded on the event loop: a thread switch costs more than the work.
 _INLINE_CHARS = 4096
 _MAX_RETRY_AFTER_S = 30.0
+#: What Worker.answer raises besides INVALID_REQUEST; routes declare it in their documentation.
+ANSWER_ERRORS = (
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+    ErrorCode.WORKER_FAILED,
+    ErrorCode.QUEUE_FULL,
+    ErrorCode.NO_WORKER,
+    ErrorCode.SHUTTING_DOWN,
+    ErrorCode.WORKER_TIMEOUT,
+)
 
 
 class Worker:
@@ -72,7 +81,7 @@ class Worker:
         return self._engine.load() if self._engine is not None else None
 
     def attach(self, engine: Engine) -> None:
-        """Take the loaded engine; called once."""
+        """Set the loaded engine; called once."""
         assert self._engine is None
         self._engine = engine
 
@@ -109,12 +118,7 @@ class Worker:
             pieces = self._pieces(engine, source, sampling, request_id, resume_token_ids)
             async with aclosing(pieces):
                 async for piece in pieces:
-                    if isinstance(piece, Delta):
-                        record.observe(piece)
-                    elif isinstance(piece, Finished):
-                        if piece.finish_reason == "abort":
-                            raise self._broken_off()
-                        record.finish(piece)
+                    self._note(piece, record)
                     yield piece
             record.check_finished()
         except ApiError as error:
@@ -132,6 +136,16 @@ class Worker:
                 self._mean_answer_s += 0.1 * (record.seconds - self._mean_answer_s)
             record.close()
 
+    def _note(self, piece: Piece, record: AnswerRecord) -> None:
+        """Measure a piece. Raises ApiError for an answer that the engine has aborted. Called for every token."""
+        match piece:
+            case Delta():
+                record.observe(piece)
+            case Finished(finish_reason="abort"):
+                raise self._broken_off()
+            case Finished():
+                record.finish(piece)
+
     async def _pieces(
         self,
         engine: Engine,
@@ -148,8 +162,8 @@ class Worker:
             pieces = engine.generate(prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids)
             async with aclosing(pieces):
                 while True:
-                    # Around each wait and not around the loop: a timeout that is open at a yield would cancel the task
-                    # that reads the generator, at whatever it then does.
+                    # One timeout for each wait, not one for the loop: a timeout that is active at a yield would cancel
+                    # the task that reads the generator in the middle of other work.
                     async with asyncio.timeout_at(deadline):
                         piece = await anext(pieces, None)
                     if piece is None:

@@ -1,7 +1,7 @@
 """The one place where errors become HTTP answers, in every service of ours.
 
-What a client shall read is a wire.errors.ApiError, raised where it is noticed. What only ends a service, or a part of
-it, is an exception of that service's own errors.py.
+An error that a client shall read is a wire.errors.ApiError, raised where it is detected. An error that only ends a
+service, or a part of it, is an exception of that service's own errors.py.
 """
 
 import logging
@@ -16,7 +16,7 @@ from wire.errors import ApiError, ErrorCode
 
 _logger = logging.getLogger(__name__)
 
-_CLIENT_GONE_STATUS = 499  #: nginx's status for it; no client reads it
+_CLIENT_GONE_STATUS = 499  #: nginx's status for a client that closed the connection; no client reads it
 
 
 class ClientGone(Exception):
@@ -58,7 +58,7 @@ async def _on_invalid_parameter(_: Request, error: Exception) -> Response:
 
 
 async def _on_http_exception(_: Request, error: Exception) -> Response:
-    """What the router itself refuses: unknown paths and wrong methods."""
+    """Refusals of the router itself: unknown paths and wrong methods."""
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:

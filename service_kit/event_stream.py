@@ -30,8 +30,8 @@ class EventStream(Response):
     client that takes no bytes for `stall_s` is cut off. While no event comes, a comment is sent at least every
     2 * `keep_alive_s`.
 
-    With `begins_with_event` the response begins with the first event: an error before it is raised to the caller and
-    can still have a status of its own, as can a client that leaves before it (ClientGone). The first event is then sent
+    With `begins_with_event` the response begins with the first event: an error before it is raised to the caller, which
+    can still answer with another status; so is ClientGone if the client leaves before it. The first event is then sent
     without another turn of the event loop: where all cores compute, each turn waits for a core.
     """
 
@@ -106,7 +106,7 @@ class EventStream(Response):
 
 
 async def until_disconnect(request: Request, work: Awaitable[Result]) -> Result:
-    """The result of `work`. When the client goes first, `work` is cancelled, has ended, and ClientGone is raised."""
+    """The result of `work`. If the client disconnects first, cancels `work`, awaits its end and raises ClientGone."""
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_disconnected(request.receive))
     try:

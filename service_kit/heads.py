@@ -1,8 +1,8 @@
-"""How our services read HTTP: uvicorn's parser in C, with limits on the size of a request head and on its time.
+"""How our services read HTTP: uvicorn's parser in C, with limits on the size of a request head and on its duration.
 
 uvicorn's parser in Python takes half a millisecond to a millisecond more for a request on a slow core. It limits the
-size of a head; the one in C does not, so a client that never ends a header would fill the memory. Neither limits the
-time: a client that sends a byte now and then would keep its connection for ever.
+size of a head; the one in C does not, so a header without an end would fill the memory. Neither limits the time: a
+client that sends a byte now and then would keep its connection for ever.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ _TOO_LARGE = "The head of the request is too large."
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """For uvicorn's setting `http`. What it refuses gets status 400 and an error body as from a service's routes.
+    """The value of uvicorn's setting `http`. A refused request gets status 400 and an error body like those of routes.
 
     It refuses a head that is malformed, larger than MAX_HEAD_BYTES, or not complete within `patience_s`. It closes a
     connection without an answer when trailers or a piece of a chunked body exceed MAX_HEAD_BYTES, when no request comes
-    within `patience_s` of the connection, and when a client goes on for so long with a body that has been answered.
+    within `patience_s` of the connection, and when a client still sends a body `patience_s` after its answer.
     """
 
     patience_s = 30.0
@@ -32,12 +32,12 @@ class BoundedHttp(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give the client `patience_s` for its first head."""
+        """Start the time limit for the connection's first head."""
         super().connection_made(transport)
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock: the connection is closed."""
+        """Stop the time limit: the connection is closed."""
         self._stop_deadline()
         super().connection_lost(exc)
 
@@ -61,8 +61,8 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is complete: from here on bodies.py keeps the time. Raises for one that is too large, which the
-        parser makes an error of its own."""
+        """The head is complete: bodies.py limits the time from here on. Raises if the head is too large; the parser
+        turns that into an error of its own."""
         if self._num_unfinished_bytes > MAX_HEAD_BYTES and self._num_head_bytes() > MAX_HEAD_BYTES:
             raise ValueError(_TOO_LARGE)
         self._num_unfinished_bytes = 0
@@ -107,8 +107,8 @@ class BoundedHttp(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _num_head_bytes(self) -> int:
-        """Size of the path and the headers, each with its `: ` and line break. What was received with them may hold a
-        part of the body, too."""
+        """Size of the path and the headers, each with its `: ` and line break. The bytes received are no measure of it:
+        they may contain a part of the body."""
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _start_deadline(self) -> None:

@@ -15,9 +15,9 @@ class KeyRing(Generic[Holder]):
         self._digests = [(holder, _digest(key)) for holder, key in keys]
 
     def holders(self, authorization: str | None) -> set[Holder]:
-        """Whose key the header holds: empty without a bearer token and for an unknown one.
+        """The kinds of holder whose key the header has; empty without a bearer token and for an unknown one.
 
-        Compares with every key, so that the time taken tells nothing.
+        Compares with every key, so that the time taken reveals nothing.
         """
         scheme, _, key = (authorization or "").partition(" ")
         given = _digest(key.strip())

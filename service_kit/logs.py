@@ -32,7 +32,7 @@ def log_event(
 
 
 def short(identifier: str) -> str:
-    """Enough of an id to find the lines that belong together, too little to use it."""
+    """The beginning of an id: enough to find its log lines, too little to use the id."""
     return identifier[:8]
 
 

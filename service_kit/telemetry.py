@@ -1,4 +1,4 @@
-"""Telemetry of libraries, switched off: it would tell third parties what runs here."""
+"""Switches off the telemetry of libraries, which would tell third parties what runs here."""
 
 import os
 

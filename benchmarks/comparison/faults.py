@@ -11,7 +11,7 @@ import httpx
 from benchmarks.comparison.arena import Arena
 
 PROBE_INTERVAL_S = 0.1
-QUIET_S = 5.0  #: so many seconds of successes mean that the trouble is over
+QUIET_S = 5.0  #: after this many seconds of successes the outage counts as over
 GIVE_UP_S = 180.0
 
 
@@ -82,7 +82,7 @@ def _worker_of(arena: Arena, model: str) -> int:
 
 
 def _error_window(url: str, model: str) -> dict[str, Any]:
-    """Ask every 100 ms until QUIET_S seconds of successes; count the failures by status."""
+    """Send a request every 100 ms until QUIET_S seconds of successes; count the failures by status."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
     started = last_failure = time.monotonic()
     failures: dict[str, int] = {}

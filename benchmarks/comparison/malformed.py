@@ -1,4 +1,4 @@
-"""Thirty kinds of malformed request to `POST /v1/chat/completions`, and what each is answered with."""
+"""Thirty kinds of malformed request to `POST /v1/chat/completions`, and the answer to each."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def malformed_requests(model: str) -> Iterator[tuple[str, bytes]]:
 
 
 def measure_malformed(url: str, model: str) -> dict[str, Any]:
-    """Send each kind once; `wrong` lists those not answered by a 4xx with a code, which should be none."""
+    """Send each kind once. `wrong` lists those not answered by a 4xx with a code; it should be empty."""
     answers: dict[str, str] = {}
     wrong: list[str] = []
     with httpx.Client(base_url=url, timeout=60) as client:

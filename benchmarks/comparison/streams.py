@@ -50,7 +50,7 @@ async def _measure(url: str, model: str, num_streams: int) -> StreamFigures:
 
 
 async def _one_stream(client: httpx.AsyncClient, model: str, salt: str) -> tuple[float, float, int, int]:
-    """Seconds to the first and to the last text, and the tokens out and in that the server counted."""
+    """Seconds to the first and to the last text, and the server's counts of output and input tokens."""
     prompt = (f"{salt}: " + "the quick brown fox jumps over the lazy dog " * 4)[:PROMPT_CHARS]
     body = {
         "model": model,

@@ -1,4 +1,4 @@
-"""One step of the engine: how it grows with batch, context and pages, and what share is not the model.
+"""One step of the engine: how its time grows with batch, context and pages, and what share is not the model's.
 
 python -m benchmarks.engine [--model NAME] [--dtype D] [--threads N] [--quick] [--json FILE]
 """

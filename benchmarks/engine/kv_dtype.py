@@ -1,8 +1,8 @@
 """What keys and values of 8 bits cost in accuracy, logit by logit: the demo models' own greedy answers to held-out
 questions, read once more under each dtype. `python -m benchmarks.engine.kv_dtype [--count N] [--out FILE]`
 
-Unlike greedy answers compared as a whole (accuracy.py), every token counts the same, and none depends on
-the one before.
+Unlike greedy answers compared as a whole (accuracy.py), every token counts the same, and no comparison depends on the
+previous token.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def measure(folder: Path, count: int) -> Iterator[dict[str, Any]]:
 
 
 def answers(folder: Path, count: int) -> list[tuple[list[int], int]]:
-    """Token ids of each question with its answer, and how many of them are the question's."""
+    """Token ids of each question followed by its answer, and the number of the question's tokens."""
     chats = [
         [{"role": role, "content": text} for role, text in probe.messages]
         for skill in PROBED_SKILLS
@@ -102,7 +102,7 @@ class Reader:
         self._operators = choose_operators(CPU, dtype, torch.get_num_threads(), allow_compiled=True)
         weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=CPU, operators=self._operators)
         with torch.inference_mode():
-            self.model: CausalLM = architecture_of(settings).build(settings, weights, dtype, None)
+            self.model: CausalLM = architecture_of(settings).build(settings, weights)
         shapes, length = self.model.attention_shapes, self.model.max_positions
         specs = layer_specs(shapes, kv_dtype, length)
         num_bytes = sum(spec.bytes_per_token for spec in specs) * (length + 4 * PAGE_TOKENS)
@@ -112,7 +112,7 @@ class Reader:
 
     @torch.inference_mode()
     def log_probabilities(self, token_ids: list[int]) -> torch.Tensor:
-        """[tokens, vocabulary]: of the token behind each."""
+        """[tokens, vocabulary]: log probabilities of the token that follows each one."""
         (kind,) = self._plan.types
         pages = 1 + np.arange(-(-len(token_ids) // kind.page_tokens))[None]
         layout = StepLayout(np.array([0]), np.array([len(token_ids)]), {kind.name: pages})
@@ -122,7 +122,7 @@ class Reader:
 
 
 def next_logits(reader: Reader, token_ids: list[int], num_prompt: int) -> torch.Tensor:
-    """Log probabilities at every place from which a token of the answer is drawn."""
+    """Log probabilities at the positions from which the tokens of the answer are drawn."""
     return reader.log_probabilities(token_ids)[num_prompt - 1 : -1]
 
 

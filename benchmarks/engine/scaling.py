@@ -1,7 +1,7 @@
 """Time of one step against its batch, its context, its page size and its prompt tokens.
 
-The runner gets made-up steps: sequences whose context is already there, in pages of their own. Nothing has to be
-computed first, so a context of 4096 tokens costs one decode. For models with one layer type.
+The runner gets synthetic steps: sequences whose context is taken as computed, in pages of their own. No prompt is
+computed, so a context of 4096 tokens costs one decode. For models with one layer type.
 """
 
 import statistics

@@ -1,7 +1,8 @@
 """Where the time of a decode step goes: the model itself, and everything around it.
 
-A real core serves real requests; its parts are wrapped with stopwatches. What is not the model's forward pass and its
-output head is overhead: scheduler, page memory, preparing the step, sampling, and the rest of Python (texts, deltas).
+A real core serves real requests; its parts are wrapped with stopwatches. Everything except the model's forward pass and
+its output head is overhead: scheduler, page memory, preparing the step, sampling, and the rest of Python (texts,
+deltas).
 """
 
 import time
@@ -23,7 +24,7 @@ class Stopwatch:
         self._open: set[str] = set()
 
     def wrap(self, owner: Any, method: str, name: str) -> None:
-        """Time that method of that object from now on."""
+        """Replace a method of an object by one that is timed."""
         run = getattr(owner, method)
 
         def timed(*arguments: Any, **named: Any) -> Any:

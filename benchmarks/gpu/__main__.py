@@ -3,8 +3,9 @@ goals for an H200 and transformers in the same run; then each kernel alone.
 
 python -m benchmarks.gpu [--json FILE] [--quick] [--device cuda | cpu] [--budget-s SECONDS] [--verbose]
 
-Without --quick: Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B with random weights. On cpu everything is tiny: to see that
-it runs, not how fast. The result is written after every row: a run that is cut off leaves what it has measured.
+Without --quick: Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B with random weights. On cpu everything is tiny, which only
+checks that the benchmark runs. The result is written after every row: a run that is cut off leaves what it has
+measured.
 """
 
 import argparse
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _limits(terabytes_per_s: float | None, teraflops: float | None) -> Limits:
-    """What was not stated is measured: what this device copies and multiplies at most."""
+    """The limits given on the command line; missing ones are measured on this device (copies and matrix products)."""
     if terabytes_per_s is None or teraflops is None:
         from benchmarks.kernels.limits import measure_limits
         from benchmarks.kernels.timing import Clock
@@ -102,7 +103,8 @@ def _device(name: str) -> dict[str, Any]:
 
 
 def _kernels(timeout_s: float) -> Any:
-    """The document of the benchmark of single kernels, in a process of its own, as far as it came."""
+    """The document of the benchmark of single kernels, in a process of its own; it holds the rows that were finished in
+    time."""
     if timeout_s < 2 * _START_S:
         return {"failed": "the time was over"}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
-"""Our engine, whole: scheduler, pages, runner and text. Decode at a batch, one prompt, a load that is there at once.
+"""The whole engine (scheduler, pages, runner, text): decodes of a batch, one prompt, a load that arrives at once.
 
-Prefix caching is off, because rounds repeat prompts; weights are random, so that answers go past every end of sequence.
+Prefix caching is off, because rounds repeat prompts. Weights are random, so answers do not stop at an end of sequence.
 """
 
 import gc
@@ -52,7 +52,8 @@ class Agon:
 
     def decode(self, batch: int, context: int, steps: int) -> dict[str, Any]:
         """Tokens per second while all sequences decode; `context` is what they have on average in the timed steps."""
-        longest = steps + batch + 2 * _WARM_STEPS + 16  # those that came first go on while others' prompts are computed
+        # The first sequences decode while the prompts of later ones are computed.
+        longest = steps + batch + 2 * _WARM_STEPS + 16
         lengths = dict.fromkeys((f"decode-{next(self._ids)}" for _ in range(batch)), context - steps // 2)
         for request_id, length in lengths.items():
             self._add(request_id, length, longest)
@@ -104,7 +105,7 @@ class Agon:
         self._core.add(request_id, prompt, params)
 
     def _step(self, lengths: dict[str, int]) -> set[str]:
-        """Adds what every request gained to its length; returns who gained anything."""
+        """Run a step and add the new tokens to the lengths of the requests; returns the requests that got any."""
         deltas = self._core.step()
         for delta in deltas:
             lengths[delta.request_id] += len(delta.token_ids)
@@ -123,7 +124,7 @@ class Agon:
 
 
 def release() -> None:
-    """What a model that was closed has left behind in torch's cache goes back to the device."""
+    """Return the memory of closed models from torch's cache to the device."""
     import torch
 
     gc.collect()

@@ -60,7 +60,8 @@ class Transformers:
             self._answers(manager, work, "timed", deadline)
             return rates(work, time.perf_counter() - started)
         finally:
-            manager.stop(block=True, timeout=_STOP_S, hard_stop=True)  # else it answers all that is left first
+            # Without hard_stop it first answers all remaining requests.
+            manager.stop(block=True, timeout=_STOP_S, hard_stop=True)
 
     def _answers(self, manager: Any, work: Sequence[Work], name: str, deadline: float) -> None:
         for index, item in enumerate(work):

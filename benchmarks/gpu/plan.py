@@ -1,4 +1,4 @@
-"""What one run of the GPU benchmark does: on a device, or in miniature, to see that all of it runs."""
+"""What one run of the GPU benchmark measures: on a device, or in miniature to check that everything runs."""
 
 import random
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cli.bench.workloads import Work, named, within_vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    models: tuple[str, ...]  #: the first one also gets the loads, which the peers get too
+    models: tuple[str, ...]  #: the first one also serves the loads, as the peers do
     batches: tuple[int, ...]
     context: int
     decode_steps: int
@@ -83,7 +83,7 @@ MINIATURE = Plan(
 
 
 def uniform_work(num_requests: int, shortest: int, longest: int, vocab_size: int) -> list[Work]:
-    """As the benchmark of nano-vllm draws it: lengths uniform on both sides, ids below 10,000, seed 0."""
+    """The load of nano-vllm's benchmark: uniform prompt and answer lengths, ids below 10,000, seed 0."""
     generator = random.Random(0)
     bound = min(10_000, vocab_size)
     prompts = [

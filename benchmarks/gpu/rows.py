@@ -1,6 +1,7 @@
 """One row after the other, each with the bound of the device and our goals beside what was measured.
 
-A row that fails says so and the others go on; one that would begin after the time is over is left out and says that.
+A row that fails holds its error, and the others go on. A row that would begin after the deadline is skipped and says
+so.
 """
 
 import time
@@ -32,7 +33,7 @@ class Rows:
         progress: Progress,
         save: Save = lambda rows: None,
     ) -> None:
-        """limits: None where bounds and goals mean nothing. save: gets all rows there are after each of them."""
+        """limits: None where bounds and goals do not apply. save: called with all rows so far after each row."""
         self._plan = plan
         self._device = device
         self._limits = limits
@@ -42,7 +43,7 @@ class Rows:
         self.rows: list[Row] = []
 
     def measure(self) -> list[Row]:
-        """What matters most comes first: the time may not be enough for the rest."""
+        """Measure the most important rows first, because the time may not be enough for all."""
         for model in self._plan.models:
             self._within_time({"system": "agon", "model": model}, lambda model=model: self._model(model))
         self._within_time({"system": "transformers", "model": self._plan.load_model}, self._peers)
@@ -53,11 +54,11 @@ class Rows:
         return self._deadline - time.monotonic()
 
     def _within_time(self, head: Row, run: Callable[[], None]) -> None:
-        """Loading takes as long as many rows: what cannot have any of these is not loaded."""
+        """Loading takes as long as several rows, so a model without time for any row is not loaded."""
         if self.seconds_left <= 0:
             self._add({"work": "load", **head}, dict)
             return
-        release()  # what a model that failed has left
+        release()  # the memory of a model that failed
         with _failures(self.rows, {"work": "load", **head}):
             run()
         self._save(self.rows)
@@ -107,7 +108,8 @@ class Rows:
         yield "sharegpt", sharegpt_work(plan.num_sharegpt, vocab_size), 0.0, None
 
     def _peers(self) -> None:
-        """On the first requests of the uniform load; as many tokens a second on all of them at best."""
+        """Peers get the first requests of the uniform load; on all of them they would reach as many tokens a second at
+        best."""
         plan = self._plan
         work = uniform_work(*plan.uniform, CONFIGS[plan.load_model]["vocab_size"])
         head = {"work": "uniform", "model": plan.load_model}
@@ -151,7 +153,7 @@ class Rows:
 
 @contextmanager
 def _failures(rows: list[Row], row: Row) -> Iterator[None]:
-    """What goes wrong inside becomes a row, its traceback is printed, and the rest goes on."""
+    """An exception inside becomes a row, its traceback is printed, and the benchmark goes on."""
     try:
         yield
     except Exception as error:
@@ -161,7 +163,7 @@ def _failures(rows: list[Row], row: Row) -> Iterator[None]:
 
 
 def describe(row: Row) -> str:
-    """A line for people: what was asked, tokens per second, and the share of bound and goal."""
+    """A readable line: the work, tokens per second, and the share of bound and goal."""
     keys = ("work", "model", "batch", "requests" if "requests" in row else "prompt_tokens", "system")
     what = " ".join(str(row[key]) for key in keys if key in row)
     if "failed" in row or "skipped" in row:

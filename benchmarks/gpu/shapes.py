@@ -1,7 +1,7 @@
-"""Models that the GPU benchmark runs, by config alone, and what a device at its limits could do with them.
+"""Models of the GPU benchmark, as configs without weights, and the bounds that a device sets for them.
 
-A decode step reads every weight once and every key and value of its contexts, or multiplies, whichever takes longer; a
-prompt is multiplied. Nothing that runs faster than that computes the model.
+A decode step takes at least the time to read every weight once and every key and value of its contexts, and at least
+the time of its arithmetic. A prompt takes at least the time of its arithmetic.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ def _token_bytes(config: dict[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Tokens per second on one H200: what we want, and what we want first."""
+    """Tokens per second on one H200: the goal, and the first milestone."""
 
     goal: float
     milestone: float | None = None

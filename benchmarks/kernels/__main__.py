@@ -78,7 +78,7 @@ def _measure(kernel: str, path: Path, deadline: float) -> None:
         else:
             try:
                 rows[-1] |= row(case)
-            except Exception as error:  # the others may still run
+            except Exception as error:  # the other kernels may still work
                 traceback.print_exc()
                 rows[-1]["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
         print(_line(rows[-1]), flush=True)

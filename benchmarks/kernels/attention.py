@@ -97,7 +97,8 @@ PROMPTS: Sequence[tuple[Shape, Goal]] = (
     (Shape(1, 10240, 2048), Goal(share=0.45)),
     (Shape(1, 8192, 8192, head_dim=64), Goal(share=0.40)),
 )
-#: A context just above 1,024 tokens takes a graph for 4,096, which launches parts for all of them: most find nothing.
+#: A context just above 1,024 tokens takes a graph for 4,096, which launches parts for all of them; most parts are
+#: empty.
 _IN_GRAPHS: Sequence[tuple[Shape, Goal, int]] = tuple(
     (shape, goal, 4096) for shape, goal in DECODES if (shape.num_rows, shape.context) in ((1, 1024), (256, 1024))
 )
@@ -116,7 +117,7 @@ def attention_cases(*, is_quick: bool) -> Iterator[Case]:
 
 
 def _ours(shape: Shape, max_context: int | None = None) -> Make:
-    """max_context: the bound that a launch knows; by default what is really there."""
+    """max_context: the bound that a launch is given; by default the longest context."""
 
     def make(device: torch.device) -> Call:
         s = PagedStep.of(shape, device)
@@ -129,7 +130,7 @@ def _ours(shape: Shape, max_context: int | None = None) -> Make:
 
 
 def _torch(shape: Shape) -> Make:
-    """Keys and values of each row in one piece. Of a chunk behind a context torch is given all pairs to mask."""
+    """Keys and values of each row in one piece. For a chunk after a context, torch gets a mask of all pairs."""
 
     def make(device: torch.device) -> Call:
         def heads(count: int, tokens: int) -> torch.Tensor:

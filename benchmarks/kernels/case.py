@@ -1,4 +1,4 @@
-"""One kernel in one shape: the call, what it must move and compute at least, and what it is meant to reach."""
+"""One kernel in one shape: the call, the bytes and operations that it needs at least, and its goal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Either a share of the device's limit, or a time that a small call may take."""
+    """Either a share of the device's limit, or a time for a small call."""
 
     share: float | None = None
     microseconds: float | None = None

@@ -118,7 +118,7 @@ def _sampling_cases(*, is_quick: bool) -> Iterator[Case]:
 
 
 def _logits(rows: int, vocab_size: int, device: torch.device) -> torch.Tensor:
-    """Some rows peaked, some flat: 5 to 5,000 tokens with 0.9 of the mass."""
+    """Logits of peaked and of flat rows: 5 to 5,000 tokens have 0.9 of the mass."""
     widths = torch.linspace(1.5, 4.0, rows, device=device)[:, None]
     return torch.randn(rows, vocab_size, device=device) * widths
 

@@ -1,4 +1,4 @@
-"""What this device can do at most, through torch: copying, and products in bfloat16, measured in the same run."""
+"""The device's limits through torch, measured in the same run: copies, and matrix products in bfloat16."""
 
 import torch
 

@@ -15,7 +15,7 @@ _BEGIN, _END = "<!-- generated: make kernel-report -->\n", "<!-- end of what is 
 
 
 def write_report(document: Path = DOCUMENT) -> int:
-    """1 where anything is not as expected; the table is written all the same."""
+    """Write the table. Returns 1 if a configuration is not as expected; the table is written in any case."""
     outcomes: list[Outcome] = []
     for outcome in compile_all():
         outcomes.append(outcome)

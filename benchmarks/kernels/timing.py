@@ -10,16 +10,16 @@ _CALLS = 10  #: in one graph
 _REPLAYS = 20
 #: Five times the second-level cache of an H200 is overwritten before every call: what a call reads lies in memory.
 _FLUSH_BYTES = 256 * 2**20
-#: A device that had nothing to do runs at a fraction of its clock, and takes a while to speed up.
+#: An idle device runs at a fraction of its clock rate, and takes a while to speed up.
 _WAKE_UP_S = 1.0
 _WARM_UP_S = 0.02
-#: What noise may leave of a call that takes less than the clock resolves; never zero, because shares divide by it.
+#: Least result for a call that takes less than the clock resolves; not zero, because shares divide by it.
 _LEAST_US = 0.1
 
 
 class Clock:
-    """Measures a call with the flush before it, and takes off the flush alone. Both are replayed in turns, so that the
-    device's clocks are the same for both."""
+    """Measures a call together with the cache flush before it, and subtracts the flush alone. Both are replayed in
+    turns, so that the device's clocks are the same for both."""
 
     def __init__(self, device: torch.device) -> None:
         self._junk = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device=device)

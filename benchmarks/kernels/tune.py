@@ -1,7 +1,7 @@
 """Tile sizes of paged attention by measurement: every set that compiles and fits, in the shapes that are served most.
 
 Writes engine/kernels/tuned/sm_NN.json. A set that is not faster than the formula's by two per cent in all shapes of its
-class together is not written: the noise of the clock is of that size. Neither is one that computes something else.
+class together is not written: the noise of the clock is of that size. A set with wrong results is not written either.
 """
 
 import itertools
@@ -28,14 +28,14 @@ CLASSES: Sequence[Sequence[Shape]] = (
     (Shape(1, 8192, 8192, head_dim=64), Shape(1, 10240, 2048, head_dim=64)),
 )
 _LEAST_GAIN = 0.02
-#: A set that takes so many times as long as the formula's in one shape is not measured in the others.
+#: A set that is this many times slower than the formula's in one shape is not measured in the others.
 _HOPELESS = 2.0
 _TOLERANCE = 1.5e-2  #: of bfloat16, as in the tests
 
 
 def sweep(clock: Clock, architecture: int, device: torch.device, deadline: float) -> Iterator[dict[str, Any]]:
-    """An entry for each class where something is faster than the formula, and what was measured. After the deadline
-    (time.monotonic) nothing more is tried."""
+    """An entry for each class in which some set is faster than the formula's, and all measurements. No set is tried
+    after the deadline (time.monotonic)."""
     for shapes in CLASSES:
         if time.monotonic() > deadline:
             print(f"{shapes[0]}: not tuned, the time was over", flush=True)
@@ -61,7 +61,7 @@ def sweep(clock: Clock, architecture: int, device: torch.device, deadline: float
                 for (shape, step), output in zip(steps, expected, strict=True):
                     if str(shape) in found:
                         torch.testing.assert_close(step.output, output, atol=_TOLERANCE, rtol=_TOLERANCE)
-            except Exception as error:  # too much shared memory, too many registers: Triton has no class for these
+            except Exception as error:  # too much shared memory, too many registers: Triton has no class of its own
                 print(f"{tiles}: {type(error).__name__}: {error}".splitlines()[0], flush=True)
             else:
                 if len(found) == len(steps):
@@ -85,8 +85,8 @@ def _best(formula: AttentionTiles, times: Mapping[AttentionTiles, Mapping[str, f
 def _candidates(
     formula: AttentionTiles, times: Mapping[AttentionTiles, Mapping[str, float]], *, is_decode: bool
 ) -> Iterator[AttentionTiles]:
-    """times: what has been measured; other parts are tried with the best of it alone, since each set takes seconds to
-    compile."""
+    """times: the measurements so far; other numbers of parts are tried with the best set only, because each set takes
+    seconds to compile."""
     sizes, stages = ((formula.block_m,), (2, 3, 4, 5)) if is_decode else ((64, 128), (2, 3, 4))
     for block_m, block_t, num_warps, num_stages in itertools.product(sizes, (32, 64, 128), (4, 8), stages):
         if (block_m, num_warps) != (128, 4):  # which spills
@@ -110,7 +110,7 @@ def _times(
 
 
 def call_with(tiles: AttentionTiles, shape: Shape, s: PagedStep) -> Call:
-    """As gpu.attend_decode or gpu.attend_mixed with these tiles."""
+    """Call gpu.attend_decode or gpu.attend_mixed with these tiles."""
     operands = (s.query, s.pages, s.page_table, s.slots, s.context_lengths, s.output, s.options, None)
     if shape.queries > 1:
         return lambda: launch("mixed", tiles, *operands, starts=s.query_starts)

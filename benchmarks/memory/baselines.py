@@ -1,8 +1,8 @@
-"""Other ways to keep memory, behind the interface of KVCache, so that the same scheduler drives them all.
+"""Other ways to manage memory, with the interface of KVCache, so that the same scheduler drives all of them.
 
-Most baselines need no code: equal pages, max pages and one table for all layers are plans for the real cache. What is
-here behaves differently: allocation that ignores requests, eviction in the order of release, a pool for each type, and
-contiguous reservation as before paging.
+Most baselines need no code: equal pages, max pages and one table for all layers are plans for the real cache. The
+classes here behave differently: allocation that ignores requests, eviction in the order of release, a pool for each
+type, and contiguous reservation as before paging.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from engine.memory.spec import NULL_PAGE, PoolPlan
 
 
 class NaiveKVCache(KVCache):
-    """Allocation that does not know requests: any empty small page of the type will do."""
+    """Allocation that ignores requests: it takes any empty small page of the type."""
 
     def open(self, sequence: int, request: int, salt: bytes = b"", images: Any = ()) -> None:
         super().open(sequence, 0, salt, images)
@@ -51,8 +51,8 @@ class _InOrder(DeferredFrees):
 
 
 class ReleaseOrderKVCache(KVCache):
-    """Evicts in the order of release, as today's engines do: type by type and tail first when a request ends, and what
-    fell out of a window of a running request counts as just used."""
+    """Evicts in the order of release, as today's engines do: type by type and tail first when a request ends, and pages
+    that left the window of a running request count as just used."""
 
     def __init__(self, plan: PoolPlan, **options: Any) -> None:
         super().__init__(_SeparatePlan(plan.types, plan.large_page_bytes, plan.num_large_pages), **options)

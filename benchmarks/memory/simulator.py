@@ -1,7 +1,7 @@
 """Runs a trace through the real scheduler and the real page cache, with a cost model in place of a model.
 
-A step takes what it takes to read the weights and the live KV of the batch once, or to compute its tokens, whichever is
-more. No tensors, no torch: what is measured is memory and the order of things.
+A step takes the time to read the weights and the live KV of the batch once, or to compute its tokens, whichever is
+longer. There are no tensors and no torch: only memory and the order of events are measured.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class CostModel:
 
 @dataclass
 class Result:
-    """What one run showed. Series have one entry per sampled step."""
+    """Measurements of one run. Series have one entry per sampled step."""
 
     num_steps: int = 0
     time_s: float = 0.0
@@ -66,7 +66,7 @@ def simulate(
     cost: CostModel | None = None,
     sample_every: int = 1,
 ) -> Result:
-    """Serve the whole trace and report. `layers` says what is live; the cache's plan may say something else."""
+    """Serve the whole trace and report. `layers` defines the live bytes; the cache may use another plan."""
     cost, need = cost or CostModel(), Need(layers)
     longest = max(len(item.prompt) + len(item.output) for item in trace) + 1
     limits = ModelLimits(longest, 1 << 31)
@@ -113,7 +113,7 @@ def simulate(
 
 
 def held_bytes(cache: KVCache | ContiguousCache) -> int:
-    """Bytes in use, and those beside them in large pages that no other type can have."""
+    """Bytes in use, plus the bytes beside them in large pages that no other type can take."""
     if isinstance(cache, ContiguousCache):
         kind = cache.plan.types[0]
         return cache.num_reserved * kind.small_page_bytes // kind.page_tokens
@@ -129,7 +129,8 @@ def _submit(
     running: dict[int, Request],
     now: float,
 ) -> float:
-    """Hand over what has arrived; with nothing to do, wait for the next arrival. Returns the time."""
+    """Submit the requests that have arrived; if the scheduler is idle, advance to the next arrival. Returns the
+    time."""
     ready = [i for i in pending if trace[i].after is None or trace[i].after in done]
     if not running and ready and trace[ready[0]].arrival_s > now:
         now = trace[ready[0]].arrival_s
@@ -162,7 +163,8 @@ class Need:
                 self._bytes[key] = self._bytes.get(key, 0) + spec.bytes_per_token
 
     def of(self, start: int, end: int) -> int:
-        """What a step must have that computes the tokens [start, end): what they read, and themselves."""
+        """Bytes that a step on the tokens [start, end) needs: those that it reads, and those of the tokens
+        themselves."""
         total = 0
         for (kind, span), num_bytes in self._bytes.items():
             match kind:
@@ -180,7 +182,7 @@ class Need:
         return total
 
     def of_batch(self, scheduled: Any, requests: Any) -> int:
-        """What all running sequences need in this step; what parallel samples share counts once."""
+        """Bytes that all running sequences need in this step; bytes that parallel samples share count once."""
         parts = {entry.sequence_id: (entry.start, entry.start + len(entry.token_ids)) for entry in scheduled}
         total = 0
         for request in requests:

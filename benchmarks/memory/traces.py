@@ -11,7 +11,7 @@ from engine.memory.images import Images, ImageSpan
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """One request. What it answers is part of the trace, so that a later turn can contain it."""
+    """One request. Its answer is part of the trace, so that a later turn can contain it."""
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
@@ -84,8 +84,8 @@ def shared_articles(
 def sessions(
     num_sessions: int, num_turns: int, *, first_tokens: int, turn_tokens: int, answer_tokens: int, seed: int = 0
 ) -> list[TraceRequest]:
-    """Conversations that go on in random order, one turn at a time: every turn contains all before it. Many are open,
-    few are active: one in four gets most of the turns."""
+    """Conversations that continue in random order, one turn at a time; every turn contains all earlier ones. One
+    conversation in four gets most of the turns."""
     rng = random.Random(seed)
     histories = [_tokens(rng, first_tokens) for _ in range(num_sessions)]
     weights = [4.0 if index % 4 == 0 else 1.0 for index in range(num_sessions)]

@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 times = sample_seconds(case.make(), chosen.seconds)
                 measured.append((case, times))
                 print(_line(_row(case, times, limits)), flush=True)
-        # Measured again, and the better of both counts: a limit that others' work lowered would flatter every operator.
+        # The limits are measured again and the better value counts: a limit lowered by other processes would flatter
+        # every operator.
         limits = limits.best_of(measure_limits(3 * chosen.seconds))
         rows = [_row(case, times, limits) for case, times in measured]
     noise = asdict(meter.noise())

@@ -43,7 +43,7 @@ class Case:
 
 
 def operator_sets(dtype: torch.dtype, num_threads: int) -> list[Operators]:
-    """Torch's, and the engine's own choice for this machine where that is another."""
+    """Torch's operators, and the engine's choice for this machine if it differs."""
     chosen = choose_operators(torch.device("cpu"), dtype, num_threads, allow_compiled=True)
     return [TorchOperators()] if isinstance(chosen, TorchOperators) else [TorchOperators(), chosen]
 
@@ -96,7 +96,7 @@ def linear_cases(sets: list[Operators], dtype: torch.dtype, *, is_quick: bool) -
 
 
 def small_cases(sets: list[Operators], dtype: torch.dtype, *, is_quick: bool) -> Iterator[Case]:
-    """Everything that only passes over its operands once. Operations count as nothing beside the bytes."""
+    """Operators that pass over their operands once. Only bytes are counted; their arithmetic is negligible."""
     shape, itemsize = HEADS[0], dtype.itemsize
     per_row = (2 * shape.num_heads + 4 * shape.num_kv_heads) * shape.head_dim * itemsize
     for rows in (8,) if is_quick else (1, 32, 512):

@@ -1,4 +1,4 @@
-"""What this machine can do at most, through torch and oneDNN: read bandwidth and matrix rates, measured beforehand.
+"""The machine's limits through torch and oneDNN, measured beforehand: read bandwidth and rates of matrix products.
 
 An operator's limit is the longer of the time to read and write its bytes once and the time to do its arithmetic. Where
 the processor has no instructions for a format, or torch no use for them, the rate in float32 is its rate: any processor
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-#: Operands up to here are taken as cached in the last level; beyond, as read from memory.
+#: Operands up to this size count as cached in the last level, larger ones as read from memory.
 CACHED_BYTES = 16 * 2**20
 _MEMORY_BYTES = 256 * 2**20
 _SQUARE, _SMALL_SQUARE = 2048, 256
@@ -66,7 +66,7 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], object]:
 
 
 def sample_seconds(run: Callable[[], object], seconds: float) -> list[float]:
-    """Times of single calls for about that long, after two that do not count; at least five."""
+    """Times of single calls during about that many seconds, at least five, after two calls that do not count."""
     run()
     run()
     times: list[float] = []

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare(variant: Variant, model: str) -> str | None:
-    """Why it failed, if it did: the other peers are measured all the same."""
+    """The reason if a peer failed to prepare; the other peers are measured in any case."""
     try:
         prepare(variant, model, models_folder())
     except (FileNotFoundError, subprocess.CalledProcessError) as error:

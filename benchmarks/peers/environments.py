@@ -1,4 +1,4 @@
-"""A virtual environment per peer, made once and kept, so that no peer's versions meet another's or ours.
+"""A virtual environment per peer, made once and kept, so that versions of packages do not conflict.
 
 They lie in $AGON_BENCH_ENVS, or benchmarks/.environments (which git ignores). Nothing here runs a peer.
 """
@@ -36,7 +36,7 @@ RECIPES: dict[str, Recipe] = {
     "openvino": Recipe(
         # optimum-intel exports Gemma 2 only with transformers up to 5.0.
         ("openvino-genai==2026.4.1", "openvino-tokenizers", "optimum-intel[openvino]", "nncf", "transformers<5"),
-        removed=("torchvision",),  # comes for another torch, and then transformers cannot be imported
+        removed=("torchvision",),  # is built for another torch, and then transformers cannot be imported
     ),
     # Compiled here from its sdist, for this machine's instructions: needs cmake and a C++ compiler, takes minutes.
     "llama-cpp": Recipe(
@@ -53,7 +53,7 @@ def environments_folder() -> Path:
 
 
 def python_of(environment: str) -> Path:
-    """Its interpreter; "agon" is the one that runs this. Raises FileNotFoundError when it was not made."""
+    """The interpreter of a peer; "agon" uses the current one. Raises FileNotFoundError when it was not made."""
     if environment == "agon":
         return Path(sys.executable)
     python = environments_folder() / environment / "bin" / "python"
@@ -69,7 +69,7 @@ def has_environment(environment: str) -> bool:
 
 
 def setup(name: str) -> Path:
-    """Make or complete the environment of that name; one that holds what its recipe says stays as it is."""
+    """Make or complete the environment of that name; one that satisfies its recipe is kept."""
     recipe = RECIPES[name]
     folder = environments_folder() / name
     record = folder / _RECORD

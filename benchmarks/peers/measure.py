@@ -1,7 +1,7 @@
 """Peers take turns on the same work: every round runs each workload through each peer, back to back.
 
-All peers stay loaded meanwhile and sleep while another works; the noise meter would show one that does not. Medians
-over the rounds count, and every row says how busy others kept the machine.
+All peers stay loaded and sleep while another one runs; the noise meter would reveal a peer that does not sleep. Medians
+over the rounds count, and every row says how busy other processes kept the machine.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from benchmarks.peers.process import PeerFailed, PeerProcess
 from benchmarks.peers.variants import VARIANTS, Variant
 from cli.bench.workloads import Work, named, within_vocabulary
 
-#: The peer that others' first tokens are compared with.
+#: The peer with whose first tokens those of the other peers are compared.
 REFERENCE = "agon"
 Progress = Callable[[str], None]
 
@@ -63,7 +63,8 @@ class Row:
         return row
 
     def _agreement(self, reference: "Row | None") -> dict[str, Any]:
-        """How alike the answers begin; with random weights and bfloat16 even one peer's batches differ late."""
+        """How many answers begin with the same token. With random weights in bfloat16, even batches of one peer differ
+        in late tokens."""
         ours = self.answers[-1]["tokens"]
         theirs = reference.answers[-1]["tokens"] if reference is not None and reference.answers else None
         if ours is None or theirs is None:
@@ -84,7 +85,7 @@ def measure(
     progress: Progress,
     variants: Mapping[str, Variant] = VARIANTS,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows, and why peers failed that did."""
+    """Rows, and the reasons of peers that failed."""
     failed: dict[str, str] = {}
     rows: dict[tuple[str, str], Row] = {}
     with ExitStack() as stack:

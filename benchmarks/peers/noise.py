@@ -1,4 +1,4 @@
-"""How busy the machine was with something else while a peer ran: cores that all other processes used, from /proc."""
+"""How busy other processes kept the machine while a peer ran: the number of cores they used, from /proc."""
 
 import os
 import time
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-QUIET = 0.1  #: cores of others below which a row counts as quiet
+QUIET = 0.1  #: a row is quiet if other processes used fewer cores than this
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def machine_busy_s() -> float:
-    """CPU seconds that all cores have spent so far on anything (time that a hypervisor took included)."""
+    """CPU seconds that all cores have been busy so far (time that a hypervisor took included)."""
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / _TICKS_PER_S  # without idle and waiting for a disk
 
 
 def tree_busy_s(pid: int) -> float:
-    """CPU seconds of a process, its descendants, and those of them that have ended."""
+    """CPU seconds of a process and of its descendants, ended ones included."""
     return sum(_own_ticks(member) for member in process_tree(pid)) / _TICKS_PER_S
 
 
@@ -44,7 +44,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """As resident_bytes, but of a page that n processes have mapped a process has 1 / n."""
+    """Like resident_bytes, but a page that n processes have mapped counts 1 / n for each of them."""
     total = 0
     for member in process_tree(pid):
         try:
@@ -91,7 +91,7 @@ class NoiseMeter:
 
 
 def wait_until_quiet(limit_s: float, threshold: float = 0.25) -> bool:
-    """Sleep until all others use less than `threshold` cores, at most `limit_s`."""
+    """Sleep until all other processes use less than `threshold` cores, at most `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         with NoiseMeter(os.getpid()) as meter:

@@ -33,7 +33,7 @@ VARIANTS: dict[str, Variant] = {
     "vllm": Variant("vllm", "with_vllm.py"),
     "openvino": Variant("openvino", "with_openvino.py", {"weights": "fp16"}),
     "openvino-int8": Variant("openvino", "with_openvino.py", {"weights": "int8"}),
-    # One stream only: batches over its low-level calls reached 73 tokens/s, which says more of our loop than of it.
+    # One stream only: batches over its low-level calls reached 73 tokens/s, which measures our loop more than the peer.
     "llama-cpp": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "f16"}, ("single",)),
     "llama-cpp-bf16": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "bf16"}, ("single",)),
     "llama-cpp-q8": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "q8_0"}, ("single",)),
@@ -50,7 +50,7 @@ GROUPS = {
 
 
 def expand(names: Sequence[str]) -> list[str]:
-    """Groups become their members. Raises ValueError for a name that is neither."""
+    """Replace groups by their members. Raises ValueError for a name that is neither a group nor a peer."""
     chosen = [member for name in names for member in GROUPS.get(name, (name,))]
     for name in chosen:
         if name not in VARIANTS:
@@ -80,7 +80,7 @@ def with_options(texts: Sequence[str]) -> dict[str, Variant]:
 
 
 def process_environment(variant: Variant, threads: int, cache_gib: int) -> dict[str, str]:
-    """Environment variables under which the peer is at its best with that many threads."""
+    """Environment variables with which the peer is fastest on that many threads."""
     settings = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
     settings["OMP_NUM_THREADS"] = str(threads)
     if variant.environment == "agon":

@@ -1,4 +1,5 @@
-"""From nothing to the first token of a worker, and what it then keeps in memory against its weights and page pool."""
+"""Time from the start of a worker to its first token, and its resident memory compared with its weights and page
+pool."""
 
 import asyncio
 import statistics
@@ -25,7 +26,7 @@ def measure_cold_start(model: Path, *, threads: int, repeats: int, streams: int)
     options = ["--threads", str(threads), "--kv-cache-bytes", str(POOL_BYTES), "--share-weights"]
     with served_model(model, *options, "auto"):
         pass  # leaves its packed weights behind
-    # In turns, so that whatever else the machine does meets both.
+    # In turns, so that other load on the machine affects both.
     rounds = [[_start(model, [*options, how], streams) for how in ("off", "auto")] for _ in range(repeats)]
     own, found = zip(*rounds, strict=True)
     return {

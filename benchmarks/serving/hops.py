@@ -1,9 +1,10 @@
-"""What each hop costs: the same requests to the engine in this process, to a worker, and to the controller before it.
+"""What each hop costs: the same requests go to the engine in this process, to a worker, and to the controller in front
+of it.
 
 All are loaded at once and take turns. Many streams for throughput, single ones for the time to first token. Worker and
-controller lead to the same process. What they add to the first token is what a client waits beyond the time that the
-worker itself counted from taking the request to its first token: the engine needs some percent more or less for one
-prompt each time, which is more than a hop.
+controller lead to the same process. The time that they add to the first token is the client's wait minus the time that
+the worker itself measured from accepting the request to its first token. The engine's own time for one prompt varies by
+some percent, which is more than a hop.
 """
 
 import asyncio
@@ -22,8 +23,8 @@ from cli.bench.workloads import TextWork, random_texts
 from cli.openai_client import connect
 from engine import LLM, AsyncEngine, EngineConfig, SamplingParams
 
-#: Before each single request. OpenMP's threads wait for more work in a busy loop for some ms after a step: those of the
-#: process that was measured before shall not take a core from the one that is measured now.
+#: Before each single request. OpenMP's threads wait for more work in a busy loop for some ms after a step: the threads
+#: of the process measured before must not take a core from the one that is measured now.
 PAUSE_S = 0.1
 #: With the tokenizer of benchmarks/models.py and its chat template: about 128 tokens.
 PROMPT_WORDS = 22
@@ -71,18 +72,18 @@ def measure_hops(
 
 
 class AnswerLog:
-    """A worker's log, followed from its present end. Owns the place up to which it was read, not the file."""
+    """A worker's log, followed from its present end. Owns the read position, not the file."""
 
     def __init__(self, lines: TextIO) -> None:
         self._lines = lines
         self.skip()
 
     def skip(self) -> None:
-        """Forget what was answered so far."""
+        """Skip the answers logged so far."""
         self._lines.seek(0, io.SEEK_END)
 
     async def first_token_ms(self) -> float:
-        """What the worker counted for the next answer, from taking the request to its first token.
+        """Milliseconds that the worker measured for the next answer, from accepting the request to its first token.
 
         Raises TimeoutError."""
         line = ""
@@ -139,8 +140,8 @@ async def _first_tokens(
     config: EngineConfig, urls: dict[str, str], model: str, log: AnswerLog, count: int, progress: Progress
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Milliseconds by hop, one request at a time, and how many of them were spent outside of the engine. Each prompt
-    goes to every hop before the next one does. Another hop begins each time, so that none always finds what the same
-    one before it has left in the caches."""
+    goes to every hop before the next one does. Another hop begins each time, so that no hop always follows the same one
+    and profits from its caches."""
     seen: dict[str, list[float]] = {hop: [] for hop in HOPS}
     outside: dict[str, list[float]] = {hop: [] for hop in HOPS}
     engine = await AsyncEngine.from_config(config)

@@ -23,7 +23,7 @@ class ServedModel:
 
 @contextmanager
 def served_model(model: Path, *options: str) -> Iterator[ServedModel]:
-    """Yields when the model is loaded. Raises RuntimeError with its output when it does not."""
+    """Yields when the model is loaded. Raises RuntimeError with the worker's output if it does not load."""
     command = [sys.executable, "-m", "cli.main", "serve", str(model), "--port", "0", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AGON_")}
     with tempfile.TemporaryDirectory(prefix="agon-bench-") as folder:
@@ -39,7 +39,7 @@ def served_model(model: Path, *options: str) -> Iterator[ServedModel]:
 
 
 def _port(log: Path, process: "subprocess.Popen[bytes]") -> int:
-    """Where it listens, once the model is loaded."""
+    """The port on which the worker listens, once the model is loaded."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         lines = log.read_text(errors="replace").splitlines(keepends=True)

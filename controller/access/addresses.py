@@ -26,7 +26,7 @@ class Addresses:
         self._trusted = trusted_proxies
 
     def of(self, request: Request) -> ClientAddress:
-        """The last address in X-Forwarded-For that no trusted proxy has, or the peer's. Never raises."""
+        """The last address in X-Forwarded-For that is not a trusted proxy's, or the peer's address. Never raises."""
         peer = _parse(request.client.host) if request.client else None
         address = peer or _LOOPBACK  # a Unix socket has no address
         hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")

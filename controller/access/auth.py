@@ -28,7 +28,7 @@ class Guard:
         return APIRouter(dependencies=[Depends(self._requirement(access))])
 
     def check(self, access: Access, authorization: str | None) -> None:
-        """Raises ApiError UNAUTHORIZED or FORBIDDEN unless the header opens routes of this access."""
+        """Raises ApiError UNAUTHORIZED or FORBIDDEN unless the key in the header grants this access."""
         if access == "open" or (access == "user" and not self._users_need_key):
             return
         holders = self._keys.holders(authorization)

@@ -19,7 +19,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Charge:
-    """A request's place in a bucket, not yet taken.
+    """One request to be counted in a bucket; it is not counted yet.
 
     Dispatcher.reserve takes it in the script that reserves the leases: a round trip of its own to a store that writes
     to disk each time takes a millisecond.
@@ -50,7 +50,7 @@ class RateLimiter:
         self._local_rate = local_rate
 
     def charge(self, client: ClientAddress, kind: str) -> Charge:
-        """A charge on the bucket of this client and this `kind` of request."""
+        """A charge to the bucket of this client and this `kind` of request."""
         rate = self._local_rate if client.is_local else self._rate
         bucket = self._keys.rate(kind, client.identity)
         return Charge(bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics)

@@ -13,7 +13,7 @@ from wire.errors import ErrorDetail
 
 
 class StoredAnswer(BaseModel):
-    """One side's answer to one turn, in the JSON of a turn in Redis. Times count from the begin of the turn, and go
+    """One side's answer to one turn, in the JSON of a turn in Redis. Times count from the beginning of the turn, and go
     into the vote record only."""
 
     model_config = ConfigDict(frozen=True)
@@ -71,7 +71,7 @@ class Battle:
     probability: float | None
     sampling: BattleSampling
     turns: tuple[StoredTurn, ...]
-    run: int  #: begun turns and regenerations; a script refuses changes that are based on an older run
+    run: int  #: number of turns and regenerations begun; scripts refuse changes based on an older run
     run_from: str  #: id of the last event before the current run
     prompt_key: str | None
     redraws: int
@@ -87,7 +87,7 @@ class Battle:
 
     @property
     def may_redraw(self) -> bool:
-        """Whether a side may get another model: once, for the first turn of an anonymous battle."""
+        """Whether a side may get another model: only once, and only in the first turn of an anonymous battle."""
         return self.mode == "anonymous" and self.redraws == 0 and not self.turns
 
     def history(self, side: Side, num_turns: int) -> tuple[ChatMessage, ...]:

@@ -126,7 +126,7 @@ def not_found() -> ApiError:
 
 
 def closed(reason: str) -> ApiError:
-    """The error for a turn or vote in a battle that takes none; `reason` is its state, or what a script returned."""
+    """The error for a turn or vote that is not accepted; `reason` is the battle's state or what a script returned."""
     match reason:
         case "missing":
             return not_found()

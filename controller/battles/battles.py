@@ -109,8 +109,8 @@ class Battles:
         return await self._begin(battle, len(battle.turns), battle.turns[-1].content)
 
     async def stop(self, battle_id: str) -> Battle:
-        """End the running turn, at whichever controller it runs; without one nothing happens. Returns the battle when
-        the turn has ended, or after STOP_WAIT_S at the latest."""
+        """End the running turn, whichever controller runs it. Without a running turn it does nothing. Returns the
+        battle when the turn has ended, or after STOP_WAIT_S at the latest."""
         self._runner.stop(battle_id)
         await self._store.ask_stop(battle_id)
         give_up_at = time.monotonic() + STOP_WAIT_S
@@ -160,7 +160,7 @@ class Battles:
         return {"a": StoredSide(a.model, a.revision, None), "b": StoredSide(b.model, b.revision, None)}, a.probability
 
     def _redrawn(self, battle: Battle) -> tuple[Battle, dict[str, str]]:
-        """The battle with two new models: before its first turn, once, when the drawn ones have no worker any more."""
+        """The battle with two new models, if the drawn ones have no worker any more; once, before the first turn."""
         sides, probability = self._draw()
         changes = {"redraws": "1", "probability": repr(probability)}
         for side, stored in sides.items():

@@ -1,4 +1,4 @@
-"""Chooses the models of a battle: draws a pair that can answer now, with its probability, and tosses for the sides.
+"""Chooses the models of a battle: draws a pair that can answer now and its probability, and assigns sides at random.
 
 Knows no Redis and no worker; `has_room` and the counts are handed in.
 """

@@ -17,7 +17,7 @@ _MESSAGES = {
 }
 _WORKER_FAILED = "One of the models failed to answer."
 
-#: Codes that refuse a turn and are no failure of a model: the turn is forgotten and the battle goes on.
+#: Codes that refuse a turn without being a failure of a model: the turn is discarded and the battle goes on.
 REFUSALS = frozenset(
     {
         ErrorCode.CONTEXT_LENGTH_EXCEEDED,

@@ -45,7 +45,7 @@ class TurnTools:
     metrics: Metrics
     prompt_key: Callable[[str], str]
     max_tokens: int  #: longest answer
-    admission_wait_s: float  #: events flow after this time although a worker has not accepted yet
+    admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
 
 
 @dataclass
@@ -110,7 +110,7 @@ class TurnRun:
         self._started = time.monotonic()
 
     async def admitted(self) -> None:
-        """Return once events may be read. Raises ApiError when the workers refused the turn before."""
+        """Return once events may be read. Raises ApiError if the workers refused the turn before that."""
         await asyncio.shield(self._admission)
 
     def stop(self) -> None:
@@ -290,12 +290,12 @@ class TurnRun:
         return "stopped" if stopped else "finished"
 
     def _is_refusal(self, failure: _SideFailed) -> bool:
-        """Whether the failure refuses the whole turn, which is then forgotten."""
+        """Whether the failure refuses the whole turn, which is then discarded."""
         is_refusal = neutral(failure.error).code in REFUSALS
         return is_refusal and not self._failures and not self._answers[failure.side].has_begun
 
     async def _end_refused(self, failure: _SideFailed) -> str:
-        """Forget the turn; `admitted` raises the refusal unless events may flow already."""
+        """Discard the turn. `admitted` raises the refusal, unless events may be read already."""
         self._admission_timer.cancel()
         shown = neutral(failure.error)
         state: BattleState = "answered" if self._battle.turns else "open"
@@ -346,7 +346,7 @@ class TurnRun:
         log_event(_logger, "turn_lost", logging.WARNING, battle=battle, error=type(error).__name__)
 
     def _open(self) -> None:
-        """Let events flow: from now on the turn was admitted. Idempotent."""
+        """Admit the turn: its events may be read from now on. Idempotent."""
         self._admission_timer.cancel()
         if not self._admission.done():
             self._admission.set_result(None)

@@ -35,8 +35,8 @@ class TurnStream:
         self._patience_s = patience_s
 
     async def follow(self, battle_id: str, after: str | None) -> AsyncGenerator[bytes, None]:
-        """Encoded events after the id `after` (None: from the begin of the current turn) up to the next turn_finished.
-        Raises nothing: errors become the last event."""
+        """Encoded events after the id `after` (None: from the beginning of the current turn) up to the next
+        turn_finished. Raises nothing: errors become the last event."""
         reader = _Reader(self._store, battle_id, after)
         last_contact = time.monotonic()
         while not reader.is_over:
@@ -54,7 +54,7 @@ class TurnStream:
 
 
 class _Reader:
-    """A position in a battle's events. A read that failed may be repeated; no event is lost or sent twice by that."""
+    """A position in a battle's events. A failed read may be repeated without losing or repeating an event."""
 
     def __init__(self, store: BattleStore, battle_id: str, after: str | None) -> None:
         self._store = store
@@ -95,7 +95,7 @@ class _Reader:
         return battle
 
     def _end_with(self, battle: Battle) -> None:
-        """No turn runs and no event is left: send the end all the same, because every stream has one."""
+        """The last event of a stream when no turn runs and no event is left: every stream must have one."""
         self._out.append(_event("turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state)))
         self.is_over = True
 

@@ -65,7 +65,7 @@ class TurnWriter:
         self._wake.set()
 
     def restarted(self, side: Side, changes: Mapping[str, str]) -> None:
-        """Queue `restarted`, after which the deltas of `side` count from 0 again."""
+        """Queue the event `restarted`, after which the text of `side` begins again at offset 0."""
         self._seqs[side] = 0
         self.event("restarted", RestartedEvent(side=side), changes)
 

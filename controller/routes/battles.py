@@ -1,4 +1,4 @@
-"""Battles over HTTP: create, read, take a turn, follow its events, stop, answer again."""
+"""Battles over HTTP: begin one, read one. turns.py has their turns, votes.py their votes."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -6,11 +6,13 @@ from fastapi.responses import Response
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battles import Battles
-from controller.battles.turn_stream import TurnStream, parse_event_id
 from controller.routes.replies import json_reply
 from service_kit.bodies import Bodies
-from service_kit.event_stream import EventStream
-from wire.battles import CreateBattle, CreateTurn
+from service_kit.route_docs import Answer, documented
+from wire.battles import BattleView, CreateBattle
+from wire.errors import ErrorCode
+
+BATTLE_ID = {"battle_id": "id of the battle; it is a secret until the vote"}
 
 
 def add_battle_routes(
@@ -19,12 +21,28 @@ def add_battle_routes(
     addresses: Addresses,
     limits: RateLimiter,
     battles: Battles,
-    stream: TurnStream,
 ) -> None:
     """Add the routes of battles to `router`."""
 
     @router.post("/arena/battles")
+    @documented(
+        "Battles",
+        "Begin a battle",
+        request=CreateBattle,
+        example={"mode": "anonymous"},
+        answer=Answer(json=BattleView, status=201),
+        errors=(
+            ErrorCode.MODEL_NOT_FOUND,
+            ErrorCode.RATE_LIMITED,
+            ErrorCode.QUEUE_FULL,
+            ErrorCode.NO_WORKER,
+            ErrorCode.NOT_ENOUGH_MODELS,
+            ErrorCode.STORE_UNAVAILABLE,
+        ),
+    )
     async def create(request: Request) -> Response:
+        """Draws two models, or takes those that a named battle asks for, and stores the battle. The answer names no
+        model before the vote, except in a named battle. The address that begins a battle is the one that may vote."""
         wanted = await bodies.parse(request, CreateBattle)
         client = addresses.of(request)
         await limits.check(client, "battle")
@@ -32,33 +50,13 @@ def add_battle_routes(
         return json_reply(battle.view(battles.max_turns), status=201)
 
     @router.get("/arena/battles/{battle_id}")
+    @documented(
+        "Battles",
+        "Read a battle",
+        parameters=BATTLE_ID,
+        answer=BattleView,
+        errors=(ErrorCode.BATTLE_NOT_FOUND, ErrorCode.STORE_UNAVAILABLE),
+    )
     async def read(battle_id: str) -> Response:
+        """The battle with all its turns. A turn whose controller has died ends here with a typed failure."""
         return json_reply((await battles.read(battle_id)).view(battles.max_turns))
-
-    @router.post("/arena/battles/{battle_id}/turns")
-    async def take_turn(request: Request, battle_id: str) -> Response:
-        turn = await bodies.parse(request, CreateTurn)
-        await limits.check(addresses.of(request), "turn")
-        run = await battles.take_turn(battle_id, turn.content)
-        return EventStream(stream.follow(battle_id, run.begun.run_from))
-
-    @router.post("/arena/battles/{battle_id}/regenerate")
-    async def regenerate(request: Request, battle_id: str) -> Response:
-        await limits.check(addresses.of(request), "turn")
-        run = await battles.regenerate(battle_id)
-        return EventStream(stream.follow(battle_id, run.begun.run_from))
-
-    @router.get("/arena/battles/{battle_id}/stream")
-    async def resume(request: Request, battle_id: str) -> Response:
-        await limits.check(addresses.of(request), "stream")
-        last_event_id = request.headers.get("last-event-id")
-        after = parse_event_id(last_event_id) if last_event_id else None
-        await battles.read(battle_id)  # a 404 is better than a stream that says so
-        return EventStream(stream.follow(battle_id, after))
-
-    @router.post("/arena/battles/{battle_id}/stop")
-    async def stop(request: Request, battle_id: str) -> Response:
-        """Answers when the turn has ended, or after a few seconds with the battle as it is then."""
-        await limits.check(addresses.of(request), "stop")
-        battle = await battles.stop(battle_id)
-        return json_reply(battle.view(battles.max_turns))

@@ -1,7 +1,7 @@
 """The client of Redis: two connection pools, Lua scripts by their digest, and one ApiError for every failure.
 
 Nothing is retried here. A command without an answer may have been executed, so only its caller knows whether it is safe
-to repeat (an idempotent script is). Knows no key and not what values mean.
+to repeat (an idempotent script is). Knows neither the keys nor the meaning of values.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _NOT_NOW = ("MISCONF", "OOM", "LOADING", "READONLY", "NOREPLICAS", "CLUSTERDOWN"
 
 
 def unavailable() -> ApiError:
-    """The error for every failure of the store (503): nothing is known about the effect of the command."""
+    """The error for every failure of the store (503). The command may or may not have taken effect."""
     return ApiError(ErrorCode.STORE_UNAVAILABLE, "The arena's store does not answer. Try again in a moment.")
 
 
@@ -85,7 +85,7 @@ class Store:
         return cast(list[StreamEntry], answer[0][1]) if answer else []
 
     async def range_stream(self, key: str, after: str, *, count: int) -> list[StreamEntry]:
-        """The same, without waiting, by XRANGE. Raises ApiError STORE_UNAVAILABLE."""
+        """Like `read_stream`, without waiting, by XRANGE. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("range_stream"):
             return cast(list[StreamEntry], await _call(self.redis.xrange, key, f"({after}", "+", count))
 

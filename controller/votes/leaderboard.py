@@ -121,8 +121,8 @@ class Leaderboards:
         await cancel(self._task)
 
     async def view(self, board: str, *, style_control: bool, min_votes: int) -> LeaderboardView:
-        """The board with every vote older than `refresh_s`. Raises ApiError INVALID_REQUEST for an unknown board,
-        STORE_UNAVAILABLE."""
+        """The board, with at least every vote that is older than `refresh_s`. Raises ApiError INVALID_REQUEST for an
+        unknown board, STORE_UNAVAILABLE."""
         if board not in BOARDS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"board must be one of {', '.join(BOARDS)}.", param="board")
         await self.refresh()

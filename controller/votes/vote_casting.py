@@ -1,4 +1,4 @@
-"""Casting a vote: one script decides about it and records it; this file makes the record and the reply.
+"""Casting a vote: one Lua script accepts and records it; this module makes the record and the reply.
 
 The reply is sent after the store's fsync, because Redis with `appendfsync always` answers after it. A vote without a
 reply is in an unknown state, not failed: the same vote sent again gets the same reply.
@@ -22,7 +22,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 MAX_REASON_CHARS = 64
-_TRIES = 3  #: the record is made again when a turn began after the battle was read
+_TRIES = 3  #: attempts; the record is made again if a turn has begun since the battle was read
 
 _logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class VoteCasting:
         self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
 
     async def cast(self, battle_id: str, vote: CastVote, identity: str) -> VoteReply:
-        """Record a vote of the visitor `identity`, or find that it is recorded already.
+        """Record a vote of the visitor `identity`, or return the one that is already recorded.
 
         Raises ApiError with the reason when nothing was recorded, STORE_UNAVAILABLE when that is unknown.
         """

@@ -56,6 +56,6 @@ def stored(vote: VoteRecord) -> str:
 
 
 def parse_entry(entry_id: str, fields: dict[str, str]) -> VoteRecord:
-    """The vote of one entry of the log. Raises ValueError for an entry that is none."""
+    """The vote of one entry of the log. Raises ValueError for an entry that is not a vote."""
     values = json.loads(fields["record"])
     return VoteRecord.model_validate({**values, "vote_id": entry_id, "time": int(fields["time"]) / 1000})

@@ -43,13 +43,13 @@ class CircuitBreaker:
         return record.failures < FAILURES_TO_OPEN or self._clock() >= record.blocked_until
 
     def chosen(self, worker: WorkerStart) -> None:
-        """A request is being sent. If it is the probe after a pause, no other follows until the probe has ended."""
+        """Note that a request is sent. If it is the probe after a pause, no other follows until the probe has ended."""
         record = self._records.get(worker)
         if record is not None and record.failures >= FAILURES_TO_OPEN:
             record.blocked_until = self._clock() + PROBE_S
 
     def succeeded(self, worker: WorkerStart) -> None:
-        """An answer came to its end: forget all failures."""
+        """Note a complete answer: forget all failures."""
         self._records.pop(worker, None)
 
     def failed(self, worker: WorkerStart) -> None:
@@ -61,11 +61,12 @@ class CircuitBreaker:
             record.pause_s = min(2 * record.pause_s, LONGEST_PAUSE_S)
 
     def refused(self, worker: WorkerStart, now_ms: int) -> None:
-        """Its address refused a connection: the process is gone, although its registration may last some seconds more.
-        A heartbeat after `now_ms` (store's clock) proves otherwise. It is no failure unless `failed` is called, too."""
+        """Note that the worker's address refused a connection: the process has ended, although its registration may
+        last some seconds more. Only a heartbeat after `now_ms` (store's clock) lifts this. It does not count as a
+        failure unless `failed` is called as well."""
         self._records.setdefault(worker, _Record()).refused_ms = now_ms
 
     def forget_all_but(self, workers: set[WorkerStart]) -> None:
-        """Drop the records of all other workers, so that records do not pile up."""
+        """Drop the records of all other workers, which bounds the number of records."""
         for worker in set(self._records) - workers:
             del self._records[worker]

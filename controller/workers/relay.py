@@ -28,12 +28,12 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class _Attempts:
-    """What has been tried and received for one answer."""
+    """The attempts for one answer, and the tokens received so far."""
 
     first_token: Histogram
     started: float = field(default_factory=time.monotonic)
     emitted: list[int] = field(default_factory=list)
-    has_begun: bool = False  #: a delta came; it may have carried no token ids (see ModelCard.can_resume)
+    has_begun: bool = False  #: a delta has arrived; it may have had no token ids (see ModelCard.can_resume)
     is_finished: bool = False
     tried: set[str] = field(default_factory=set)  #: ids of workers that failed
     count: int = 1
@@ -90,7 +90,7 @@ class Relay:
 
     @contextlib.asynccontextmanager
     async def _attempt(self, lane: Lane, attempts: _Attempts) -> AsyncGenerator[None, None]:
-        """Accounts for the end of one attempt. Trouble is swallowed when another replica takes over."""
+        """Records how one attempt ended. Trouble is suppressed if another replica takes over."""
         worker = lane.worker
         try:
             yield

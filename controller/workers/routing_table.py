@@ -1,7 +1,7 @@
 """The routing table: this process's copy of the worker registry, read again every quarter of a second.
 
-So the load on Redis grows with the number of workers and controllers, not with requests. While Redis is away the last
-copy stays in use for STALE_S, with the registrations and counts of leases that it held.
+The load on Redis therefore grows with the number of workers and controllers, not with requests. While Redis is away the
+last copy stays in use for STALE_S, with the registrations and counts of leases that it held.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class RoutingTable:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The last one, however old; empty before the first refresh."""
+        """The last snapshot, however old; empty before the first refresh."""
         return self._snapshot
 
     @property

@@ -81,13 +81,13 @@ class Trouble(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Wait:
-    """The wait of one request for its worker."""
+    """The current wait of one request for its worker."""
 
     worker: Worker
     deadline: float  #: in loop time; infinite while the stream waits for its reader and not for the worker
     give_up: Callable[[], None]  #: ends the wait; `verdict` says why
     verdict: Trouble | None = None
-    is_whole: bool = False  #: the answer has ended as it should
+    is_whole: bool = False  #: the answer is complete
     missing_since: float | None = None  #: loop time at which the worker was first seen unregistered
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 

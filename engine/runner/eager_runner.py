@@ -81,8 +81,7 @@ class EagerRunner:
 
     @property
     def operators_name(self) -> str:
-        """What the model's operators run on; and what attention runs on, if it is something else. For logs and
-        metrics."""
+        """The model's operators, and those of attention if they differ. For logs and metrics."""
         name, attention = self._operators.name, self._backend.name
         return name if name.startswith(attention) else f"{name}, attention {attention}"
 

@@ -14,10 +14,11 @@ from engine.errors import CheckpointError, NotDivisible
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
+from engine.layers.weights import ShapesOnly
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
-from engine.models.config_reader import ConfigReader
+from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
@@ -85,9 +86,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     architecture = architecture_of(settings)
     is_dummy = config.load_format == "dummy"
     checkpoint = None if is_dummy else Checkpoint(folder)
-    num_parameters = (
-        _count_parameters(architecture, settings, config) if checkpoint is None else checkpoint.num_parameters
-    )
+    num_parameters = _count_parameters(architecture, settings) if checkpoint is None else checkpoint.num_parameters
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
@@ -139,14 +138,14 @@ def _build(
 ) -> CausalLM:
     if checkpoint is None:
         dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators, group=group)
-        return architecture.build(settings, dummy, dtype, config.max_model_len)
+        return architecture.build(settings, dummy)
 
     def make(has_matrices: bool) -> CausalLM:
         weights = CheckpointWeights(
             checkpoint, dtype=dtype, device=device, operators=operators, group=group, has_matrices=has_matrices
         )
         with torch.inference_mode():
-            model = architecture.build(settings, weights, dtype, config.max_model_len)
+            model = architecture.build(settings, weights)
         weights.check_all_taken(architecture.ignored)
         return model
 
@@ -155,9 +154,9 @@ def _build(
     return make(True)
 
 
-def _count_parameters(architecture: Architecture, settings: ConfigReader, config: EngineConfig) -> int:
-    counter = DummyWeights.counting()
-    architecture.build(settings, counter, torch.float32, config.max_model_len)
+def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int:
+    counter = ShapesOnly()
+    architecture.build(settings, counter)
     return counter.num_parameters
 
 
@@ -201,8 +200,7 @@ def _dtype(name: str, device: torch.device, num_parameters: int, settings: Confi
         return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
     if device.type == "cpu":
         return torch.float32 if 4 * num_parameters <= FLOAT32_LIMIT_BYTES else torch.bfloat16
-    own = settings.get("dtype", str, settings.get("torch_dtype", str, "bfloat16"))
-    return torch.float32 if own == "float32" else torch.bfloat16
+    return read_model_dtype(settings)
 
 
 def choose_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torch.dtype:

@@ -24,7 +24,7 @@ from engine.parallel.sockets import num_nodes
 
 _log = logging.getLogger(__name__)
 
-#: Smaller models are packed in no time, and their weights stay in a processor's caches.
+#: Packing smaller models takes hardly any time, and their weights stay in a processor's caches.
 _LEAST_BYTES = 32 << 20
 _ENGINE = Path(__file__).parent.parent
 #: The sources that decide the order of matrices and their layout.

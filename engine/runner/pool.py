@@ -5,13 +5,13 @@ import logging
 import numpy as np
 import torch
 
-from engine.attention.layout import layer_specs, state_specs
 from engine.config import EngineConfig, ModelLimits
 from engine.memory.admission import AdmissionRule
 from engine.memory.planning.designs import Design
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.spec import NUM_NULL_LARGE_PAGES, PoolPlan
 from engine.models.causal_lm import CausalLM
+from engine.models.stored_layers import stored_layers
 from engine.parallel.group import Group
 from engine.runner.free_memory import free_memory_bytes
 
@@ -25,9 +25,8 @@ _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
 
 def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> Design:
     """How the model's pool is divided into pages, whatever its size."""
-    specs = layer_specs(model.attention_shapes, kv_dtype, limits.max_model_len)
-    specs += state_specs(model.state_shapes, config.checkpoint_tokens)
-    return choose_design(specs, page_tokens=config.page_tokens)
+    layers = stored_layers(model, kv_dtype, limits.max_model_len, config.checkpoint_tokens)
+    return choose_design(layers, page_tokens=config.page_tokens)
 
 
 def smallest_pool(design: Design) -> PoolPlan:

@@ -4,12 +4,12 @@ import logging
 import os
 from dataclasses import replace
 
-import torch
 from torch.distributed import Store, rendezvous  # type: ignore[attr-defined]
 
 from engine.config import EngineConfig
 from engine.errors import NotDivisible, RankLost
-from engine.loader import DummyWeights, find_model_folder, read_config
+from engine.layers.weights import ShapesOnly
+from engine.loader import find_model_folder, read_config
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
 from engine.parallel.codec import Codec
@@ -64,7 +64,7 @@ def _refuse_what_cannot_be_divided(config: EngineConfig) -> None:
     if not architecture.is_divisible:
         raise NotDivisible(f"tensor parallelism of {architecture.name} is not supported")
     others = Solo(Place(size=config.tensor_parallel))
-    architecture.build(settings, DummyWeights.counting(others), torch.float32, config.max_model_len)
+    architecture.build(settings, ShapesOnly(group=others))
 
 
 def _lead_own(config: EngineConfig) -> LoadedModel:

@@ -1,1 +1,2 @@
-"""Which requests run, and which of their tokens each step computes. Imports no torch; one thread, but for admission."""
+"""Which requests run, and which of their tokens each step computes. Imports no torch. Used by one thread, except for
+admission control."""

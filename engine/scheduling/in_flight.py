@@ -26,11 +26,11 @@ class InFlight:
 
     @property
     def is_full(self) -> bool:
-        """The oldest step must be collected before another one is planned."""
+        """Whether the oldest step must be collected before another one is planned."""
         return len(self._plans) == self._max_steps
 
     def note_launch(self, plan: StepPlan) -> None:
-        """The runner has launched this step."""
+        """Add a step that the runner has launched."""
         assert not self.is_full
         self._plans.append(plan)
         self._cache.note_launch(plan.step)

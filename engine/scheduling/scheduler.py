@@ -1,7 +1,7 @@
 """Which tokens are computed in the next step, and where their keys and values go.
 
 Continuous batching over num_computed: a step is a token budget handed out to running sequences in order of arrival,
-decodes first, then chunks of prompts, then newcomers. Prefill and decode differ in length only. Used by the core,
+decodes first, then chunks of prompts, then new requests. Prefill and decode differ in length only. Used by the core,
 from one thread. Knows pages through KVCache and Swapper alone, and no tensors, texts or clocks.
 
 A step may be planned while another one is in flight. Sequences then continue from pending tokens; the output of a
@@ -26,11 +26,11 @@ from engine.scheduling.waiting_queue import WaitingQueue, by_arrival
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Since the scheduler was made."""
+    """Counts since the scheduler was made."""
 
     num_preemptions: int = 0
     prefix_query_tokens: int = 0  #: prompt tokens of admitted requests
-    prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
+    prefix_hit_tokens: int = 0  #: prompt tokens of them that the prefix cache had
 
 
 class NewToken(NamedTuple):
@@ -192,7 +192,8 @@ class Scheduler:
         """
         while not self._plan_chunk(builder, request, sequence, target):
             if self._in_flight:
-                # Waiting is in vain if no page has been freed since the request found no room with no step in flight.
+                # Another attempt cannot succeed if no page has been freed since the request found no room with no step
+                # in flight.
                 builder.is_short |= not self._waiting.is_refused(request)
                 return
             youngest_first = reversed(self._running)
@@ -280,7 +281,8 @@ class Scheduler:
             )
             if num_hit is not None or self._running or self._in_flight:
                 break
-            # Alone in the pool, yet no room: cached pages are scattered over many large pages. Without them it fits.
+            # The request is alone in the pool and has no room: cached pages are scattered over many large pages.
+            # Without them it fits.
         if num_hit is None:
             self._waiting.note_refusal(request)
             return False
@@ -296,7 +298,7 @@ class Scheduler:
 
     def _note_first_step(self, request: Request, num_hit: int) -> None:
         num_reserved = self._reservations.pop(request.request_id, None)
-        if num_reserved is None:  # it was preempted: no new query of the prefix cache
+        if num_reserved is None:  # a preempted request is not counted again as a query of the prefix cache
             return
         self._admission.release_place(num_reserved)
         self.started.append(request)

@@ -17,7 +17,7 @@ class StepPlanBuilder:
     """One step plan under construction. A request that is in it cannot be preempted in this step any more."""
 
     budget: int  #: tokens that may still be added
-    type_names: ReadOnly[str]  #: of the pool's layer types
+    type_names: ReadOnly[str]  #: the names of the pool's layer types
     scheduled: set[Request] = field(default_factory=set)  #: requests with tokens in this step
     is_short: bool = False  #: a request found no room and waits for the pages that steps in flight will free
     _updates: list[PageTableUpdate] = field(default_factory=list)

@@ -81,8 +81,8 @@ class Swapper:
             self._costs.note_moves(self._num_bytes(plan.swap_outs + plan.swap_ins), output.move_s)
 
     def plan_trial_moves(self) -> StepPlan:
-        """A step that only moves a few pages out and in again, to measure the cost. For an engine before its first
-        request: no page holds data yet."""
+        """A step that only moves a few pages out and in again, to measure the cost. Only for an engine before its first
+        request, while no page holds data."""
         kind = self._cache.plan.types[0]
         ratio = self._cache.plan.ratio(kind)
         num_large = min(self._cache.plan.num_usable_large_pages, self.mirror.plan.num_usable_large_pages)

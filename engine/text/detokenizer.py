@@ -13,7 +13,7 @@ _PROMPT_TAIL = 8
 
 
 class TokenBytes(Protocol):
-    """What the detokenizer needs of a tokenizer."""
+    """The part of a tokenizer that the detokenizer uses."""
 
     @property
     def strips_first_space(self) -> bool:

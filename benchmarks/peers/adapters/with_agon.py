@@ -1,4 +1,4 @@
-"""Agon through its library interface, as a user would call it. Prefix caching off: it would answer from memory."""
+"""Agon through its library interface, as a user would call it, without prefix caching: rounds repeat prompts."""
 
 from typing import Any
 

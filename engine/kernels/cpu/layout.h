@@ -1,13 +1,13 @@
 // The order of keys and values inside a layer's part of a small page.
 //
-// The part has the size that engine/attention/layout.py gives it, [2 (key, value), K heads, page_tokens, D], but inside
-// a head the elements have the order that the dot product instruction reads, with G = 2 for products of bfloat16 and G
-// = 1 for products of float:
+// The part has the size that engine/attention/layout.py defines, [2 (key, value), K heads, page_tokens, D], but within
+// a head the elements have the order that the dot product instruction takes, with G = 2 if bfloat16 is computed with
+// and G = 1 for float:
 //   keys    [D / G, page_tokens, G]   one load: G channels of kLanes tokens
 //   values  [page_tokens / G, D, G]   one load: kLanes channels of G tokens
-// For pairs of tokens, page_tokens must be even. Pages are copied and moved as a whole, so no other code depends on
-// this order. Elements have the type of the products, or are bytes; after bytes lie their scales, float [2 (key,
-// value), K heads, page_tokens].
+// page_tokens must be even, because values are stored in pairs of tokens. Pages are copied and moved whole, so no other
+// part of the engine depends on this order. Elements have the type that is computed with, or are int8; int8 elements
+// are followed by their scales, float [2 (key, value), K heads, page_tokens].
 #pragma once
 
 #include <type_traits>
@@ -17,22 +17,23 @@
 
 namespace agon {
 
-// T: type of activations.
+// G: elements in a 32-bit word. T: the type that is computed with.
 template <typename T>
 constexpr int64_t kGroup = 4 / sizeof(T);
 
-// S: type of elements in pages.
+// True for int8 pages. S: the type in pages.
 template <typename S>
 constexpr bool kHasScales = std::is_same_v<S, int8_t>;
 
+// Addresses of one key/value head in one page.
 template <typename S>
 struct HeadPart {
   S* keys;
   S* values;
-  float *key_scales, *value_scales;  // [page_tokens]; only if S is a byte
+  float *key_scales, *value_scales;  // [page_tokens]; not valid unless S is int8_t
 };
 
-// Keys and values of one head in one page.
+// Addresses of key/value head `head` in page `page_id` of the layer.
 template <typename S>
 AGON_INLINE HeadPart<S> head_part(const AttentionLayer& layer, int64_t page_id, int64_t head) {
   const int64_t size = layer.page_tokens * layer.head_dim, K = layer.num_kv_heads;

@@ -1,6 +1,6 @@
-"""Triton kernels for CUDA devices, one operator per file: kernel, launcher with shape checks, and the shipped
-configurations. engine/kernels/reference defines their meaning, under the same names. Imported only if Triton is
-installed."""
+"""Triton kernels for CUDA devices, one operator per file: kernel, launcher with shape checks, and the configurations
+that are compiled ahead of time. engine/kernels/reference defines what they compute, under the same names. Imported only
+if triton is installed."""
 
 from engine.kernels.gpu.logprobs import top_logprobs
 from engine.kernels.gpu.merge_states import merge_states

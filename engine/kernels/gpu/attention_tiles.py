@@ -1,5 +1,4 @@
-"""Tile sizes of paged attention: measured for the device (engine/kernels/tuned), or by formula if it was not
-measured."""
+"""Tile sizes of paged attention: the measured ones for the device (engine/kernels/tuned), else by formula."""
 
 import functools
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ import triton
 
 from engine.kernels.gpu.tuning import Key, tuned_values
 
-#: Least tokens of a part: 64 to 128 KiB of a head's keys and values at D 128, so that reading them takes longer than
-#: starting a program.
+#: Tokens per part: 64 to 128 KiB of one head's keys and values at D 128, so that reading them hides the start of a
+#: program.
 _PART_TOKENS = 256
 
 Mode = Literal["decode", "mixed", "prefix", "suffix"]
@@ -19,10 +18,10 @@ Mode = Literal["decode", "mixed", "prefix", "suffix"]
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiles:
-    """Tile sizes and launch options of one attend_pages kernel."""
+    """Launch parameters of attend_pages; chosen by tiles_for."""
 
-    block_m: int  #: rows of a tile: queries times the heads that share keys and values
-    block_t: int  #: tokens read at a time
+    block_m: int  #: rows of a tile: queries times query heads per key/value head
+    block_t: int  #: tokens read per iteration
     part_tokens: int  #: least tokens of a part of a row's context; whole tiles
     num_warps: int
     num_stages: int
@@ -39,9 +38,12 @@ def tiles_for(
     architecture: int,
     is_plain: bool = True,
 ) -> AttentionTiles:
-    """Tiles that were measured on that architecture, or tiles by formula. max_queries: of a row in mixed mode, of a
-    group in prefix mode, else 1. architecture: 80, 89, 90 and so on. is_plain: without window and soft cap; only plain
-    ones are measured."""
+    """Tiles measured on this architecture, else formula_tiles.
+
+    group_size: query heads per key/value head. max_queries: most queries of a row in mixed mode, most rows of a group
+    in prefix mode, else 1. architecture: compute capability, 80, 89, 90 and so on. is_plain: without window and soft
+    cap; only these are measured.
+    """
     if is_plain:
         values = tuned_values(
             Key.of_attention(mode, dtype, page_dtype, head_dim, group_size, max_queries), architecture
@@ -61,24 +63,24 @@ def formula_tiles(
     architecture: int,
     is_plain: bool = True,
 ) -> AttentionTiles:
-    """Tiles by formula: chosen so that registers and shared memory suffice on that architecture. Not measured."""
+    """Tiles by formula; arguments as in tiles_for."""
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
     block_m = max(min(rows, 64 if block_d > 128 else 128), triton.next_power_of_2(group_size), 16)
     if dtype == torch.float32:
-        # Products in full precision have no tensor cores: a thread's registers hold its part of all three matrices.
+        # float32 products use no tensor cores: a thread's registers hold its part of all three matrices.
         block_m = max(16, triton.next_power_of_2(group_size))
         return AttentionTiles(block_m, 32 if block_d <= 128 else 16, _PART_TOKENS, 4, 2)
     if block_m < 64:
-        # One or few queries: bound by memory bandwidth. Two tiles of keys and values in flight are 64 KiB; with 8-bit
-        # pages it takes four tiles.
+        # One query or a few: memory-bound. Two tiles of keys and values in flight are 64 KiB; pages with half the bytes
+        # per element need four tiles in flight for that.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else 3)
     if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, num_stages)
-    # Without warp group products the operands go through registers, and windows, soft caps and conversions need
+    # Without warp group products (wgmma) the operands go through registers, and windows, soft caps and conversions need
     # registers too. sm_120 has neither these products nor more shared memory than sm_89.
     is_tight = not is_plain or page_dtype.itemsize == 1
     if block_d > 64 and is_tight:
@@ -88,10 +90,10 @@ def formula_tiles(
 
 
 def num_parts(tiles: AttentionTiles, max_tokens: int, window: int | None, max_parts: int) -> int:
-    """Bound on the parts of contexts of up to max_tokens tokens, from what the host knows.
+    """Upper bound on the parts of a context of up to max_tokens tokens, from values known to the host.
 
-    The kernel divides each row by itself: into parts of `part_tokens` tokens, or of 1 / max_parts of what the row reads
-    if that is more. So a row's parts, and with them the last bits of its result, do not depend on other rows.
+    The kernel splits each row by itself, into parts of `part_tokens` tokens or of 1 / max_parts of the tokens that the
+    row reads, whichever is more. So a row's parts, and the last bits of its result, do not depend on the other rows.
     """
     if window is not None:
         max_tokens = min(max_tokens, window + tiles.block_t - 1)  # the first tile may begin before the window

@@ -1,20 +1,20 @@
-"""A shipped kernel configuration: how it is compiled ahead of time, and what its machine code must show.
+"""A shipped kernel configuration: the arguments to compile it ahead of time, and what its machine code must show.
 
-Each kernel file lists its configurations (`shipped()`). Tests compile all of them for every architecture without a GPU,
-and docs/kernels.md is written from the same list.
+Each kernel file lists its own configurations (`shipped()`). Tests compile all of them for every architecture without a
+GPU, and docs/kernels.md is written from the same list.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Compute capabilities of compiled configurations: A100; L4 and RTX 4090; H100 and H200.
+#: Compute capabilities to compile for: A100; L4 and RTX 4090; H100 and H200.
 ARCHITECTURES = (80, 89, 90)
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the machine code must show. Beside this, no configuration may spill registers to memory."""
+    """Requirements on the machine code. Independent of them, no configuration may spill registers to memory."""
 
     max_registers: int = 255
     has_wide_loads: bool = True  #: global loads or asynchronous copies of 128 bits, and no loads of 16 bits
@@ -24,15 +24,15 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One kernel with its types and constants; compiled once per architecture."""
+    """One kernel with all arguments of its compilation; made by a kernel file's `shipped()`."""
 
     name: str  #: kernel and configuration, for the report: "paged_attention decode, bfloat16, D 128, G 4"
-    kernel: Any  #: the function decorated with @triton.jit
+    kernel: Any  #: the @triton.jit function
     signature: Mapping[str, str]  #: argument -> Triton type: "*bf16", "*fp32", "i64", "i32", "fp32"
-    constants: Mapping[str, Any]  #: every constexpr argument, and arguments that are None
-    divisible_by_16: frozenset[str]  #: pointers and integers for which the launcher guarantees this
+    constants: Mapping[str, Any]  #: all constexpr arguments, and arguments that are None
+    divisible_by_16: frozenset[str]  #: pointers (bytes) and integers; the launcher guarantees it
     num_warps: int
     num_stages: int
-    has_fused_products: bool = True  #: False: products and sums are rounded separately, as on the host
+    has_fused_products: bool = True  #: False: no FMA; a product and a sum are rounded separately, as on the host
     expectation: Expectation = field(default_factory=Expectation)
-    architectures: tuple[int, ...] = ARCHITECTURES  #: without 80 if it reads float8_e4m3fn
+    architectures: tuple[int, ...] = ARCHITECTURES  #: without 80 if pages are float8_e4m3fn, which it lacks

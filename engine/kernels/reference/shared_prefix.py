@@ -1,5 +1,4 @@
-"""Decodes of rows that share a prefix, in plain torch: all rows of a group read the prefix from the first row's
-pages."""
+"""Decode attention of rows that share a prefix, in plain torch. The group's first row has the prefix's pages."""
 
 import torch
 
@@ -22,7 +21,8 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_shared_prefix. The page in which a prefix ends is read from each row's own page table."""
+    """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. Whole pages of the prefix are read from the
+    group's first row; a page in which the prefix ends is read from each row's own table."""
     rows = torch.arange(len(slots), device=slots.device)
     group = torch.searchsorted(group_starts[1:].contiguous().long(), rows, right=True)
     owners = group_starts[group].long()

@@ -1,9 +1,10 @@
 """Which sizes of decode steps are captured as CUDA graphs. A graph has a fixed number of rows and a bound on contexts;
 a step replays the smallest graph that fits, with padding rows. Pure functions of numbers.
 
-The bound decides into how many parts attention divides a context. Parts that a shorter context does not have end at
-once, but each costs a program: with 64 rows of 8 key/value heads, graphs for 4k contexts launch 8,192 programs where 1k
-contexts need 2,048, and some 400 empty ones end in a microsecond [estimated], beside the 62 us that reading takes.
+The bound decides into how many parts attention divides a context. Programs for parts beyond the end of a shorter
+context end at once, but each has to be launched: with 64 rows of 8 key/value heads, graphs for 4k contexts launch 8,192
+programs where 1k contexts need 2,048, and some 400 empty ones end in a microsecond [estimated], beside the 62 us that
+reading takes.
 """
 
 from bisect import bisect_left
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 MAX_GRAPH_ROWS = 512
 #: Bounds on contexts below the model's own. Each is four times the one before: at worst three of four parts are empty.
 CONTEXT_BOUNDS = (1024, 4096)
-#: Steps of so few rows have one bound only: all their programs run at once, whatever the bound.
+#: Steps of at most this many rows have one bound only: all their programs run at once, whatever the bound.
 _FEW_ROWS = 2
 #: Steps of LEAST_SHARING_ROWS rows or more have graphs that read a shared prefix once (shared_prefixes.py). In these a
 #: row has at most SHARED_SUFFIX tokens after its prefix.
@@ -58,8 +59,8 @@ class Buckets:
         """rows: numbers of rows that the model can be captured with. has_shared: there are graphs for shared prefixes
         too, for powers of two from 8 on.
 
-        Long contexts have graphs for powers of two only: such steps mostly read keys and values, which padding rows
-        have none of. So there are few more graphs than with two bounds: 21 for 64 rows, 47 for 256."""
+        Long contexts have graphs for powers of two only: such steps mostly read keys and values, and padding rows read
+        none. The third bound therefore adds few graphs: there are 21 for 64 rows and 47 for 256."""
         self._least_rows = rows.start
         counts = [count for count in row_counts(max_running, min(max_rows, max(rows.stop - 1, 1))) if count in rows]
         self.max_rows = max(counts, default=0)

@@ -140,8 +140,8 @@ class DeviceRunner:
 
     @property
     def operators_name(self) -> str:
-        """What the model's operators run on; what attention runs on, if it is something else; and whether there are
-        CUDA graphs. For logs and metrics."""
+        """The model's operators, those of attention if they differ, and whether there are CUDA graphs. For logs and
+        metrics."""
         name = self._operators.name
         parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
         return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)

@@ -1,4 +1,4 @@
-"""What goes first: whole conversations by age, but before all of them what running sequences have left behind."""
+"""The order of eviction: first pages that running sequences no longer read, then whole conversations by age."""
 
 from engine.memory.kv_cache import KVCache
 from engine.memory.planning.designs import lcm_design
@@ -14,7 +14,7 @@ def cache_of(*layers, num_pages):
 
 
 def serve(cache, sequence, tokens, step):
-    """Compute a whole sequence and end it; returns how many of its tokens were found."""
+    """Compute a whole sequence and end it; returns the number of its cached tokens."""
     cache.begin_step(step)
     cache.open(sequence, sequence)
     start = hit = cache.admit(sequence, tokens, len(tokens) - 1, [1])

@@ -58,10 +58,10 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.filled = {}
         self.request = {}
         self.images = {}
-        self.away = {}  # request -> its sequences whose pages are in the mirror
+        self.away = {}  # request -> its sequences that are swapped out
         self.host = {}  # (type, page of the mirror) -> content
-        self.freed = {}  # (type, page) -> newest step that may touch it still, of those that a sequence freed last
-        self.step = 0  # of these, [ended + 1, launched] are in flight
+        self.freed = {}  # (type, page freed by its last sequence) -> newest step that may still touch it
+        self.step = 0  # the newest step; [ended + 1, launched] are in flight
         self.launched = 0
         self.ended = 0
         self.next_id = 0
@@ -109,7 +109,7 @@ class PageCacheMachine(RuleBasedStateMachine):
     @rule(data=st.data(), stem=st.sampled_from(STEMS), ending=st.integers(0, 3), num_steps=st.integers(0, 4))
     @precondition(lambda self: len(self.tokens) < 8)
     def serve(self, data, stem, ending, num_steps):
-        """What most sequences do; left to the other rules few ever compute anything."""
+        """The common path; with the other rules alone few sequences would compute anything."""
         self.open(stem, 7, ending, ())
         self.admit(data, MAX_TOKENS - 1, MAX_STEP_TOKENS)
         for _ in range(num_steps if self.active() else 0):
@@ -141,7 +141,7 @@ class PageCacheMachine(RuleBasedStateMachine):
             return
         after = [list(pages) for pages in before]
         for change in extension.changes:
-            if self.cache.plan.types[change.layer_type].spec.kind not in IMAGE_KINDS:  # those may be found, not new
+            if self.cache.plan.types[change.layer_type].spec.kind not in IMAGE_KINDS:  # these may be cached, not new
                 touched = [self.freed.get((change.layer_type, page), 0) for page in change.pages]
                 assert max(touched) <= self.ended, "a step in flight may still touch it"
             after[change.layer_type][change.start : change.start + len(change.pages)] = change.pages

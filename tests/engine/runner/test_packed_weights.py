@@ -45,7 +45,7 @@ def tokens(folder: Path, share_weights: str, weights: str = "auto") -> list[int]
 
 @pytest.mark.parametrize("weights", ["auto", "int8"])
 @pytest.mark.parametrize(
-    "name", ["llama", "llama-tied", "gpt2", "gpt-neox", "opt", "gemma3-seeing", "mixtral", "jamba", "phi3"]
+    "name", ["llama", "llama-tied", "gpt2", "gpt-neox", "opt", "gemma3-with-vision", "mixtral", "jamba", "phi3"]
 )
 def test_who_packs_and_who_finds_them_packed_give_the_same_tokens(
     packed: Path, tiny_model: Callable[[str], TinyModel], monkeypatch: pytest.MonkeyPatch, name: str, weights: str

@@ -46,7 +46,7 @@ def test_an_image_in_use_is_never_evicted():
 
 
 def test_of_images_nobody_shows_one_goes_as_a_whole():
-    """Which one of equally old ones is drawn from their content; not one page of each."""
+    """Among equally old images a hash of the content decides, so whole images are evicted, not a page of each."""
     cache = cache_of(FULL, CROSS, num_pages=8)
     for sequence, image in enumerate((CAT, DOG)):
         start(cache, sequence, [sequence] * 3, images=(image,))
@@ -99,4 +99,4 @@ def test_a_prefix_that_ends_inside_an_image_needs_its_embeddings():
     vision = cache.groups[1]
     evict(cache, vision, page_names(cache, vision, text, (image,))[1])
     assert find(cache, text[:8], images=(image,)) == 4
-    assert find(cache, text[:12], images=(image,)) == 12, "behind the image nobody reads its embeddings"
+    assert find(cache, text[:12], images=(image,)) == 12, "behind the image no token reads its embeddings"

@@ -92,7 +92,7 @@ def with_operators(build: Builder, operators: Operators) -> Builder:
             Checkpoint(folder), dtype=parts.dtype, device=parts.device, operators=operators, group=parts.group
         )
         with torch.inference_mode():
-            model = architecture_of(settings).build(settings, weights, parts.dtype, None)
+            model = architecture_of(settings).build(settings, weights)
         return build(replace(parts, model=model, operators=operators))
 
     return rebuilt

@@ -38,7 +38,7 @@ SLOTS = 17  #: graphs of 1, 2, 4, 8, 16 and 17 rows
 PROMPTS = [
     random_prompt(index, length) for index, length in enumerate((3, 30, 5, 1, 41, 2, 9, 16, 4, 2, 3, 7, 1, 8, 4, 5, 1))
 ]
-CAPTURABLE = ("llama", "qwen3", "gemma2", "gemma3", "gpt2", "phi3-partly-rotated-window")
+CAPTURABLE = ("llama", "qwen3", "olmo2", "gemma2", "gemma3", "gpt2", "phi3-partly-rotated-window")
 NOT_CAPTURABLE = ("mixtral", "mamba", "jamba")
 
 
