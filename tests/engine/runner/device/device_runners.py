@@ -104,7 +104,7 @@ def with_kv_dtype(build: Builder, kv_dtype: torch.dtype | None) -> Builder:
 
 
 def load_device(
-    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, /, **settings: object
 ) -> LoadedModel:
     """On CPU. operators: torch's, unless stated. A tape does not see what C++ operators do, and would repeat half of a
     step: those it refuses."""
@@ -116,7 +116,7 @@ def load_device(
 
 
 def device_runner(
-    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, /, **settings: object
 ) -> DeviceRunner:
     """Without an engine, and so without a prefix cache unless a test wants one."""
     runner = load_device(folder, machinery, operators, **{"enable_prefix_caching": False, **settings}).runner
