@@ -23,6 +23,6 @@ def test_the_planned_layers_are_those_of_the_model(tiny_model: TinyModels, name:
     for kv_dtype in ("float32", "int8"):
         specs = layer_specs(model.attention_shapes, getattr(torch, kv_dtype), model.max_positions)
         specs += state_specs(model.state_shapes, CHECKPOINT_TOKENS)
-        planned = layers_from_config(values, kv_dtype=kv_dtype)  # type: ignore[arg-type]
+        planned = layers_from_config(values, kv_dtype=kv_dtype)
         assert Counter(planned.layers) == Counter(specs)  # the ids of states stand behind those of attention layers
         assert planned.max_model_len == model.max_positions
