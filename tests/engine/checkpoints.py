@@ -222,9 +222,8 @@ class TinyModel:
         """The same checkpoint in transformers, float32. Its faster forms of attention leave soft caps out."""
         from transformers import AutoModelForCausalLM
 
-        return AutoModelForCausalLM.from_pretrained(
-            self.folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
+        return model.eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """What transformers' generate continues the prompt with."""

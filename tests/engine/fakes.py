@@ -23,6 +23,9 @@ EOS = 1
 ALPHABET = "abcdefghijklmnopqrstuvwxyz     "
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
+#: How an engine steps: one after the other; with one in flight; with one in flight that computes at the worst moment.
+Steps = Literal["in turn", "overlapping", "late"]
+
 ONE_TYPE = (LayerSpec("full", 32, "float32"),) * 2
 #: Two types with small pages of 2 and 3 units, so that a large page holds 3 of one or 2 of the other.
 TWO_TYPES = (LayerSpec("full", 64, "float32"), LayerSpec("full", 96, "bfloat16", model="draft"))
@@ -235,12 +238,12 @@ def make_core(
     clock: "Clock | None" = None,
     num_mirror_pages: int = 0,
     seconds_per_byte: float = 0.0,
-    steps: Literal["in turn", "overlapping", "late"] = "in turn",
+    steps: Steps = "in turn",
     **settings: object,
 ) -> tuple[EngineCore, PagedFakeRunner]:
     """A core over the fake runner; num_pages large pages for requests, num_mirror_pages for swapped-out ones.
 
-    steps "overlapping": with one in flight, "late": and executed by a LateRunner."""
+    steps "late": executed by a LateRunner."""
     config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
     runner = PagedFakeRunner(
         pool_plan(num_pages, layers=layers, page_tokens=page_tokens),

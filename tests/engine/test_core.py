@@ -1,15 +1,22 @@
+"""The core over a runner without a model: tokens, samples, ends, resumptions, aborts, refusals, numbers."""
+
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from engine.config import SamplingParams
+from engine.core import EngineCore
 from engine.errors import ContextTooLong, InvalidRequest, QueueFull
+from engine.memory.spec import LayerSpec
 from engine.request import TokenLogprob
 from tests.engine.fakes import (
     EOS,
     GREEDY,
+    ONE_TYPE,
     TWO_TYPES,
     Clock,
+    Sample,
     continuation,
     make_core,
     run_all,
@@ -21,12 +28,19 @@ PROMPTS = [[(7 * i + j * (i + 3)) % 120 + 2 for j in range(3 + 5 * i % 37)] for 
 SAMPLED = SamplingParams(n=4, seed=7, max_tokens=9, ignore_eos=True)
 
 
-def run_one(core, prompt, params, **options):
-    core.add("only", prompt, params, **options)
+def run_one(
+    core: EngineCore,
+    prompt: list[int],
+    params: SamplingParams,
+    *,
+    resume_token_ids: Sequence[int] = (),
+    cache_salt: bytes = b"",
+) -> list[Sample]:
+    core.add("only", prompt, params, resume_token_ids=resume_token_ids, cache_salt=cache_salt)
     return run_all(core)["only"]
 
 
-def test_a_request_yields_the_tokens_that_its_context_determines():
+def test_a_request_yields_the_tokens_that_its_context_determines() -> None:
     core, _ = make_core()
     (sample,) = run_one(core, PROMPT, GREEDY)
     assert sample.token_ids == continuation(PROMPT, GREEDY)
@@ -37,14 +51,16 @@ def test_a_request_yields_the_tokens_that_its_context_determines():
 # Independence of everything that is not the request
 
 
-@pytest.mark.parametrize("layers", [None, TWO_TYPES], ids=["one type", "two types"])
+@pytest.mark.parametrize("layers", [ONE_TYPE, TWO_TYPES], ids=["one type", "two types"])
 @pytest.mark.parametrize("num_pages", [16, 24, 200])
 @pytest.mark.parametrize("max_batched_tokens", [1, 7, 64])
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
-def test_tokens_do_not_depend_on_pool_chunk_or_cache(layers, num_pages, max_batched_tokens, enable_prefix_caching):
+def test_tokens_do_not_depend_on_pool_chunk_or_cache(
+    layers: tuple[LayerSpec, ...], num_pages: int, max_batched_tokens: int, enable_prefix_caching: bool
+) -> None:
     core, _ = make_core(
         num_pages,
-        **({"layers": layers} if layers else {}),
+        layers=layers,
         max_batched_tokens=max_batched_tokens,
         max_running=5,
         enable_prefix_caching=enable_prefix_caching,
@@ -58,13 +74,13 @@ def test_tokens_do_not_depend_on_pool_chunk_or_cache(layers, num_pages, max_batc
 
 
 @pytest.mark.parametrize("page_tokens", [1, 3, 16])
-def test_tokens_do_not_depend_on_the_page_size(page_tokens):
+def test_tokens_do_not_depend_on_the_page_size(page_tokens: int) -> None:
     core, _ = make_core(100, page_tokens=page_tokens)
     (sample,) = run_one(core, PROMPT, GREEDY)
     assert sample.token_ids == continuation(PROMPT, GREEDY)
 
 
-def test_32_requests_at_once_equal_the_same_ones_one_at_a_time():
+def test_32_requests_at_once_equal_the_same_ones_one_at_a_time() -> None:
     params = [SamplingParams(seed=seed, max_tokens=6, ignore_eos=True) for seed in range(32)]
     together, _ = make_core(400)
     for seed in range(32):
@@ -76,7 +92,7 @@ def test_32_requests_at_once_equal_the_same_ones_one_at_a_time():
         assert sample.token_ids == outputs[str(seed)][0].token_ids
 
 
-def test_a_small_pool_preempts_and_the_tokens_stay_the_same():
+def test_a_small_pool_preempts_and_the_tokens_stay_the_same() -> None:
     core, _ = make_core(10, max_running=8)
     params = replace(GREEDY, max_tokens=24)
     for index in range(6):
@@ -92,7 +108,7 @@ def test_a_small_pool_preempts_and_the_tokens_stay_the_same():
 
 @pytest.mark.parametrize("num_pages", [14, 60])
 @pytest.mark.parametrize("max_batched_tokens", [2, 64])
-def test_n_samples_by_fork_equal_n_requests_with_their_seeds(num_pages, max_batched_tokens):
+def test_n_samples_by_fork_equal_n_requests_with_their_seeds(num_pages: int, max_batched_tokens: int) -> None:
     core, _ = make_core(num_pages, max_batched_tokens=max_batched_tokens)
     core.add("a", PROMPT, SAMPLED)
     core.add("b", PROMPT[:3], replace(SAMPLED, seed=8))
@@ -102,20 +118,20 @@ def test_n_samples_by_fork_equal_n_requests_with_their_seeds(num_pages, max_batc
         assert [sample.token_ids for sample in outputs[request_id]] == expected
 
 
-def test_forked_samples_compute_the_prompt_once_and_copy_only_the_last_page():
+def test_forked_samples_compute_the_prompt_once_and_copy_only_the_last_page() -> None:
     core, runner = make_core()
     run_one(core, PROMPT, replace(SAMPLED, max_tokens=2))
     assert sum(plan.num_tokens for plan in runner.plans) == len(PROMPT) + 4
     assert core.stats().page_copies_total == 3
 
 
-def test_samples_of_a_prompt_that_fills_its_pages_copy_nothing():
+def test_samples_of_a_prompt_that_fills_its_pages_copy_nothing() -> None:
     core, _ = make_core()
     run_one(core, PROMPT[:8], SAMPLED)
     assert core.stats().page_copies_total == 0
 
 
-def test_a_preempted_request_with_samples_shares_its_prompt_again_without_the_prefix_cache():
+def test_a_preempted_request_with_samples_shares_its_prompt_again_without_the_prefix_cache() -> None:
     prompt, params = [*PROMPT, *PROMPT], replace(SAMPLED, max_tokens=20)
     core, runner = make_core(28, enable_prefix_caching=False)
     core.add("old", PROMPT, replace(GREEDY, max_tokens=60))
@@ -130,7 +146,7 @@ def test_a_preempted_request_with_samples_shares_its_prompt_again_without_the_pr
     assert num_prompt_runs < 2 * len(prompt) + len(PROMPT) + 60
 
 
-def test_samples_end_independently():
+def test_samples_end_independently() -> None:
     core, _ = make_core()
     samples = run_one(core, PROMPT, replace(SAMPLED, max_tokens=40, stop_token_ids=tuple(range(0, 128, 9))))
     assert [sample.finish_reason for sample in samples] == ["stop"] * 4
@@ -140,7 +156,7 @@ def test_samples_end_independently():
 # Ends
 
 
-def test_a_stop_token_is_among_the_tokens_and_not_in_the_text():
+def test_a_stop_token_is_among_the_tokens_and_not_in_the_text() -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, _ = make_core()
     (sample,) = run_one(core, PROMPT, replace(GREEDY, stop_token_ids=(tokens[4],)))
@@ -149,14 +165,14 @@ def test_a_stop_token_is_among_the_tokens_and_not_in_the_text():
     assert sample.finish_reason == "stop"
 
 
-def test_no_stop_token_counts_before_min_tokens():
+def test_no_stop_token_counts_before_min_tokens() -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, _ = make_core()
     (sample,) = run_one(core, PROMPT, replace(GREEDY, stop_token_ids=(tokens[2],), min_tokens=3))
     assert sample.token_ids == tokens
 
 
-def test_the_end_of_sequence_token_ends_a_request_unless_it_is_ignored():
+def test_the_end_of_sequence_token_ends_a_request_unless_it_is_ignored() -> None:
     params = replace(GREEDY, max_tokens=400)
     tokens = continuation(PROMPT, params)
     position = tokens.index(EOS)
@@ -167,7 +183,7 @@ def test_the_end_of_sequence_token_ends_a_request_unless_it_is_ignored():
     assert sample.token_ids == tokens
 
 
-def test_the_text_ends_before_a_stop_string_and_no_delta_shows_a_part_of_it():
+def test_the_text_ends_before_a_stop_string_and_no_delta_shows_a_part_of_it() -> None:
     tokens = continuation(PROMPT, GREEDY)
     text = text_of(tokens)
     core, _ = make_core()
@@ -183,7 +199,7 @@ def test_the_text_ends_before_a_stop_string_and_no_delta_shows_a_part_of_it():
     assert last.num_output_tokens == 8
 
 
-def test_text_held_back_for_a_stop_string_comes_out_at_the_end():
+def test_text_held_back_for_a_stop_string_comes_out_at_the_end() -> None:
     text = text_of(continuation(PROMPT, GREEDY))
     core, _ = make_core()
     (sample,) = run_one(core, PROMPT, replace(GREEDY, stop=(text[-1] + "#",)))
@@ -191,14 +207,14 @@ def test_text_held_back_for_a_stop_string_comes_out_at_the_end():
     assert sample.finish_reason == "length"
 
 
-def test_the_context_limit_ends_a_request():
+def test_the_context_limit_ends_a_request() -> None:
     core, _ = make_core(max_model_len=16)
     (sample,) = run_one(core, PROMPT, replace(GREEDY, max_tokens=100))
     assert len(sample.token_ids) == 6
     assert sample.finish_reason == "length"
 
 
-def test_logprobs_come_with_their_tokens():
+def test_logprobs_come_with_their_tokens() -> None:
     core, _ = make_core()
     core.add("a", PROMPT, replace(GREEDY, logprobs=2, max_tokens=1))
     (delta,) = core.step()
@@ -210,7 +226,7 @@ def test_logprobs_come_with_their_tokens():
 
 @pytest.mark.parametrize("num_done", range(1, 12))
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(seed=3, max_tokens=12, ignore_eos=True)])
-def test_a_resumed_request_goes_on_as_if_it_had_never_stopped(num_done, params):
+def test_a_resumed_request_goes_on_as_if_it_had_never_stopped(num_done: int, params: SamplingParams) -> None:
     core, _ = make_core()
     (whole,) = run_one(core, PROMPT, params)
     (rest,) = run_one(core, PROMPT, params, resume_token_ids=whole.token_ids[:num_done])
@@ -219,7 +235,7 @@ def test_a_resumed_request_goes_on_as_if_it_had_never_stopped(num_done, params):
     assert rest.finish_reason == "length"
 
 
-def test_a_stop_string_that_began_before_the_resumption_is_found():
+def test_a_stop_string_that_began_before_the_resumption_is_found() -> None:
     tokens = continuation(PROMPT, GREEDY)
     text = text_of(tokens)
     core, _ = make_core()
@@ -229,7 +245,7 @@ def test_a_stop_string_that_began_before_the_resumption_is_found():
     assert rest.finish_reason == "stop"
 
 
-def test_resumed_tokens_that_were_all_there_is_finish_at_once():
+def test_resumed_tokens_that_were_all_there_is_finish_at_once() -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, runner = make_core()
     (rest,) = run_one(core, PROMPT, GREEDY, resume_token_ids=tokens)
@@ -237,7 +253,7 @@ def test_resumed_tokens_that_were_all_there_is_finish_at_once():
     assert not runner.plans
 
 
-def test_resumed_tokens_count_as_output():
+def test_resumed_tokens_count_as_output() -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, _ = make_core()
     core.add("a", PROMPT, GREEDY, resume_token_ids=tokens[:6])
@@ -251,7 +267,7 @@ def test_resumed_tokens_count_as_output():
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3, 5, 8])
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["one sample", "four samples"])
-def test_an_abort_in_any_phase_frees_all_pages_at_once(num_steps, params):
+def test_an_abort_in_any_phase_frees_all_pages_at_once(num_steps: int, params: SamplingParams) -> None:
     core, _ = make_core(16, max_batched_tokens=4, max_running=4)
     for request_id in "abc":
         core.add(request_id, PROMPT, params)
@@ -269,7 +285,7 @@ def test_an_abort_in_any_phase_frees_all_pages_at_once(num_steps, params):
     assert sample.token_ids == continuation(PROMPT, GREEDY)
 
 
-def test_the_neighbours_of_an_aborted_request_do_not_notice():
+def test_the_neighbours_of_an_aborted_request_do_not_notice() -> None:
     core, _ = make_core()
     core.add("a", PROMPT, GREEDY)
     core.add("b", PROMPT, GREEDY)
@@ -282,21 +298,21 @@ def test_the_neighbours_of_an_aborted_request_do_not_notice():
 # What is refused
 
 
-def test_a_prompt_longer_than_the_context_is_refused_at_once():
+def test_a_prompt_longer_than_the_context_is_refused_at_once() -> None:
     core, _ = make_core(max_model_len=10)
     with pytest.raises(ContextTooLong) as caught:
         core.add("a", PROMPT, GREEDY)
     assert caught.value.num_prompt_tokens == len(PROMPT)
 
 
-def test_the_context_is_what_the_pool_can_hold():
+def test_the_context_is_what_the_pool_can_hold() -> None:
     core, _ = make_core(num_pages=4)
     assert core.limits.max_model_len == 16
     (sample,) = run_one(core, PROMPT, replace(GREEDY, max_tokens=100))
     assert len(sample.token_ids) == 6
 
 
-def test_samples_that_together_never_fit_are_refused_at_once():
+def test_samples_that_together_never_fit_are_refused_at_once() -> None:
     core, _ = make_core(num_pages=8)
     with pytest.raises(ContextTooLong):
         core.add("a", PROMPT, replace(SAMPLED, max_tokens=20))
@@ -304,22 +320,22 @@ def test_samples_that_together_never_fit_are_refused_at_once():
 
 
 @pytest.mark.parametrize(
-    ("params", "options"),
+    ("params", "resume_token_ids"),
     [
-        (replace(SAMPLED, n=5), {}),
-        (SAMPLED, {"resume_token_ids": [3]}),
-        (GREEDY, {"resume_token_ids": [3] * 13}),
-        (GREEDY, {"resume_token_ids": [300]}),
+        (replace(SAMPLED, n=5), []),
+        (SAMPLED, [3]),
+        (GREEDY, [3] * 13),
+        (GREEDY, [300]),
     ],
 )
-def test_what_can_never_be_served_is_refused(params, options):
+def test_what_can_never_be_served_is_refused(params: SamplingParams, resume_token_ids: list[int]) -> None:
     core, _ = make_core(max_running=4)
     with pytest.raises(InvalidRequest):
-        core.add("a", PROMPT, params, **options)
+        core.add("a", PROMPT, params, resume_token_ids=resume_token_ids)
     assert core.is_idle
 
 
-def test_the_queue_is_bounded_in_requests_and_in_tokens():
+def test_the_queue_is_bounded_in_requests_and_in_tokens() -> None:
     core, _ = make_core(max_queued_requests=3, max_queued_tokens=25)
     core.add("a", PROMPT, GREEDY)
     core.add("b", PROMPT, GREEDY)
@@ -333,7 +349,7 @@ def test_the_queue_is_bounded_in_requests_and_in_tokens():
     assert set(run_all(core)) == {"a", "b", "c", "d"}
 
 
-def test_a_prompt_above_the_token_bound_may_wait_alone():
+def test_a_prompt_above_the_token_bound_may_wait_alone() -> None:
     core, _ = make_core(max_queued_tokens=5)
     (sample,) = run_one(core, PROMPT, GREEDY)
     assert sample.finish_reason == "length"
@@ -342,7 +358,7 @@ def test_a_prompt_above_the_token_bound_may_wait_alone():
 # What is told
 
 
-def test_a_repeated_prompt_is_found_in_the_prefix_cache():
+def test_a_repeated_prompt_is_found_in_the_prefix_cache() -> None:
     core, _ = make_core()
     (first,) = run_one(core, PROMPT, GREEDY)
     (second,) = run_one(core, PROMPT, GREEDY)
@@ -352,14 +368,14 @@ def test_a_repeated_prompt_is_found_in_the_prefix_cache():
     assert (stats.prefix_query_tokens_total, stats.prefix_hit_tokens_total) == (20, 8)
 
 
-def test_another_salt_finds_nothing():
+def test_another_salt_finds_nothing() -> None:
     core, _ = make_core()
     run_one(core, PROMPT, GREEDY, cache_salt=b"one")
     (second,) = run_one(core, PROMPT, GREEDY, cache_salt=b"two")
     assert second.num_cached_tokens == 0
 
 
-def test_stats_tell_pages_bytes_and_totals():
+def test_stats_tell_pages_bytes_and_totals() -> None:
     core, _ = make_core(20)
     core.add("a", PROMPT, GREEDY)
     core.add("b", PROMPT, GREEDY)
@@ -376,7 +392,7 @@ def test_stats_tell_pages_bytes_and_totals():
     assert stats.pages_used == 0
 
 
-def test_tokens_per_second_are_those_of_the_last_five_seconds():
+def test_tokens_per_second_are_those_of_the_last_five_seconds() -> None:
     clock = Clock()
     core, _ = make_core(clock=clock)
     core.add("a", PROMPT, GREEDY)
@@ -386,7 +402,7 @@ def test_tokens_per_second_are_those_of_the_last_five_seconds():
     assert core.stats().tokens_per_s == 0
 
 
-def test_deltas_tell_how_long_a_request_has_waited():
+def test_deltas_tell_how_long_a_request_has_waited() -> None:
     clock = Clock()
     core, _ = make_core(max_running=1, clock=clock)
     core.add("a", PROMPT, replace(GREEDY, max_tokens=1))
@@ -397,7 +413,7 @@ def test_deltas_tell_how_long_a_request_has_waited():
     assert [delta.queue_s for delta in core.step()] == [3.0]
 
 
-def test_a_request_without_a_seed_draws_the_same_on_every_replica_and_others_for_other_ids():
+def test_a_request_without_a_seed_draws_the_same_on_every_replica_and_others_for_other_ids() -> None:
     params = SamplingParams(max_tokens=8, ignore_eos=True)
     outputs = []
     for request_id in ("a", "a", "b"):
@@ -407,7 +423,7 @@ def test_a_request_without_a_seed_draws_the_same_on_every_replica_and_others_for
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_the_runner_is_closed_with_the_core():
+def test_the_runner_is_closed_with_the_core() -> None:
     core, runner = make_core()
     core.close()
     assert runner.is_closed

@@ -191,8 +191,8 @@ def test_pages_outside_the_window_are_free_while_a_request_runs(tiny_model: Tiny
     most: dict[str, int] = {}
     while not core.is_idle:
         core.step()
-        for kind in core.stats().types:
-            most[kind.layer_type] = max(most.get(kind.layer_type, 0), kind.num_used)
+        for held in core.stats().types:
+            most[held.layer_type] = max(most.get(held.layer_type, 0), held.num_used)
     kinds = {kind.name: kind for kind in core._cache.plan.types}
     assert {kind.spec.kind for kind in kinds.values()} == {"full", "window"}
     for kind_name, used in most.items():

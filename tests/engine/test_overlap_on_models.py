@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 
 from engine.config import EngineConfig, SamplingParams
-from engine.core import Detokenizer, EngineCore, LoadedEngine
+from engine.core import EngineCore, LoadedEngine
 from engine.llm import LLM, RequestOutput
 from engine.runner import load_runner
 from engine.runner.build import Builder, build_device_runner, build_runner
+from engine.text.sequence_text import Detokenizer
 from engine.text.tokenizer import IncrementalDetokenizer
 from tests.engine.checkpoints import TinyModel
 from tests.engine.late_runner import ForgetfulInFlight, LateRunner
@@ -53,7 +54,7 @@ def in_turn(model: TinyModel, **settings: object) -> LLM:
     return LLM(str(model.folder), **{**DEFAULTS, **settings})  # type: ignore[arg-type]
 
 
-def late(model: TinyModel, build: Builder = build_runner, **settings: object) -> LLM:
+def late(model: TinyModel, build: Builder = build_runner, /, **settings: object) -> LLM:
     """An engine with a step in flight over a LateRunner."""
     config = EngineConfig(str(model.folder), overlap=True, **{**DEFAULTS, **settings})  # type: ignore[arg-type]
     loaded = load_runner(replace(config, max_running=2 * config.max_running), build=build)
