@@ -5,7 +5,7 @@ UP_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?= --against transformers
 
-.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report soak-memory screenshots clean
+.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report settings-page soak-memory screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -15,6 +15,7 @@ help:
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
+	@echo "make settings-page   regenerate docs/settings.md from the settings classes"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -52,6 +53,10 @@ bench-memory:
 kernel-report:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m benchmarks.kernels report
+
+settings-page:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python docs/settings_page.py
 
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

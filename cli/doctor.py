@@ -23,6 +23,7 @@ from cli.arena.data_dir import DataDir, default_data_dir
 from cli.arena.embedded_redis import find_binary
 from cli.arena.processes import default_threads
 from cli.errors import CliError
+from engine.config import usable_kv_dtypes
 from engine.processor import cpu_flags
 
 app = typer.Typer(add_completion=False)
@@ -190,7 +191,7 @@ def _check_kv_dtype() -> Iterator[Finding]:
 
 def kv_dtype_finding(asked: str, capability: tuple[int, int] | None) -> Finding:
     """What keys and values can be kept in. asked: AGON_KV_DTYPE; capability: of the CUDA device, None without one."""
-    usable = ("auto", "int8", "fp8") if capability is not None and capability >= (8, 9) else ("auto", "int8")
+    usable = usable_kv_dtypes(capability)
     text = f"{asked} (AGON_KV_DTYPE), usable here: {', '.join(usable)}"
     if asked in usable:
         return Finding("kv dtype", Verdict.OK, text)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url
 from cli.errors import CliError
 from cli.lmsys_schema import from_arena_schema, to_arena_schema
+from wire.entry_ids import LOG_START
 from wire.votes import ImportReply, VoteRecord
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Export or import the vote log.")
@@ -40,7 +41,7 @@ Format = Annotated[
 def export_votes(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
     schema: Format = Schema.AGON,
-    after: Annotated[str, typer.Option(help="Only votes after this vote id.")] = "0-0",
+    after: Annotated[str, typer.Option(help="Only votes after this vote id.")] = LOG_START,
     conversations: Annotated[bool, typer.Option(help="With the texts, where they are still kept.")] = False,
     url: Url = None,
     data_dir: DataDirFlag = None,
@@ -70,13 +71,15 @@ def import_votes(
     imported = skipped = 0
     with _connect(url, data_dir) as client:
         for piece in _pieces(votes):
-            answer = check(client.post("/arena/votes/import", content=piece))
+            answer = check(
+                client.post("/arena/votes/import", content=piece, headers={"Content-Type": "application/x-ndjson"})
+            )
             reply = ImportReply.model_validate_json(answer.content)
             imported, skipped = imported + reply.imported, skipped + reply.skipped
     print(f"{imported} votes imported, {skipped} skipped because their battles were there already", file=sys.stderr)
 
 
-def read_log(client: httpx.Client, after: str = "0-0", *, conversations: bool = False) -> Iterator[str]:
+def read_log(client: httpx.Client, after: str = LOG_START, *, conversations: bool = False) -> Iterator[str]:
     """The lines of the log as the controller streams them."""
     query = {"after": after, "conversations": "true" if conversations else "false"}
     with client.stream("GET", "/arena/votes", params=query) as answer:

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from controller.app import create_app
 from controller.config import Settings
 from controller.errors import ConfigurationError
-from controller.logs import configure_logging
-from wire.http_head import BoundedHttp
+from service_kit.heads import BoundedHttp
+from service_kit.logs import configure_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in error.errors(include_url=False, include_input=False):
             print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         return 2
-    configure_logging(settings.log_level)
+    configure_logging(("controller", "uvicorn"), settings.log_level)
     # uvicorn shuts down in good order and then raises the signal again: an asked-for end is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(

@@ -1,11 +1,13 @@
-"""The composition root: builds every part of the controller from its settings and ties them to routes.
+"""The composition root: builds every part of the controller from its settings, and adds the routes that use them.
 
-Nothing is global: two apps in one process share nothing but the Redis they are pointed at.
+Nothing is global: two apps in one process share nothing but the Redis that their settings name.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
 from fastapi import FastAPI
 
@@ -20,10 +22,7 @@ from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
 from controller.battles.voters import Voters
-from controller.body import Bodies
-from controller.cancellation import cancel
 from controller.config import Settings
-from controller.errors import install_error_handlers
 from controller.metrics import Metrics
 from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
@@ -35,8 +34,8 @@ from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.votes.leaderboard import Leaderboards
+from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import VoteLog
-from controller.votes.votes import Votes
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.dispatch import Dispatcher
 from controller.workers.pools import Pools
@@ -46,45 +45,99 @@ from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Upstream
 from controller.workers.worker_hosts import WorkerHosts
 from controller.workers.worker_http import WorkerHttp
+from service_kit.app import bare_app
+from service_kit.bodies import Bodies
+from service_kit.cancellation import cancel
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Raises ConfigurationError when the settings cannot work. Connects to nothing before its lifespan begins."""
+@dataclass(frozen=True)
+class _Base:
+    """What every other part works with."""
+
+    metrics: Metrics
+    keys: Keys
+    store: Store
+
+
+@dataclass(frozen=True)
+class _WorkerParts:
+    """From a model's name to an answer of one of its workers."""
+
+    http: WorkerHttp
+    table: RoutingTable
+    registry: WorkerRegistry
+    dispatcher: Dispatcher
+    relay: Relay
+
+
+@dataclass(frozen=True)
+class _BattleParts:
+    """From two models to a vote and a board."""
+
+    store: BattleStore
+    runner: TurnRunner
+    battles: Battles
+    stream: TurnStream
+    votes: VoteCasting
+    log: VoteLog
+    boards: Leaderboards
+
+
+def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
+    """The app of one controller. It connects to nothing before its lifespan begins.
+
+    `bodies`: how request bodies are read, by default up to the limit of the settings. Raises ConfigurationError when
+    the settings cannot work.
+    """
     settings.require_tokens()
-    worker_token = settings.worker_token.get_secret_value()
-    admin_token = settings.admin_token.get_secret_value()
-
     metrics = Metrics()
-    keys = Keys(settings.key_prefix)
     store = Store(settings.redis_url, timeout_s=settings.store_timeout_s, metrics=metrics)
-    table = RoutingTable(store, keys, refresh_s=settings.table_refresh_s)
+    base = _Base(metrics, Keys(settings.key_prefix), store)
+    workers = _build_worker_parts(settings, base)
+    battles = _build_battle_parts(settings, base, workers)
+    app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
+    _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
+    return app
+
+
+def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
+    table = RoutingTable(base.store, base.keys, refresh_s=settings.table_refresh_s)
     breaker = CircuitBreaker()
-    dispatcher = Dispatcher(store, keys, table, breaker, slot_lease_s=settings.slot_lease_s)
-    registry = WorkerRegistry(
-        store,
-        keys,
-        table,
-        WorkerHosts(settings.worker_hosts),
-        heartbeat_s=settings.heartbeat_s,
-        lease_s=settings.worker_lease_s,
-    )
-    workers = WorkerHttp(worker_token, settings.connect_timeout_s)
+    http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)
     upstream = Upstream(
-        workers,
+        http,
         table,
         first_token_timeout_s=settings.first_token_timeout_s,
         token_timeout_s=settings.token_timeout_s,
     )
-    relay = Relay(upstream, table, breaker, metrics, max_attempts=settings.max_attempts)
-    voters = Voters.from_settings(settings.voter_key.get_secret_value(), admin_token)
+    return _WorkerParts(
+        http=http,
+        table=table,
+        registry=WorkerRegistry(
+            base.store,
+            base.keys,
+            table,
+            WorkerHosts(settings.worker_hosts),
+            heartbeat_s=settings.heartbeat_s,
+            lease_s=settings.worker_lease_s,
+        ),
+        dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
+        relay=Relay(upstream, table, breaker, base.metrics, max_attempts=settings.max_attempts),
+    )
+
+
+def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) -> _BattleParts:
+    metrics, keys, store = base.metrics, base.keys, base.store
+    table, dispatcher = workers.table, workers.dispatcher
+    voters = Voters.from_settings(settings.voter_key.get_secret_value(), settings.admin_token.get_secret_value())
     log = VoteLog(store, keys)
     boards = Leaderboards(
         log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
     )
     matchmaker = Matchmaker(table.ready_models, dispatcher.has_room, lambda: boards.counts, mode=settings.pairing)
-    battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, owner_lease_s=settings.owner_lease_s)
+    battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, ownership_s=settings.owner_lease_s)
     tools = TurnTools(
-        relay=relay,
+        relay=workers.relay,
         dispatcher=dispatcher,
         matchmaker=matchmaker,
         identity=IdentityGuard(lambda: table.snapshot.models),
@@ -105,57 +158,66 @@ def create_app(settings: Settings) -> FastAPI:
         max_turns=settings.max_turns,
         max_content_chars=settings.max_content_chars,
     )
-    votes = Votes(store, keys, battle_store, voters, metrics, voted_battle_ttl_s=settings.voted_battle_ttl_s)
-    stream = TurnStream(battle_store, patience_s=settings.store_patience_s)
+    return _BattleParts(
+        store=battle_store,
+        runner=runner,
+        battles=battles,
+        stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
+        votes=VoteCasting(store, keys, battle_store, voters, metrics, voted_battle_ttl_s=settings.voted_battle_ttl_s),
+        log=log,
+        boards=boards,
+    )
 
+
+def _lifespan(
+    base: _Base, workers: _WorkerParts, battles: _BattleParts
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        """Starts without a store, too: it then answers 503 until the store is there."""
-        workers.start()
-        await table.start()
-        await dispatcher.start()
-        await boards.start()
-        durability = asyncio.create_task(check_durability(store))
+        """Starts without a store, too: the app then answers 503 until the store is there."""
+        workers.http.start()
+        await workers.table.start()
+        await workers.dispatcher.start()
+        await battles.boards.start()
+        durability = asyncio.create_task(check_durability(base.store))
         yield
         await cancel(durability)
-        await runner.close()
-        await boards.stop()
-        await dispatcher.stop()
-        await table.stop()
-        await workers.stop()
-        await store.close()
+        await battles.runner.close()
+        await battles.boards.stop()
+        await workers.dispatcher.stop()
+        await workers.table.stop()
+        await workers.http.stop()
+        await base.store.close()
 
-    app = FastAPI(
-        lifespan=lifespan,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        # None of the framework's own: it may export exception messages, which quote what users write.
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    return lifespan
+
+
+def _add_routes(
+    app: FastAPI, settings: Settings, bodies: Bodies, base: _Base, workers: _WorkerParts, battles: _BattleParts
+) -> None:
+    guard = Guard(
+        worker_token=settings.worker_token.get_secret_value(),
+        admin_token=settings.admin_token.get_secret_value(),
+        api_keys=settings.api_keys,
     )
-    install_error_handlers(app)
-
-    guard = Guard(worker_token=worker_token, admin_token=admin_token, api_keys=settings.api_keys)
-    bodies = Bodies(settings.max_body_bytes)
+    open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))
     addresses = Addresses(settings.trusted_proxies)
     limits = RateLimiter(
-        store,
-        keys,
-        metrics,
+        base.store,
+        base.keys,
+        base.metrics,
         rate=Rate(settings.rate_per_minute, settings.rate_burst),
         local_rate=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
     )
-    open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))
-    add_health_routes(open_, store, table)
-    add_metrics_route(open_ if settings.public_metrics else admin, metrics, table, runner)
-    add_openai_routes(user, bodies, addresses, limits, table, dispatcher, relay)
-    add_battle_routes(user, bodies, addresses, limits, battles, stream)
-    add_vote_route(user, bodies, addresses, limits, votes)
-    add_leaderboard_route(user, addresses, limits, boards)
-    add_worker_page_routes(user if settings.public_workers else admin, registry, Pools(workers, table))
-    add_vote_log_routes(admin, bodies, log, battle_store)
-    add_internal_worker_routes(worker, bodies, registry)
+    add_health_routes(open_, base.store, workers.table)
+    add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
+    add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
+    add_battle_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
+    add_vote_route(user, bodies, addresses, limits, battles.votes)
+    add_leaderboard_route(user, addresses, limits, battles.boards)
+    pools = Pools(workers.http, workers.table)
+    add_worker_page_routes(user if settings.public_workers else admin, workers.registry, pools)
+    add_vote_log_routes(admin, bodies, battles.log, battles.store)
+    add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)
-    return app

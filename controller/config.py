@@ -26,6 +26,13 @@ def _as_networks(value: object) -> object:
     return tuple(ip_network(name) if isinstance(name, str) else name for name in names)  # type: ignore[attr-defined]
 
 
+def _read_secret(name: str, path: str | Path) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(f"AGON_{name.upper()}_FILE cannot be read: {error.strerror}.") from None
+
+
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_as_list)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_as_networks)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -33,71 +40,155 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseSettings):
-    """Defaults run on a laptop; only the two tokens have none."""
+    """Settings of one controller. Defaults run on a laptop; only the two tokens have none.
+
+    Made once, by `python -m controller` or a test, and immutable. Each field's description says what it sets, with its
+    unit. Secrets never show in `repr`.
+    """
 
     model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="ignore", populate_by_name=True)
 
     redis_url: str = Field(
-        default="redis://127.0.0.1:6379/0", validation_alias=AliasChoices("AGON_REDIS_URL", "REDIS_URL")
+        default="redis://127.0.0.1:6379/0",
+        validation_alias=AliasChoices("AGON_REDIS_URL", "REDIS_URL"),
+        description="URL of the Redis store; `REDIS_URL` works too.",
     )
-    key_prefix: str = "agon:v1"  #: two arenas may share one Redis under different prefixes
+    key_prefix: str = Field(
+        default="agon:v1", description="Prefix of all keys in the store, so that two arenas can share one Redis."
+    )
 
-    worker_token: SecretStr = SecretStr("")
-    admin_token: SecretStr = SecretStr("")
-    api_keys: Names = Field(default=(), repr=False)  #: empty: everybody may chat and vote
-    voter_key: SecretStr = SecretStr("")  #: of voter pseudonyms; derived from the admin token when not given
-    trusted_proxies: Networks = Field(default=("127.0.0.0/8", "::1/128"), validate_default=True)
-    worker_hosts: Names = ("localhost", "127.0.0.0/8", "::1/128", "worker", "worker-*", "*-worker")
-    public_workers: bool = True  #: GET /arena/workers and /arena/pools for everybody who may vote
-    public_metrics: bool = True  #: GET /metrics without the admin token; no address, prompt or key is in it
+    worker_token: SecretStr = Field(
+        default=SecretStr(""),
+        description="Token that workers and controllers show each other. Required, at least "
+        f"{MIN_TOKEN_CHARS} characters.",
+    )
+    admin_token: SecretStr = Field(
+        default=SecretStr(""),
+        description="Token that opens export and import of the vote log. Required, at least "
+        f"{MIN_TOKEN_CHARS} characters, different from the worker token.",
+    )
+    api_keys: Names = Field(
+        default=(),
+        repr=False,
+        description="API keys, separated by commas. With any, chatting and voting need one (the web UI sends "
+        "`AGON_API_KEY`); with none, both are open to every visitor.",
+    )
+    voter_key: SecretStr = Field(
+        default=SecretStr(""),
+        description="Secret that keys the voters' pseudonyms. Derived from the admin token when it is empty.",
+    )
+    trusted_proxies: Networks = Field(
+        default=("127.0.0.0/8", "::1/128"),
+        validate_default=True,
+        description="Networks of proxies whose X-Forwarded-For is believed. The web UI is such a proxy.",
+    )
+    worker_hosts: Names = Field(
+        default=("localhost", "127.0.0.0/8", "::1/128", "worker", "worker-*", "*-worker"),
+        description="Hosts under which workers may register: networks, or names in which `*` stands for part of a "
+        "label.",
+    )
+    public_workers: bool = Field(
+        default=True,
+        description="Show `GET /arena/workers` and `/arena/pools` to every client that may vote; otherwise they need "
+        "the admin token.",
+    )
+    public_metrics: bool = Field(
+        default=True,
+        description="Show `GET /metrics` without the admin token. Metrics hold no address, prompt or key.",
+    )
 
-    max_body_bytes: Count = 1_000_000
-    max_content_chars: Count = 12_000
-    max_turns: Annotated[int, Field(ge=1, le=1000)] = 20
-    battle_max_tokens: Count = 1024  #: longest answer in a battle; at most half of the model's context
+    max_body_bytes: Count = Field(default=1_000_000, description="Largest body of a request, in bytes.")
+    max_content_chars: Count = Field(default=12_000, description="Longest message in a battle, in characters.")
+    max_turns: Annotated[int, Field(ge=1, le=1000)] = Field(default=20, description="Most turns of one battle.")
+    battle_max_tokens: Count = Field(
+        default=1024,
+        description="Longest answer in a battle, in tokens; never more than half of the model's context.",
+    )
 
-    rate_per_minute: Count = 120  #: requests that cost something, per address (IPv6: per /64)
-    rate_burst: Count = 60
-    local_rate_per_minute: Count = 6000  #: the same for loopback: one machine, one person, or a proxy that hides all
-    local_rate_burst: Count = 1000
+    rate_per_minute: Count = Field(
+        default=120,
+        description="Requests per minute from one address (IPv6: one /64), for each kind of request that costs "
+        "something.",
+    )
+    rate_burst: Count = Field(default=60, description="Requests that one address may send at once within its limit.")
+    local_rate_per_minute: Count = Field(
+        default=6000,
+        description="The same for loopback, where one address may be one user or a proxy in front of many.",
+    )
+    local_rate_burst: Count = Field(default=1000, description="Requests that loopback may send at once.")
 
-    first_token_timeout_s: Seconds = 60
-    token_timeout_s: Seconds = 20
-    connect_timeout_s: Seconds = 2
-    admission_wait_s: Seconds = 1.0  #: how long a turn waits for both workers to accept before it starts to stream
-    max_attempts: Count = 3
+    first_token_timeout_s: Seconds = Field(
+        default=60, description="A worker that sends no first token for this many seconds has failed."
+    )
+    token_timeout_s: Seconds = Field(
+        default=20, description="A worker that sends no further token for this many seconds has failed."
+    )
+    connect_timeout_s: Seconds = Field(default=2, description="Time limit of a connection to a worker, in seconds.")
+    admission_wait_s: Seconds = Field(
+        default=1.0,
+        description="Seconds that a turn waits for both workers to accept it before it starts to stream.",
+    )
+    max_attempts: Count = Field(default=3, description="Most workers that are tried for one answer.")
 
-    heartbeat_s: Seconds = 1.0
-    worker_lease_s: Seconds = 4.0
-    table_refresh_s: Seconds = 0.25
-    slot_lease_s: Seconds = 15.0
-    owner_lease_s: Seconds = 8.0
-    flush_s: Seconds = 0.045  #: about 22 updates a second: smooth to the eye, and cheap
-    drain_s: Seconds = 10.0
-    store_timeout_s: Seconds = 1.0
-    store_patience_s: Seconds = 15.0  #: how long a stream that has begun outlives the store
+    heartbeat_s: Seconds = Field(default=1.0, description="Seconds between two heartbeats of a worker.")
+    worker_lease_s: Seconds = Field(
+        default=4.0,
+        description="Seconds that a worker's registration lasts without a heartbeat; then it gets no more requests.",
+    )
+    table_refresh_s: Seconds = Field(
+        default=0.25, description="Seconds between two reads of the worker registry by a controller."
+    )
+    # Its variable is older than the word "capacity lease", and stays.
+    slot_lease_s: Seconds = Field(
+        default=15.0,
+        description="Seconds until the capacity leases that a dead controller held at workers expire.",
+    )
+    owner_lease_s: Seconds = Field(
+        default=8.0, description="Seconds until the running turns of a dead controller end with a failure."
+    )
+    flush_s: Seconds = Field(
+        default=0.045,
+        description="Seconds for which text of a battle is gathered before it is stored and sent. The default gives "
+        "about 22 updates a second: smooth to the eye, and cheap.",
+    )
+    drain_s: Seconds = Field(default=10.0, description="Seconds that running answers get after SIGTERM.")
+    store_timeout_s: Seconds = Field(default=1.0, description="Time limit of one command to the store, in seconds.")
+    store_patience_s: Seconds = Field(
+        default=15.0, description="Seconds without the store after which a stream that has begun is given up."
+    )
 
-    battle_ttl_s: Seconds = 86_400  #: an unvoted battle is forgotten a day after its last turn
-    voted_battle_ttl_s: Annotated[float, Field(ge=0)] = 0  #: 0 keeps conversations of voted battles for ever
-    board_refresh_s: Annotated[float, Field(ge=0)] = 1.0  #: a board is at most this much older than the vote log
-    pairing: Literal["uniform", "active"] = "uniform"
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    battle_ttl_s: Seconds = Field(
+        default=86_400,
+        description="Seconds after its last turn at which a battle without a vote expires.",
+    )
+    voted_battle_ttl_s: Annotated[float, Field(ge=0)] = Field(
+        default=0,
+        description="Seconds that the conversation of a voted battle is kept; 0 keeps it for ever. The vote always "
+        "stays.",
+    )
+    board_refresh_s: Annotated[float, Field(ge=0)] = Field(
+        default=1.0, description="Seconds by which a leaderboard may be older than the vote log."
+    )
+    pairing: Literal["uniform", "active"] = Field(
+        default="uniform",
+        description="How a pair of models is drawn: all pairs alike, or `active`: rather those whose votes tell the "
+        "ratings more.",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Least severe level that is logged."
+    )
 
-    worker_token_file: Path | None = None
-    admin_token_file: Path | None = None
-    api_keys_file: Path | None = None
-    voter_key_file: Path | None = None
+    worker_token_file: Path | None = Field(default=None, description="File that holds the worker token.")
+    admin_token_file: Path | None = Field(default=None, description="File that holds the admin token.")
+    api_keys_file: Path | None = Field(default=None, description="File that holds the API keys, one a line.")
+    voter_key_file: Path | None = Field(default=None, description="File that holds the voter key.")
 
     @model_validator(mode="before")
     @classmethod
     def _read_secret_files(cls, values: dict[str, Any]) -> dict[str, Any]:
         for name in _SECRETS:
-            path = values.get(f"{name}_file")
-            if path:
-                try:
-                    text = Path(path).read_text().strip()
-                except OSError as error:
-                    raise ConfigurationError(f"AGON_{name.upper()}_FILE cannot be read: {error.strerror}.") from None
+            if path := values.get(f"{name}_file"):
+                text = _read_secret(name, path)
                 values[name] = ",".join(text.split()) if name == "api_keys" else text
         return values
 

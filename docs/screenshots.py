@@ -1,24 +1,34 @@
 """Take the pictures in docs/images: every page of a running arena at 1280 px in light and at 390 px in dark.
 
-    python docs/screenshots.py --url http://127.0.0.1:7860
+    python docs/screenshots.py [--url http://127.0.0.1:7860]
 
-Without --url the pages are shown against the fake controller of the tests, which needs no model. It casts one vote.
+Without --url it starts `agon up` with the demo models in a temporary data directory, and imports simulated votes, which
+give the leaderboard its intervals. It casts one vote for each size.
 """
 
 import argparse
+import json
+import random
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
+import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
-QUESTIONS = ("Tell me a short story about a fox and a lantern.", "What is 12 + 30?")
+QUESTIONS = ("What is 12 + 30?", "Tell me a short story about a fox and a lantern.")
 PATIENCE_MS = 120_000
+#: Bradley-Terry strengths behind the simulated votes.
+STRENGTHS = {"raven": 4.0, "robin": 2.0, "finch": 1.0}
+NUM_VOTES_PER_PAIR = 40
+TIE_SHARE = 0.15
 
 
 @dataclass(frozen=True)
@@ -43,25 +53,49 @@ MORE_LOOKS = (
 
 
 @contextmanager
-def fake_arena() -> Iterator[str]:
-    """The web UI in front of the tests' fake controller, with a few votes cast."""
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests/webui")]
-    from fake_controller import FakeArena, create_fake, some_votes
-    from server_thread import ServerThread
+def demo_arena() -> Iterator[str]:
+    """`agon up` with the three demo models and simulated votes, until the block is left; yields the web UI's URL."""
+    sys.path.insert(0, str(ROOT))
+    from tests.e2e.arena import arena
 
-    from webui.app import create_app
-    from webui.config import Settings
+    with tempfile.TemporaryDirectory() as folder, arena(Path(folder) / "data", [], len(STRENGTHS)) as up:
+        up.wait_ready()
+        import_votes(up.controller_url, json.loads((up.data_dir / "secrets.json").read_text())["admin_token"])
+        yield up.webui_url
 
-    arena = FakeArena(delta_s=0.03)
-    arena.votes.extend(some_votes())
-    with (
-        ServerThread(lambda: create_fake(arena)) as controller,
-        ServerThread(lambda: create_app(Settings(controller_url=controller))) as url,
-    ):
-        yield url
+
+def import_votes(controller_url: str, admin_token: str) -> None:
+    """Import NUM_VOTES_PER_PAIR votes for each pair of demo models, drawn from STRENGTHS."""
+    from wire.votes import VotedSide, VoteRecord
+
+    draw = random.Random(17)
+    votes = []
+    for a, b in combinations(STRENGTHS, 2):
+        for _ in range(NUM_VOTES_PER_PAIR):
+            rate = STRENGTHS[a] / (STRENGTHS[a] + STRENGTHS[b])
+            outcome = "tie" if draw.random() < TIE_SHARE else "a" if draw.random() < rate else "b"
+            number = len(votes) + 1
+            votes.append(
+                VoteRecord(
+                    vote_id=f"0-{number}",
+                    battle_id=f"simulated-{number}",
+                    time=float(number),
+                    mode="anonymous",
+                    outcome=outcome,
+                    a=VotedSide(model=a, revision="simulated"),
+                    b=VotedSide(model=b, revision="simulated"),
+                )
+            )
+    httpx.post(
+        f"{controller_url}/arena/votes/import",
+        content="\n".join(vote.model_dump_json(exclude_none=True) for vote in votes),
+        headers={"Authorization": f"Bearer {admin_token}", "Content-Type": "application/x-ndjson"},
+        trust_env=False,
+    ).raise_for_status()
 
 
 def battle(page: Page, url: str, save: "Save") -> None:
+    """Play one battle of two turns, vote for A, and take a picture of each phase."""
     page.goto(url)
     page.wait_for_selector("#send")
     page.wait_for_timeout(600)
@@ -72,7 +106,7 @@ def battle(page: Page, url: str, save: "Save") -> None:
         page.locator("#thread .user-row").nth(number).wait_for()
         page.locator("#thread .bot-row").nth(2 * number).locator(".md:not(:empty)").wait_for()
         page.wait_for_timeout(900)
-        if number == 0:
+        if number == len(QUESTIONS) - 1:
             save(page, "battle-streaming")
         page.wait_for_selector("#vote-left")
     page.wait_for_timeout(900)
@@ -84,6 +118,7 @@ def battle(page: Page, url: str, save: "Save") -> None:
 
 
 def other_pages(page: Page, url: str, save: "Save") -> None:
+    """Take a picture of every page but the battle."""
     for name, ready in (
         ("side-by-side", "#send"),
         ("chat", "#send"),
@@ -97,6 +132,8 @@ def other_pages(page: Page, url: str, save: "Save") -> None:
 
 
 class Save:
+    """Writes a picture of a page into IMAGES, named after the page and the look."""
+
     def __init__(self, look: Look) -> None:
         self._look = look
 
@@ -105,6 +142,7 @@ class Save:
 
 
 def take(browser: Browser, url: str, look: Look) -> None:
+    """Take all pictures of one look, in a browser context of its own."""
     context = browser.new_context(
         viewport={"width": look.width, "height": look.height},
         color_scheme="dark" if look.theme == "dark" else "light",
@@ -119,13 +157,14 @@ def take(browser: Browser, url: str, look: Look) -> None:
 
 
 def main() -> None:
+    """Take the pictures; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a running web UI")
     parser.add_argument("--all", action="store_true", help="both themes at both sizes")
     given = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        url = given.url or stack.enter_context(fake_arena())
+        url = given.url or stack.enter_context(demo_arena())
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]

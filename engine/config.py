@@ -1,83 +1,130 @@
-"""Settings of one engine and of one request. Frozen values, checked once when they are made; no I/O, no environment."""
+"""Settings of one engine and of one request. Frozen values, checked once when they are made; no I/O, no environment.
+
+The fields of EngineConfig are the only list of engine settings. The worker's flags and variables, the options of
+`agon bench` and docs/settings.md follow from them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from engine.errors import InvalidRequest
+from engine.settings import Setting, check_settings
 
 DType = Literal["auto", "bfloat16", "float32"]
-KVDType = Literal["auto", "int8", "fp8"]
+KVDType = Literal["auto", "int8", "fp8"]  #: of keys and values in pages
+LoadFormat = Literal["auto", "dummy"]
+
+#: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.
+FP8_CAPABILITY = (8, 9)
+
+
+def usable_kv_dtypes(capability: tuple[int, int] | None) -> tuple[KVDType, ...]:
+    """The data types that keys and values can have on a CUDA device of that compute capability; None: on a CPU."""
+    return ("auto", "int8", "fp8") if capability is not None and capability >= FP8_CAPABILITY else ("auto", "int8")
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How to load and run one model.
+    """How to load and run one model. Raises ValueError for a value that is not allowed.
 
-    dtype "auto": the checkpoint's own dtype on CUDA; on CPU bfloat16 for large checkpoints and float32 for those so
-    small that compute is not bound by reading weights (then greedy tokens do not depend on who shares the batch).
-    Never float16.
+    With dtype "auto" small checkpoints run in float32 on CPU, so that their greedy tokens do not depend on the other
+    requests of a batch. float16 is never used.
     """
 
-    model: str  #: folder in Hugging Face layout, or a hub id
-    dtype: DType = "auto"
-    device: str = "auto"  #: "auto", "cpu" or "cuda"
-    load_format: Literal["auto", "dummy"] = "auto"  #: "dummy": random weights from config.json alone, for benchmarks
-    page_tokens: int = 16  #: tokens in a small page
-    checkpoint_tokens: int = 512  #: a recurrent layer keeps a state for later requests every that many tokens
-    kv_cache_bytes: int | None = None  #: size of the page pool; None: chosen from free memory and the model's context
-    swap_bytes: int = 0  #: host memory for the pages of preempted requests; 0: they are always recomputed
-    max_model_len: int | None = None  #: context limit in tokens; None: the checkpoint's own
-    max_batched_tokens: int = 1024  #: token budget of one step (prefill chunks and decodes together)
-    max_running: int = 64  #: sequences in one step
-    max_queued_requests: int = 256
-    max_queued_tokens: int = 131_072  #: prompt tokens waiting for their first step
-    enable_prefix_caching: bool = True
-    seed: int = 0  #: used for requests that bring no seed, and for dummy weights
-    operators: Literal["auto", "torch"] = "auto"  #: "auto": C++ on CPU, Triton on CUDA; "torch": neither
-    #: Of keys and values in pages; "auto": the model's dtype. "int8", and "fp8" on CUDA devices that compute it: 8 bits
-    #: and a scale for every token and head, so that about twice as many tokens fit; less exact.
-    kv_dtype: KVDType = "auto"
-    weights: Literal["auto", "int8"] = "auto"  #: "int8": linear weights of 8 bits, on CPU; faster, less exact
-    #: On CPU: matrices lie in a file in the cache folder, which all workers of the same checkpoint map. "auto": where
-    #: that costs nothing (32 MiB and more, huge pages, one NUMA node).
-    share_weights: Literal["auto", "on", "off"] = "auto"
-    #: Plan and launch a step before the tokens of the one before are known. None: where a device computes meanwhile.
-    #: On a CPU the launch itself computes: there it gains nothing, tokens only come one step later.
-    overlap: bool | None = None
-    enforce_eager: bool = False  #: on CUDA: run decode steps kernel by kernel, without graphs; for finding faults
-    max_graph_batch: int = 512  #: on CUDA: largest decode step that gets a graph
-    device_memory_share: float = 0.9  #: of a CUDA device, for all together, where kv_cache_bytes is not stated
-    num_threads: int | None = None  #: torch intra-op threads; None: one for a small model on CPU, else torch's default
-    tensor_parallel: int = 1  #: processes (GPUs) that share the model; sizes in bytes and threads are of each of them
+    model: Annotated[str, Setting("Folder in Hugging Face layout, or a hub id")]
+    dtype: Annotated[
+        DType,
+        Setting(
+            "Data type of weights and computation. auto: the checkpoint's own on CUDA; on CPU bfloat16 for large "
+            "checkpoints, float32 for those so small that compute is not bound by reading weights"
+        ),
+    ] = "auto"
+    device: Annotated[str, Setting("auto, cpu or cuda; auto takes cuda where there is a device")] = "auto"
+    load_format: Annotated[
+        LoadFormat,
+        Setting("Weights. auto: the checkpoint's. dummy: random ones of its shapes, for benchmarks"),
+    ] = "auto"
+    page_tokens: Annotated[int, Setting("Tokens in a small page", minimum=1)] = 16
+    checkpoint_tokens: Annotated[
+        int, Setting("Recurrent layers keep a state for later requests every so many tokens", minimum=1)
+    ] = 512
+    kv_cache_bytes: Annotated[
+        int | None, Setting("Bytes of the page pool; unset: what free memory and the model's context allow", minimum=1)
+    ] = None
+    swap_bytes: Annotated[
+        int, Setting("Bytes of host memory for pages of preempted requests; 0: they are always recomputed", minimum=0)
+    ] = 0
+    max_model_len: Annotated[int | None, Setting("Context limit in tokens; unset: the checkpoint's own", minimum=1)] = (
+        None
+    )
+    max_batched_tokens: Annotated[
+        int, Setting("Token budget of one step, prefill chunks and decodes together", minimum=1)
+    ] = 1024
+    max_running: Annotated[int, Setting("Sequences in one step", minimum=1)] = 64
+    max_queued_requests: Annotated[int, Setting("Requests that may wait for their first step", minimum=1)] = 256
+    max_queued_tokens: Annotated[int, Setting("Prompt tokens that may wait for their first step", minimum=1)] = 131_072
+    enable_prefix_caching: Annotated[
+        bool, Setting("Keep pages of past prompts for requests with the same prefix", name="prefix_caching")
+    ] = True
+    seed: Annotated[int, Setting("Seed for requests that bring none, and for dummy weights")] = 0
+    operators: Annotated[
+        Literal["auto", "torch"],
+        Setting("Which operators compute. auto: C++ on CPU where they can be built, Triton on CUDA. torch: neither"),
+    ] = "auto"
+    kv_dtype: Annotated[
+        KVDType,
+        Setting(
+            "Data type of keys and values in pages. auto: the model's. int8, and fp8 on CUDA devices that compute it: "
+            "8 bits and a scale for every token and head, about twice as many tokens fit, less exact"
+        ),
+    ] = "auto"
+    weights: Annotated[
+        Literal["auto", "int8"],
+        Setting("Data type of linear weights. int8: 8 bits, on CPU; faster, less exact"),
+    ] = "auto"
+    share_weights: Annotated[
+        Literal["auto", "on", "off"],
+        Setting(
+            "On CPU: matrices lie in a file in the cache folder, which all workers of a checkpoint map. auto: where "
+            "that costs nothing (32 MiB and more, huge pages, one NUMA node)"
+        ),
+    ] = "auto"
+    overlap: Annotated[
+        bool | None,
+        Setting(
+            "Plan and launch a step before the tokens of the step before are known. Unset: where a device computes "
+            "meanwhile. On a CPU it gains nothing, and tokens come one step later"
+        ),
+    ] = None
+    enforce_eager: Annotated[
+        bool, Setting("On CUDA: run decode steps kernel by kernel, without graphs; for finding faults")
+    ] = False
+    max_graph_batch: Annotated[
+        int, Setting("On CUDA: sequences in the largest decode step that gets a graph", minimum=1)
+    ] = 512
+    device_memory_share: Annotated[
+        float,
+        Setting(
+            "On CUDA: share of the device's memory for weights, steps and pages, where kv_cache_bytes is unset",
+            above=0,
+            maximum=1,
+        ),
+    ] = 0.9
+    num_threads: Annotated[
+        int | None,
+        Setting(
+            "CPU threads of each process; unset: one for a small model on CPU, else torch's default",
+            minimum=1,
+            name="threads",
+        ),
+    ] = None
+    tensor_parallel: Annotated[
+        int, Setting("Processes (GPUs) that share the model; sizes in bytes and threads are of each of them", minimum=1)
+    ] = 1
 
     def __post_init__(self) -> None:
-        for name in (
-            "page_tokens",
-            "checkpoint_tokens",
-            "max_batched_tokens",
-            "max_running",
-            "max_queued_requests",
-            "max_queued_tokens",
-            "tensor_parallel",
-            "max_graph_batch",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0.0 < self.device_memory_share <= 1.0:
-            raise ValueError(f"device_memory_share must be above 0 and at most 1, got {self.device_memory_share}")
-        if self.swap_bytes < 0:
-            raise ValueError(f"swap_bytes must not be negative, got {self.swap_bytes}")
-        if self.weights not in ("auto", "int8"):
-            raise ValueError(f"weights must be auto or int8, got {self.weights!r}")
-        if self.kv_dtype not in ("auto", "int8", "fp8"):
-            raise ValueError(f"kv_dtype must be auto, int8 or fp8, got {self.kv_dtype!r}")
-        if self.share_weights not in ("auto", "on", "off"):
-            raise ValueError(f"share_weights must be auto, on or off, got {self.share_weights!r}")
-        if self.operators not in ("auto", "torch"):
-            raise ValueError(f"operators must be auto or torch, got {self.operators!r}")
-        if self.dtype not in ("auto", "bfloat16", "float32"):
-            raise ValueError(f"dtype must be auto, bfloat16 or float32, got {self.dtype!r}")
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -95,14 +142,14 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0  #: logits of tokens in prompt or output: positive ones / it, others * it
-    presence_penalty: float = 0.0  #: taken from the logits of tokens that occur in the output
-    frequency_penalty: float = 0.0  #: taken once for every occurrence in the output
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  #: token id -> added before all others
+    presence_penalty: float = 0.0  #: subtracted from the logits of tokens that occur in the output
+    frequency_penalty: float = 0.0  #: subtracted once for every occurrence in the output
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  #: token id -> added to its logit first
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these; the text does not contain it
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
-    min_tokens: int = 0  #: no end-of-sequence and no stop token before that many tokens
+    min_tokens: int = 0  #: end-of-sequence and stop tokens are forbidden before so many tokens
     logprobs: int | None = None  #: None: off; k: the sampled token's log probability and those of the k likeliest
     skip_special_tokens: bool = True
 
@@ -130,17 +177,18 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken, without random numbers."""
         return self.temperature == 0.0
 
     @property
     def needs_history(self) -> bool:
-        """Whether what is drawn next depends on the ids of all tokens before it, beside the logits."""
+        """Whether the next token depends on the ids of all earlier tokens, not on the logits alone."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """What the scheduler must know of a loaded model; made by the composition root, so that it needs no torch."""
+    """What the scheduler must know of a loaded model. The runner makes it, so the scheduler needs no torch."""
 
     max_model_len: int
     vocab_size: int

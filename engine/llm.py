@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.config import DType, EngineConfig, ModelLimits, SamplingParams
+from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.core import LoadedEngine, load_engine
 from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
 from engine.stats import EngineStats
@@ -56,31 +56,17 @@ class RequestOutput:
 class LLM:
     """A model loaded in this process. Not thread-safe."""
 
-    def __init__(
-        self,
-        model: str,
-        dtype: DType = "auto",
-        device: str = "auto",
-        page_tokens: int = 16,
-        kv_cache_bytes: int | None = None,
-        max_batched_tokens: int = 1024,
-        enable_prefix_caching: bool = True,
-        seed: int = 0,
-        **settings: Any,
-    ) -> None:
-        """`model` is a folder in Hugging Face layout or a hub id; `settings` are further fields of EngineConfig."""
-        config = EngineConfig(
-            model,
-            dtype=dtype,
-            device=device,
-            page_tokens=page_tokens,
-            kv_cache_bytes=kv_cache_bytes,
-            max_batched_tokens=max_batched_tokens,
-            enable_prefix_caching=enable_prefix_caching,
-            seed=seed,
-            **settings,
-        )
-        self._serve(load_engine(config, has_queue_bound=False))
+    def __init__(self, model: str, **settings: Any) -> None:
+        """`model` is a folder in Hugging Face layout or a hub id; `settings` are further fields of EngineConfig.
+
+        Raises ValueError for a setting that is not allowed and CheckpointError for a model that cannot be loaded.
+        """
+        self._serve(load_engine(EngineConfig(model, **settings), has_queue_bound=False))
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Self:
+        """Load the model that a whole configuration names."""
+        return cls.around(load_engine(config, has_queue_bound=False))
 
     @classmethod
     def around(cls, loaded: LoadedEngine) -> Self:

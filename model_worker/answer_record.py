@@ -1,12 +1,15 @@
 """What is measured and logged of one answer: latencies, how it ended. Never what it says."""
 
+import logging
 import time
 
 from model_worker.engine_protocol import Delta, Finished
-from model_worker.logs import log_event
 from model_worker.metrics import WorkerMetrics
+from service_kit.logs import log_event
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
+
+_logger = logging.getLogger(__name__)
 
 
 class AnswerRecord:
@@ -61,6 +64,7 @@ class AnswerRecord:
             self._outcome = "aborted"
             self._metrics.count_aborted()
         log_event(
+            _logger,
             "answer_ended",
             request_id=self._request_id,
             outcome=self._outcome,

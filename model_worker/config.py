@@ -1,16 +1,27 @@
-"""Settings of one worker, read once at start from flags and environment variables (prefix AGON_). Frozen afterwards."""
+"""Settings of one worker, read once at start from flags and environment variables (prefix AGON_). Frozen afterwards.
 
-import re
+The engine's settings are those of `EngineConfig`: name, type, default, bounds and description come from there.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, create_model, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from engine.config import EngineConfig
+from engine.settings import SettingField, setting_fields
+from wire.model_names import is_model_name
 
 EngineKind = Literal["paged", "echo", "openai"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+
+#: The settings that go to the engine as they are. `model` may carry an alias, so the worker has a field of its own.
+ENGINE_FIELDS = tuple(entry for entry in setting_fields(EngineConfig) if entry.field != "model")
+#: Flags that are not named after their field.
+_FLAGS = {"controller_urls": "--controller", "remote_base_url": "--base-url", "remote_api_key_file": "--api-key-file"}
 
 
 def _comma_list(value: object) -> object:
@@ -23,67 +34,91 @@ CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)]
 SecretList = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_comma_list)]
 
 
-class WorkerSettings(BaseSettings):
-    """One worker: what it serves, where it listens, whom it reports to, and its limits."""
+def _pydantic_field(entry: SettingField) -> tuple[Any, Any]:
+    setting = entry.setting
+    bounds = {"ge": setting.minimum, "gt": setting.above, "le": setting.maximum}
+    given: Mapping[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
+    return entry.type, Field(default=entry.default, description=setting.description, **given)
+
+
+if TYPE_CHECKING:
+    _EngineSettings = BaseSettings  # code reads these fields through `engine_config`, which has their types
+else:
+    _EngineSettings = create_model(
+        "_EngineSettings", __base__=BaseSettings, **{entry.name: _pydantic_field(entry) for entry in ENGINE_FIELDS}
+    )
+
+
+class WorkerSettings(_EngineSettings):
+    """One worker: its model and engine, where it listens, the controllers it reports to, and its limits."""
 
     model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    model: str = Field(
-        min_length=1
-    )  #: folder in Hugging Face layout or hub id, optionally with an alias: name=PATH_OR_ID
-    engine: EngineKind = "paged"
-    host: str = "127.0.0.1"
-    port: int = Field(default=8200, ge=0, le=65535)  #: 0: any free port
+    if TYPE_CHECKING:
 
-    controller_urls: CommaList = ()  #: every controller to register with; empty: a stand-alone server
-    worker_url: str | None = None  #: where controllers reach this worker; default: http://host:port
-    worker_token: SecretStr | None = None  #: shared with the controllers; opens /internal
-    worker_token_file: Path | None = None
-    api_keys: SecretList = ()  #: open /v1; without any, /v1 is open to all when stand-alone, else to the worker token
-    api_keys_file: Path | None = None  #: one key per line
+        def __init__(self, **values: Any) -> None: ...
 
-    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    device: str = "auto"
-    threads: int | None = Field(default=None, ge=1)  #: torch threads; default: torch's own choice
-    operators: Literal["auto", "torch"] = "auto"  #: auto: C++ where it can be built, Triton on CUDA
-    kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  #: of keys and values in pages; 8 bits hold about twice as many
-    weights: Literal["auto", "int8"] = "auto"  #: int8: linear weights of 8 bits, on CPU
-    share_weights: Literal["auto", "on", "off"] = "auto"  #: on CPU: one copy for all workers of a checkpoint
-    tensor_parallel: int = Field(default=1, ge=1)  #: processes (GPUs) that share the model
-    enforce_eager: bool = False  #: on CUDA: no graphs
-    max_graph_batch: int = Field(default=512, ge=1)  #: on CUDA: largest decode step that gets a graph
-    device_memory_share: float = Field(default=0.9, gt=0, le=1)  #: of a CUDA device, for weights, steps and pages
-    load_format: Literal["auto", "dummy"] = "auto"
-    page_tokens: int = Field(default=16, ge=1)
-    kv_cache_bytes: int | None = Field(default=None, ge=1)
-    swap_bytes: int = Field(default=0, ge=0)  #: main memory for the pages of preempted requests; 0: recompute them
-    max_model_len: int | None = Field(default=None, ge=1)
-    max_batched_tokens: int = Field(default=1024, ge=1)
-    max_running: int = Field(default=64, ge=1)
-    max_queued_requests: int = Field(default=256, ge=1)
-    max_queued_tokens: int = Field(default=131_072, ge=1)
-    prefix_caching: bool = True
-    seed: int = 0
+    model: str = Field(min_length=1, description="Folder in Hugging Face layout or hub id, or NAME=PATH_OR_HUB_ID")
+    engine: EngineKind = Field(
+        default="paged", description="What answers. paged: Agon's own engine. echo: for tests. openai: another server"
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on")
+    port: int = Field(default=8200, ge=0, le=65535, description="Port to listen on; 0: any free one")
 
-    default_max_tokens: int = Field(default=2048, ge=1)  #: bound of an answer whose request names none
-    max_body_bytes: int = Field(default=1 << 20, ge=1024)
-    request_timeout_s: float = Field(default=600.0, gt=0)  #: a longer answer is aborted with worker_timeout
-    slow_client_s: float = Field(default=30.0, gt=0)  #: a client that takes nothing for so long is dropped
-    stalled_step_s: float = Field(default=60.0, gt=0)  #: no engine step for so long while work waits: /health fails
-    drain_s: float = Field(default=30.0, ge=0)  #: how long running answers may go on after SIGTERM
+    controller_urls: CommaList = Field(
+        default=(),
+        description="Controllers to register with; the flag is repeated, the variable separates them by commas. "
+        "None: a stand-alone server",
+    )
+    worker_url: str | None = Field(
+        default=None, description="URL under which controllers reach this worker; unset: http://HOST:PORT"
+    )
+    worker_token: SecretStr | None = Field(
+        default=None, description="Secret shared with the controllers; opens /internal"
+    )
+    worker_token_file: Path | None = Field(default=None, description="File with the worker token")
+    api_keys: SecretList = Field(
+        default=(),
+        description="Keys for /v1, separated by commas. Without any, /v1 is open to all when stand-alone, else to the "
+        "worker token",
+    )
+    api_keys_file: Path | None = Field(default=None, description="File with one API key per line, for /v1")
 
-    echo_tokens_per_s: float = Field(default=50.0, gt=0)  #: speed of each answer of the echo engine
-    echo_num_tokens: int | None = Field(default=None, ge=1)  #: length of its answers; default: as long as the message
-    echo_fail_after: int | None = Field(default=None, ge=0)  #: break every answer after so many tokens, to test callers
+    default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
+    max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")
+    request_timeout_s: float = Field(
+        default=600.0, gt=0, description="Seconds after which an answer is aborted with worker_timeout"
+    )
+    slow_client_s: float = Field(
+        default=30.0, gt=0, description="Seconds after which a client that reads nothing is dropped"
+    )
+    stalled_step_s: float = Field(
+        default=60.0, gt=0, description="Seconds without an engine step, while work waits, after which /health fails"
+    )
+    drain_s: float = Field(default=30.0, ge=0, description="Seconds that running answers may go on after SIGTERM")
 
-    remote_base_url: str | None = None  #: --engine openai: the other server, e.g. https://host/v1
-    remote_model: str | None = None  #: its name for the model
-    remote_api_key_file: Path | None = None
-    remote_context_length: int = Field(default=32_768, ge=1)
+    echo_tokens_per_s: float = Field(default=50.0, gt=0, description="Speed of each answer of the echo engine")
+    echo_num_tokens: int | None = Field(
+        default=None, ge=1, description="Tokens of the echo engine's answers; unset: as long as the message"
+    )
+    echo_fail_after: int | None = Field(
+        default=None, ge=0, description="The echo engine breaks every answer after so many tokens, to test callers"
+    )
+
+    remote_base_url: str | None = Field(
+        default=None, description="Engine openai: URL of the other server, as https://host/v1"
+    )
+    remote_model: str | None = Field(default=None, description="Engine openai: the other server's name for the model")
+    remote_api_key_file: Path | None = Field(
+        default=None, description="Engine openai: file with the other server's API key"
+    )
+    remote_context_length: int = Field(
+        default=32_768, ge=1, description="Engine openai: context of the other server's model in tokens"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "WorkerSettings":
-        if _MODEL_NAME.fullmatch(self.model_name) is None:
+        if not is_model_name(self.model_name):
             raise ValueError(f"the model name {self.model_name!r} must be letters, digits and . _ : / - only")
         for url in (*self.controller_urls, *filter(None, (self.worker_url, self.remote_base_url))):
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
@@ -106,19 +141,28 @@ class WorkerSettings(BaseSettings):
 
     @property
     def model_path(self) -> str:
+        """Folder or hub id, without the alias."""
         alias, has_alias, path = self.model.partition("=")
         return path if has_alias else alias
 
+    @property
+    def engine_config(self) -> EngineConfig:
+        """The engine's settings, with their types; other engines than Agon's own take limits from them."""
+        return EngineConfig(self.model_path, **{entry.field: getattr(self, entry.name) for entry in ENGINE_FIELDS})
+
     def advertised_url(self, port: int) -> str:
+        """URL under which controllers reach this worker when it listens on `port`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (self.worker_url or f"http://{host}:{port}").rstrip("/")
 
     def read_worker_token(self) -> str | None:
+        """The token, from its file where one is named. Raises OSError when that cannot be read."""
         if self.worker_token_file is not None:
             return self.worker_token_file.read_text().strip() or None
         return self.worker_token.get_secret_value() if self.worker_token is not None else None
 
     def read_api_keys(self) -> tuple[str, ...]:
+        """All keys for /v1, those of the file last. Raises OSError when that cannot be read."""
         keys = [key.get_secret_value() for key in self.api_keys]
         if self.api_keys_file is not None:
             keys.extend(line.strip() for line in self.api_keys_file.read_text().splitlines() if line.strip())
@@ -126,4 +170,13 @@ class WorkerSettings(BaseSettings):
 
     @property
     def is_on_loopback(self) -> bool:
+        """Whether only processes of this machine can connect."""
         return self.host in ("127.0.0.1", "::1", "localhost")
+
+
+def flag_of(name: str) -> str | None:
+    """The command-line flag of a field of WorkerSettings; None for secrets, which a list of processes would show."""
+    annotation = WorkerSettings.model_fields[name].annotation
+    if SecretStr in (annotation, *get_args(annotation)):
+        return None
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))

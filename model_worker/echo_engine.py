@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from itertools import cycle
 
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
-from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
+from wire.chat import FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -89,7 +89,7 @@ class EchoEngine:
             yield Accepted()
             for index in range(len(resume_token_ids), len(words)):
                 if not self._is_alive:
-                    yield Finished(finish_reason="abort", usage=_usage(len(prompt.token_ids), index))
+                    yield Finished(finish_reason="abort", usage=Usage.counted(len(prompt.token_ids), index))
                     return
                 if index == self._fail_after:
                     raise ApiError(ErrorCode.WORKER_FAILED, "The engine broke off the answer.")
@@ -100,7 +100,7 @@ class EchoEngine:
                 pages = wanted
                 self._count(steps_total=1, generation_tokens_total=1)
                 yield Delta(text=words[index], token_ids=(token_ids[index],), queue_s=started - arrived)
-            yield Finished(finish_reason=finish_reason, usage=_usage(len(prompt.token_ids), len(words)))
+            yield Finished(finish_reason=finish_reason, usage=Usage.counted(len(prompt.token_ids), len(words)))
         finally:
             self._num_pages_used -= pages
             self._num_running -= 1
@@ -176,12 +176,3 @@ class EchoEngine:
 
 def _token_id(word: str) -> int:
     return zlib.crc32(word.strip().encode()) % 50_000
-
-
-def _usage(num_prompt: int, num_completion: int) -> Usage:
-    return Usage(
-        prompt_tokens=num_prompt,
-        completion_tokens=num_completion,
-        total_tokens=num_prompt + num_completion,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=0),
-    )

@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 
+from engine.idle_threads import bounded_spinning
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.engine_protocol import Engine
@@ -15,7 +16,7 @@ def follow_if_told_to(settings: WorkerSettings) -> bool:
 
     Raises BadCheckpoint or EngineBroken.
     """
-    if settings.engine != "paged" or settings.tensor_parallel == 1:
+    if settings.engine != "paged" or settings.engine_config.tensor_parallel == 1:
         return False
     from model_worker.paged_engine import PagedEngine
 
@@ -27,14 +28,15 @@ async def load_engine(settings: WorkerSettings) -> Engine:
     """Raises BadCheckpoint or BadSettings. Does not block the event loop, so probes are answered meanwhile."""
     match settings.engine:
         case "echo":
+            limits = settings.engine_config
             return EchoEngine(
                 model_name=settings.model_name,
                 tokens_per_s=settings.echo_tokens_per_s,
                 num_tokens=settings.echo_num_tokens,
                 fail_after=settings.echo_fail_after,
-                context_length=settings.max_model_len or 4096,
-                max_running=settings.max_running,
-                max_queued=settings.max_queued_requests,
+                context_length=limits.max_model_len or 4096,
+                max_running=limits.max_running,
+                max_queued=limits.max_queued_requests,
                 default_max_tokens=settings.default_max_tokens,
             )
         case "openai":
@@ -50,12 +52,13 @@ async def load_engine(settings: WorkerSettings) -> Engine:
 
 
 def bound_spinning(settings: WorkerSettings) -> None:
-    """Let idle threads of Agon's own engine sleep after some 30 us where they leave no core free. To be called before
-    torch is imported, in every process of the worker: OpenMP reads its environment then.
+    """Let idle threads of Agon's own engine sleep soon where they leave no core free (engine/idle_threads.py).
 
-    OpenMP's own choice keeps them awake for milliseconds after each step, on the cores on which answers are sent and
-    the controller and the store run (docs/workers.md).
+    To be called before torch is imported, in every process of the worker: OpenMP reads its environment then. A variable
+    that is set already stays.
     """
     num_cores = os.cpu_count() or 1
-    if settings.engine == "paged" and (settings.threads or num_cores) >= num_cores:
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    if settings.engine == "paged":
+        num_threads = settings.engine_config.num_threads or num_cores
+        for name, value in bounded_spinning(num_threads, num_cores).items():
+            os.environ.setdefault(name, value)

@@ -8,16 +8,19 @@ others.
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable
 
 import httpx
 from pydantic import BaseModel
 
-from model_worker.logs import log_event
 from model_worker.worker import Worker
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.workers import HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
+
+_logger = logging.getLogger(__name__)
 
 _TIMEOUT = httpx.Timeout(2.0, connect=1.0)
 _RETRY_S = 0.25  #: a controller that restarts is found again within a second
@@ -126,10 +129,10 @@ class ControllerLink:
         if self._registration is None:
             self._registration = await self._register()
             self._on_epoch()
-            log_event("registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
+            log_event(_logger, "registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
             return _FIRST_BEAT_S
         elif not await self._send_heartbeat(self._registration):
-            log_event("forgotten_by_controller", worker_id=self._registration.worker_id)
+            log_event(_logger, "forgotten_by_controller", worker_id=self._registration.worker_id)
             self._registration = None  # the epoch stays published until there is a new one
             return 0.0
         return min(self._registration.heartbeat_s, _MAX_BEAT_S)
@@ -171,6 +174,6 @@ class ControllerLink:
         self._failures += 1
         if self._failures & (self._failures - 1) == 0:  # 1, 2, 4, 8, ...: a long outage does not fill the log
             code = error.code.value if isinstance(error, ApiError) else type(error).__name__
-            log_event("controller_unreachable", reason=code, failures=self._failures)
+            log_event(_logger, "controller_unreachable", reason=code, failures=self._failures)
         # Jitter: the workers of an arena must not all come back in the same moment.
         return min(_MAX_RETRY_S, _RETRY_S * 1.2 ** min(self._failures - 1, 20)) * random.uniform(0.8, 1.2)

@@ -7,18 +7,16 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import count
 
 from engine.async_engine import AsyncEngine
-from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
-from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
-from wire.chat import PromptTokensDetails, SamplingOptions, Usage
+from wire.chat import SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -49,7 +47,7 @@ class PagedEngine:
     def follow_if_told_to(settings: WorkerSettings) -> bool:
         """As model_worker.engines says."""
         try:
-            return follow_if_told_to(_engine_config(settings))
+            return follow_if_told_to(settings.engine_config)
         except RankLost as error:
             raise EngineBroken(_one_line(error)) from None
         except (CheckpointError, NotDivisible, OperatorsUnavailable, ValueError, MemoryError) as error:
@@ -59,8 +57,9 @@ class PagedEngine:
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
         """Raises BadCheckpoint."""
         try:
-            defaults = await asyncio.to_thread(_sampling_defaults, settings.model_path)
-            engine = await AsyncEngine.from_config(_engine_config(settings))
+            config = settings.engine_config
+            defaults = await asyncio.to_thread(_sampling_defaults, config.model)
+            engine = await AsyncEngine.from_config(config)
         except (CheckpointError, NotDivisible, RankLost, OperatorsUnavailable, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
         info, stats = engine.info, engine.stats()
@@ -75,9 +74,9 @@ class PagedEngine:
                 context_length=engine.limits.max_model_len,
             ),
             capacity=Capacity(
-                max_running=settings.max_running,
-                max_queued=settings.max_queued_requests,
-                kv_tokens=_pool_tokens(stats, settings.page_tokens),
+                max_running=config.max_running,
+                max_queued=config.max_queued_requests,
+                kv_tokens=_pool_tokens(stats, config.page_tokens),
             ),
             defaults=defaults,
             default_max_tokens=settings.default_max_tokens,
@@ -134,7 +133,8 @@ class PagedEngine:
                     if delta.text or delta.token_ids:
                         yield Delta(text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s)
                     if delta.finish_reason is not None:
-                        yield Finished(finish_reason=delta.finish_reason, usage=_usage(delta))
+                        usage = Usage.counted(delta.num_prompt_tokens, delta.num_output_tokens, delta.num_cached_tokens)
+                        yield Finished(finish_reason=delta.finish_reason, usage=usage)
         except EngineError as error:
             raise as_api_error(error) from None
 
@@ -202,34 +202,6 @@ def _percent(share: float) -> int:
     return min(100, math.ceil(100 * share - 1e-6))
 
 
-def _engine_config(settings: WorkerSettings) -> EngineConfig:
-    return EngineConfig(
-        model=settings.model_path,
-        dtype=settings.dtype,
-        device=settings.device,
-        load_format=settings.load_format,
-        page_tokens=settings.page_tokens,
-        kv_cache_bytes=settings.kv_cache_bytes,
-        swap_bytes=settings.swap_bytes,
-        max_model_len=settings.max_model_len,
-        max_batched_tokens=settings.max_batched_tokens,
-        max_running=settings.max_running,
-        max_queued_requests=settings.max_queued_requests,
-        max_queued_tokens=settings.max_queued_tokens,
-        enable_prefix_caching=settings.prefix_caching,
-        seed=settings.seed,
-        operators=settings.operators,
-        kv_dtype=settings.kv_dtype,
-        weights=settings.weights,
-        share_weights=settings.share_weights,
-        enforce_eager=settings.enforce_eager,
-        max_graph_batch=settings.max_graph_batch,
-        device_memory_share=settings.device_memory_share,
-        num_threads=settings.threads,
-        tensor_parallel=settings.tensor_parallel,
-    )
-
-
 def _sampling_defaults(model: str) -> SamplingDefaults:
     file = find_model_folder(model) / "generation_config.json"
     if not file.is_file():
@@ -249,15 +221,6 @@ def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:
         return 0
     pool_bytes = stats.types[0].num_in_empty_large * stats.types[0].small_page_bytes
     return pool_bytes * page_tokens // sum(entry.small_page_bytes for entry in stats.types)
-
-
-def _usage(delta: RequestDelta) -> Usage:
-    return Usage(
-        prompt_tokens=delta.num_prompt_tokens,
-        completion_tokens=delta.num_output_tokens,
-        total_tokens=delta.num_prompt_tokens + delta.num_output_tokens,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=delta.num_cached_tokens),
-    )
 
 
 def _one_line(error: BaseException) -> str:

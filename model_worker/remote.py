@@ -16,7 +16,7 @@ import httpx
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
-from wire.chat import FinishReason, PromptTokensDetails, SamplingOptions, Usage
+from wire.chat import FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
@@ -61,6 +61,7 @@ class RemoteEngine:
         """Raises BadSettings. The other server may be down now and come up later."""
         assert settings.remote_base_url is not None
         assert settings.remote_model is not None
+        limits = settings.engine_config
         base_url = settings.remote_base_url.rstrip("/")
         key_file = settings.remote_api_key_file
         try:
@@ -72,7 +73,7 @@ class RemoteEngine:
                 base_url=base_url,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 timeout=_TIMEOUT,
-                limits=httpx.Limits(max_connections=settings.max_running),
+                limits=httpx.Limits(max_connections=limits.max_running),
                 transport=transport,
             ),
             model=settings.remote_model,
@@ -86,9 +87,9 @@ class RemoteEngine:
                 can_resume=False,
             ),
             capacity=Capacity(
-                max_running=settings.max_running,
-                max_queued=settings.max_queued_requests,
-                kv_tokens=settings.max_running * settings.remote_context_length,
+                max_running=limits.max_running,
+                max_queued=limits.max_queued_requests,
+                kv_tokens=limits.max_running * settings.remote_context_length,
             ),
             default_max_tokens=settings.default_max_tokens,
         )
@@ -193,15 +194,7 @@ class RemoteEngine:
         num_completion = _count(usage, "completion_tokens", num_deltas)
         self._num_prompt_tokens += num_prompt
         self._num_completion_tokens += num_completion
-        return Finished(
-            finish_reason=reason,
-            usage=Usage(
-                prompt_tokens=num_prompt,
-                completion_tokens=num_completion,
-                total_tokens=num_prompt + num_completion,
-                prompt_tokens_details=PromptTokensDetails(),
-            ),
-        )
+        return Finished(finish_reason=reason, usage=Usage.counted(num_prompt, num_completion))
 
 
 def _parse(data: str, usage: dict[str, Any] | None) -> tuple[str, str | None, dict[str, Any] | None]:

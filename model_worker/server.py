@@ -8,6 +8,7 @@ ends the process at once.
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -23,11 +24,13 @@ from model_worker.engine_protocol import Engine
 from model_worker.engines import load_engine
 from model_worker.errors import EngineBroken, PortTaken
 from model_worker.heartbeat import Heartbeat
-from model_worker.logs import log_event
 from model_worker.worker import Worker
-from wire.http_head import BoundedHttp
+from service_kit.heads import BoundedHttp
+from service_kit.logs import log_event
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 2  #: for aborted streams to say that they failed
 _WATCH_S = 0.2
@@ -53,7 +56,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     worker: Worker = app.state.worker
     port = listener.getsockname()[1]
     if app.state.credentials.is_public and not settings.is_on_loopback:
-        log_event("open_to_the_network", hint="anybody may use /v1; set AGON_API_KEYS to change that")
+        log_event(_logger, "open_to_the_network", hint="anybody may use /v1; set AGON_API_KEYS to change that")
     server = _Server(
         uvicorn.Config(
             app,
@@ -69,7 +72,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     )
     stop = _stop_signals(server)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    log_event("listening", host=settings.host, port=port, model=settings.model_name)
+    log_event(_logger, "listening", host=settings.host, port=port, model=settings.model_name)
     try:
         engine = await _unless(stop, load_engine(settings))
         if engine is not None:
@@ -77,7 +80,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     finally:
         server.should_exit = True
         await serving
-    log_event("stopped")
+    log_event(_logger, "stopped")
 
 
 async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) -> None:
@@ -86,6 +89,7 @@ async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) 
         gc.enable()
     worker.attach(engine)
     log_event(
+        _logger,
         "ready",
         model=engine.card.name,
         revision=engine.card.revision,
@@ -100,7 +104,7 @@ async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) 
         worker.begin_draining()
         if not engine.is_alive:
             raise EngineBroken("the engine has stopped after an unexpected error")
-        log_event("draining")
+        log_event(_logger, "draining")
         heartbeat.announce()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(worker.settings.drain_s):

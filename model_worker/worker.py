@@ -5,6 +5,7 @@ is nothing to release elsewhere, whatever ends it. Runs on the event loop; knows
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -13,11 +14,13 @@ from model_worker.answer_record import AnswerRecord
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Delta, Engine, Finished, Piece, Prompt, PromptSource
 from model_worker.liveness import Liveness
-from model_worker.logs import log_event
 from model_worker.metrics import WorkerMetrics
+from service_kit.logs import log_event
 from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Load, WorkerState
+
+_logger = logging.getLogger(__name__)
 
 #: Shorter prompts are rendered and encoded on the event loop: a thread switch costs more than the work.
 _INLINE_CHARS = 4096
@@ -111,7 +114,7 @@ class Worker:
             record.fail(error.code)
             raise
         except Exception:
-            log_event("answer_bug", exc_info=True, request_id=request_id)
+            log_event(_logger, "answer_bug", logging.ERROR, exc_info=True, request_id=request_id)
             record.fail(ErrorCode.INTERNAL_ERROR)
             raise ApiError(ErrorCode.INTERNAL_ERROR, "The worker failed to answer; its log says more.") from None
         finally:

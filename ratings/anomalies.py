@@ -1,7 +1,7 @@
-"""Votes that should not count: voters who contradict everyone else, voters beyond their cap, prompts repeated too
-often.
+"""Votes that should not count: voters who contradict all other voters, voters beyond their cap, and prompts repeated
+too often.
 
-Everything here points at votes and changes none: the caller writes flags into the log and folds only what has none.
+Nothing here changes a vote: the caller writes flags into the log and folds only votes without flags.
 """
 
 import math
@@ -35,8 +35,8 @@ def surprise(votes: Iterable[Vote], others: PairCounts) -> float:
 
 
 def report_voters(votes: Sequence[Vote], *, min_votes: int = MIN_VOTES) -> tuple[VoterReport, ...]:
-    """A report on every voter with at least `min_votes` votes, the most surprising first. Flagged votes are no evidence
-    for or against anyone."""
+    """A report on every voter with at least `min_votes` votes, the most surprising first. Flagged votes are
+    left out."""
     by_voter: dict[str, list[Vote]] = defaultdict(list)
     everyone = PairCounts()
     for vote in votes:

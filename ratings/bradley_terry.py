@@ -58,8 +58,8 @@ class Fit:
         return expected_scores(self.strengths)
 
     def recentred(self, reference: BoolArray) -> "Fit":
-        """The same fit measured against the mean of `reference`, a part of the core. Intervals change with it:
-        against a mean that holds a hardly known model, everyone looks hardly known."""
+        """The same fit measured against the mean of `reference`, a part of the core. Intervals change with it: a
+        mean that includes a model with few votes widens the interval of every model."""
         assert reference.any()
         assert not (reference & ~self.groups.core).any()
         voted = self.tally.battles.any(axis=1)

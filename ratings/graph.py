@@ -1,4 +1,4 @@
-"""Who can be compared with whom: groups of models in the graph of comparisons.
+"""Which models can be compared: groups of models in the graph of comparisons.
 
 An edge i -> j means that i took at least half a point from j. Bradley-Terry strengths of two models have a finite
 maximum-likelihood gap exactly when edges lead both ways between them (Ford 1957), that is when they are in one group.
@@ -17,11 +17,11 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """`strong[i]` numbers the strongly connected group of model i, `islands[i]` the part of the graph it can reach at
-    all.
+    """`strong[i]` numbers the strongly connected group of model i, `islands[i]` its weakly connected
+    part of the graph.
 
     `core` marks the group that holds most votes. It is empty when no group has an inner vote or two hold equally many:
-    then no model is the one that the others are measured against.
+    then there is no reference to measure the other models against.
     """
 
     strong: IntArray

@@ -1,4 +1,4 @@
-"""The leaderboard: ratings, intervals, ranks and matrices, and a flag wherever the votes cannot carry a number.
+"""The leaderboard: ratings, intervals, ranks and matrices, and a flag wherever the votes cannot support a number.
 
 The controller calls `rank_models` with the counts it keeps; everything returned is an immutable value.
 """
@@ -42,7 +42,7 @@ class LeaderboardRow:
     """One model. Where `flags` is not empty the bounds are None and the rank is provisional.
 
     `rank` is 1 + the number of models whose lower bound is above this upper bound, `worst_rank` the place if every
-    overlapping model were better. A flagged row is ranked by its rating instead of a bound, and pushes nobody down.
+    overlapping model were better. A flagged row is ranked by its rating instead of a bound, and lowers no other rank.
     `ties` counts ties of both kinds, `both_bad` those of the second kind. `win_rate` averages over opponents.
     `votes_to_flip`: one-sided votes against the next unflagged model below after which it would stand above this one.
     """
@@ -169,7 +169,7 @@ def _judge(fit: Fit, min_votes: int) -> tuple[Fit, list[tuple[Flag, ...]]]:
 
 
 def _ranks(ratings: FloatArray, lower: FloatArray, upper: FloatArray) -> tuple[IntArray, IntArray]:
-    """Best and worst rank. A comparison with NaN is false: rows without an interval push nobody down."""
+    """Best and worst rank. A comparison with NaN is false: rows without an interval lower no other rank."""
     best_case, worst_case = (np.where(np.isnan(bound), ratings, bound) for bound in (upper, lower))
     others = ~np.eye(len(ratings), dtype=bool)
     best = 1 + (others & (lower[None, :] > best_case[:, None])).sum(axis=1)
@@ -182,7 +182,7 @@ def _flags(fit: Fit, min_votes: int) -> list[tuple[Flag, ...]]:
     num_votes = tally.battles.sum(axis=1)
     num_wins, num_losses = tally.wins.sum(axis=1), tally.wins.sum(axis=0)
     voted = num_votes > 0
-    # Inside the core only the votes inside it carry the interval: 20 wins of 20 by another say nothing about the loser.
+    # Inside the core only votes inside the core support the interval: 20 losses of 20 to a model outside say nothing.
     num_evidence, num_ties = (
         np.where(groups.core, counted @ groups.core, counted.sum(axis=1)) for counted in (tally.battles, tally.draws)
     )

@@ -1,7 +1,7 @@
 """Style control: strengths fitted jointly with the effect of longer or more decorated answers.
 
 Each vote carries style differences between its two answers. They are z-scored and enter the logit next to the
-strengths, so that a strength is what is left at equal style. Unlike the plain fit this one reads every vote, as
+strengths, so that a strength is the one at equal style. Unlike the plain fit this one reads every vote, as
 columns. The caller counts tokens and markdown; this module only takes the numbers.
 """
 
@@ -34,7 +34,7 @@ _MAX_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
-    """What is counted in one answer, code blocks stripped."""
+    """Style features of one answer, without its code blocks."""
 
     tokens: int
     headers: int
@@ -188,8 +188,8 @@ class _JointFit:
         raise ConvergenceError(f"no convergence in {_MAX_STEPS} Newton steps")
 
     def covariance(self, strengths: FloatArray, beta: FloatArray) -> FloatArray:
-        """Sandwich covariance of strengths and coefficients, NaN outside the core. The penalty is no part of the
-        curvature: a shrunken coefficient is not a better known one."""
+        """Sandwich covariance of strengths and coefficients, NaN outside the core. The penalty is left out of
+        the curvature: shrinking a coefficient does not make it more certain."""
         covariance = np.full((self.size + len(beta), self.size + len(beta)), np.nan)
         if not len(self.a):
             return covariance

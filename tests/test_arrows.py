@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
         ("controller.app", ("torch", "gradio", "transformers")),
         ("model_worker.app", ("torch", "gradio", "redis")),
         ("webui.client", ("torch", "redis", "numpy")),
+        ("service_kit.app", ("torch", "redis", "numpy", "gradio", "httpx")),
         ("ratings", ("torch", "redis", "fastapi", "pydantic")),
         ("engine", ("torch", "redis", "fastapi", "pydantic", "gradio")),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("wire", "ratings", "engine", "controller", "model_worker", "webui", "cli")
+PACKAGES = ("wire", "ratings", "service_kit", "engine", "controller", "model_worker", "webui", "cli")
 #: texts in other languages, and tokenizer tests that need them
 NOT_ASCII = ("webui/", "tests/webui/", "tests/engine/", "demo_models/", "docs/")
 MAX_TOTAL_BYTES = 48 * 2**20

@@ -1,51 +1,68 @@
-"""docs/settings.md has every setting of the controller and of the web UI, with its default."""
+"""docs/settings.md lists every setting of every service, with flag, variable, default and meaning."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+
+import pytest
+from pydantic_settings import BaseSettings
 
 import controller.config
+import model_worker.config
 import webui.config
+from docs import settings_page
+from engine.config import EngineConfig
+from engine.settings import setting_fields
 
-PAGE = Path(__file__).parents[1] / "docs/settings.md"
-TOKENS = ("AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN")
-FIELDS: dict[str, Any] = {
-    f"AGON_{name.upper()}": field
-    for settings in (controller.config.Settings, webui.config.Settings)
-    for name, field in settings.model_fields.items()
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/settings.md").read_text()
+SERVICES: dict[str, type[BaseSettings]] = {
+    "controller": controller.config.Settings,
+    "webui": webui.config.Settings,
+    "model_worker": model_worker.config.WorkerSettings,
 }
+HEADINGS = {"controller": "Controller", "webui": "Web UI", "model_worker": "Worker"}
 
 
-def documented() -> dict[str, str]:
-    """Variable to default, as the tables have them; several may share a row."""
-    found: dict[str, str] = {}
-    for line in PAGE.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        names = re.findall(r"`(AGON_\w+)`", cells[0])
-        if len(cells) == 3 and names:
-            defaults = re.findall(r"`([^`]*)`", cells[1]) if len(names) > 1 else [cells[1].strip("`")]
-            found.update(zip(names, defaults, strict=True))
-    return found
+def section(service: str) -> str:
+    """The part of the page that is about a service; the engine's settings belong to the worker."""
+    return PAGE.split(f"\n## {HEADINGS[service]}\n")[1].split(
+        "\n## Other variables\n" if service == "model_worker" else "\n## "
+    )[0]
 
 
-def test_every_setting_is_documented_and_no_other() -> None:
-    files = {name for name in FIELDS if name.endswith("_FILE") and name != "AGON_WEBUI_TERMS_FILE"}
-    assert set(documented()) == set(FIELDS) - files
-    assert all(f"`{name}`" in PAGE.read_text() for name in files)
+def test_the_page_is_what_the_settings_classes_say() -> None:
+    assert settings_page.text() == PAGE, "run `make settings-page`"
 
 
-def test_documented_defaults_are_the_real_ones() -> None:
-    wrong = {}
-    for name, said in documented().items():
-        default = FIELDS[name].default
-        if isinstance(default, str | bool):
-            is_right = said == str(default)
-        elif isinstance(default, int | float):
-            is_right = float(said) == default
-        elif default is None or name in TOKENS:
-            is_right = said.startswith("none")
-        else:
-            continue  # networks and hosts, told in words
-        if not is_right:
-            wrong[name] = (said, default)
-    assert wrong == {}
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_setting_of_a_service_has_a_row_with_its_default_and_meaning(service: str) -> None:
+    rows = dict(re.findall(r"^\|[^|]*\| `([A-Z_]+)` \| (.+) \|$", section(service), re.MULTILINE))
+    assert set(rows) == {f"AGON_{name.upper()}" for name in SERVICES[service].model_fields}
+    for row in rows.values():
+        default, meaning = row.split(" | ", 1)
+        assert default == "required" or default == "none" or re.fullmatch(r"`.+`", default)
+        assert len(meaning) >= 10
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_flag_of_a_service_is_on_the_page(service: str) -> None:
+    command = [sys.executable, "-m", service, "--help"]
+    help_text = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", help_text)) - {"--help"}
+    assert flags == set(re.findall(r"`(--[a-z0-9-]+)`", section(service)))
+
+
+def test_every_field_of_the_engines_configuration_is_a_setting_of_the_worker() -> None:
+    names = {entry.name for entry in setting_fields(EngineConfig)}
+    assert names <= set(model_worker.config.WorkerSettings.model_fields)
+
+
+def test_every_variable_that_the_product_reads_is_on_the_page() -> None:
+    pattern = re.compile(r"""environ(?:\.get\(|\[)["'](AGON_[A-Z_]+)["']""")
+    sources = [file for package in ("cli", "engine", *SERVICES) for file in (ROOT / package).rglob("*.py")]
+    read = {name for file in sources for name in pattern.findall(file.read_text())}
+    assert read, os.fspath(ROOT)
+    assert read <= set(re.findall(r"`(AGON_[A-Z_]+)`", PAGE))

@@ -1,20 +1,19 @@
 """`python -m webui`: serve the pages."""
 
 import argparse
-import os
 import sys
-
-# Gradio asks the network about itself unless told otherwise, and reads this when it is imported.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import uvicorn
 from pydantic import ValidationError
 
+from service_kit.heads import BoundedHttp
+from service_kit.logs import configure_logging
+from service_kit.telemetry import switch_telemetry_off
 from webui.config import Settings
-from wire.http_head import BoundedHttp
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Read flags and variables, then serve until a signal; exits with 2 if a setting cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m webui", description=__doc__)
     parser.add_argument("--host", help="address to listen on (AGON_WEBUI_HOST)")
     parser.add_argument("--port", type=int, help="port to listen on (AGON_WEBUI_PORT)")
@@ -28,15 +27,17 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"webui: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         raise SystemExit(2) from None
 
+    configure_logging(("webui", "uvicorn"))
+    switch_telemetry_off()
     from webui.app import create_app
 
     uvicorn.run(
         create_app(settings),
         host=settings.webui_host,
         port=settings.webui_port,
-        log_level="info",
+        log_config=None,
         http=BoundedHttp,
-        access_log=False,  # the query of Gradio's stream is a session's key
+        access_log=False,  # the query of Gradio's stream holds the key of a session
         proxy_headers=True,
         forwarded_allow_ips=settings.webui_trusted_proxies,
         timeout_graceful_shutdown=3,

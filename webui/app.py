@@ -1,7 +1,7 @@
 """The composition root of the web UI: a FastAPI app with health, readiness and metrics, and the Gradio pages mounted.
 
-Everything that leaves this process goes through one ControllerClient. Gradio's own doors that no page of ours uses
-(uploads, files, API documentation, run history, monitoring) are shut.
+Every outgoing request goes through one ControllerClient. Gradio's routes that no page of ours uses (uploads, files, API
+documentation, run history, monitoring) are closed.
 """
 
 import sys
@@ -15,6 +15,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from service_kit.app import bare_app
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
@@ -26,10 +27,11 @@ from webui.pages import about, battle, direct, leaderboard, side_by_side, worker
 from webui.theme import ASSETS, build_theme, css, head
 from webui.turn import Turns
 
-_LOOK_FOR_EVENTS_S = 0.01  #: a click waits half of this more before it is handled
+_LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half of it on average
 
 
 def create_app(settings: Settings) -> FastAPI:
+    """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
     client = ControllerClient(settings.controller_url, api_key=settings.api_key)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
@@ -41,7 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         await client.aclose()
 
-    app = FastAPI(title=texts.BRAND, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = bare_app(texts.BRAND, lifespan=lifespan)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -58,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     ui = build_ui(settings, client, turns, boards)
     with warnings.catch_warnings():
-        # Gradio says that it will not render several pages on the server, although it is told not to below.
+        # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         _mount(app, ui)
     app.add_middleware(Doors, metrics=metrics)
@@ -75,7 +77,7 @@ def _mount(app: FastAPI, ui: Any) -> None:
         head=head(),
         favicon_path=str(ASSETS / "favicon.svg"),
         footer_links=[],
-        run_history=False,  # it would keep what visitors wrote
+        run_history=False,  # it would store the texts of visitors
         enable_monitoring=False,
         show_error=False,  # the text of an error could name a model
         ssr_mode=False,
@@ -87,8 +89,8 @@ def _mount(app: FastAPI, ui: Any) -> None:
 
 
 def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards: Boards) -> Any:
-    """All pages in one Blocks. Each page is sent only its own components, and no component holds a model's name when
-    it is built: names are filled in by events of the pages that may show them."""
+    """All pages in one Blocks. A browser is sent only the components of its page. No component holds a model's name
+    when it is built; events of the pages that may show names fill them in."""
     names = dict(texts.PAGES)
     with gr.Blocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
         battle.build(ui, turns)
@@ -104,14 +106,14 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
     with ui.route(texts.ABOUT_TITLE, texts.ABOUT_PATH):
         about.build(ui, settings.terms())
     ui.queue(api_open=False, default_concurrency_limit=None)
-    # Gradio runs at most 40 events at once, streams included, and mount_gradio_app has no argument for it; this is
-    # where its launch() puts the number (gradio 6.31, `Blocks.launch`). A test counts the slots of a running page.
+    # By default Gradio runs at most 40 events at once, streams included, and mount_gradio_app has no argument for it.
+    # Blocks.launch sets these two attributes (gradio 6.31). A test counts the concurrent events of a running page.
     ui.max_threads = settings.webui_max_events
     ui._queue.max_thread_count = settings.webui_max_events
-    # Gradio looks for work a thousand times a second, which takes a tenth of a core while nobody is there.
+    # By default Gradio polls for work a thousand times a second, which takes a tenth of a core while it is idle.
     ui._queue.sleep_when_free = _LOOK_FOR_EVENTS_S
     ui._queue.progress_update_sleep_when_free = 10 * _LOOK_FOR_EVENTS_S
-    # After every event Gradio would make a table of the last 10,000 for its monitoring page, which is off.
+    # After every event Gradio would tabulate the last 10,000 events for its monitoring page, which is off.
     ui._queue.ANALYTICS_MAX_EVENTS = 1
     ui._queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize
     return ui

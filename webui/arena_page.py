@@ -1,6 +1,6 @@
-"""What the anonymous and the named battle page have in common: the parts and the wiring of their events.
+"""The common part of the anonymous and the named battle page: their components and the handlers of their events.
 
-A mode is this plus two things: its introduction, and how it opens a battle (an Opening).
+A page adds two things: its introduction, and how it opens a battle (an Opening).
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -19,16 +19,16 @@ from wire.errors import ApiError
 
 Updates = AsyncGenerator[list[Any], None]
 
-#: From the values of the page's settings to a request, or to a sentence that says what is missing.
+#: Turns the values of the page's settings into a request, or into a sentence that says what is missing.
 Opening = Callable[..., CreateBattle | str]
 
-#: Gradio encrypts what it keeps in the browser with a key that it makes anew at every start; a fixed one lets a battle
-#: survive a restart of this service. Nothing secret is stored: the id of the visitor's own battle.
+#: Gradio encrypts browser storage with a key, by default a new one at every start. With a fixed key the page finds its
+#: battle again after a restart of this service. Nothing secret is stored: only the id of the visitor's own battle.
 STORAGE_SECRET = "agon-battle-id"
 
 
 def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], None] | None = None) -> BattleParts:
-    """Lay the page out: introduction or conversation in the flow, everything to act with in the dock at the bottom.
+    """Create the page's components: introduction and conversation in the flow, controls in the dock at the bottom.
 
     `settings` adds its components to the introduction, which is shown until a battle begins."""
     seat = gr.State(Seat(Session(mode=mode)))
@@ -73,108 +73,127 @@ def wire_battle(
     page: Any, parts: BattleParts, turns: Turns, mode: Mode, opening: Opening, opened_by: list[Any]
 ) -> None:
     """Bind every event of a battle page. `opened_by` are the components whose values `opening` takes."""
+    handlers = _BattleHandlers(parts, turns, mode, opening)
+    everything = [parts.thread, *parts.rest]
+    place = [parts.seat, parts.stored_id]
+    # A stream holds its event until the models have answered, so it has no limit of its own: the controller has limits.
+    whole: dict[str, Any] = {"outputs": everything, "concurrency_limit": None, **PRIVATE}
+    asked = [parts.prompt.box.submit, parts.prompt.send.click]
+    started = [
+        gr.on(asked, handlers.begin, inputs=[parts.prompt.box, *place, *opened_by], **whole),
+        *(example.click(handlers.begin, inputs=[example, *place, *opened_by], **whole) for example in parts.examples),
+        parts.again.click(handlers.ask_again, inputs=[*place, *opened_by], **whole),
+        parts.regenerate.click(handlers.begin_again, inputs=place, **whole),
+        gr.on([page.load, parts.resume.click], handlers.restore, inputs=place, **whole),
+    ]
+    for event in started:
+        followed = event.then(
+            handlers.follow,
+            inputs=[parts.seat],
+            outputs=parts.text,
+            concurrency_limit=None,
+            trigger_mode="multiple",
+            **PRIVATE,
+        )
+        followed.then(handlers.settle, inputs=[parts.seat], outputs=parts.rest, **PRIVATE)
+    for outcome, button in parts.votes.items():
+        button.click(handlers.vote_for(outcome), inputs=place, **whole)
+    parts.prompt.stop.click(
+        handlers.stop, inputs=[parts.seat], outputs=[parts.notice], concurrency_limit=None, **PRIVATE
+    )
+    parts.new.click(handlers.start_over, inputs=[parts.seat], outputs=everything, **PRIVATE)
 
-    async def known(seat: Seat[Session], stored_id: str | None, visitor: str) -> Session:
-        """The session to act on. After a restart of this service the seat is empty, but the browser knows better."""
-        if seat.value.battle_id is None and stored_id is not None:
-            seat.value = await turns.restore(stored_id, visitor)
-        return seat.value
+
+class _BattleHandlers:
+    """What happens on each event of a battle page. Holds no visitor's state: a visitor's session is in their seat."""
+
+    def __init__(self, parts: BattleParts, turns: Turns, mode: Mode, opening: Opening) -> None:
+        self._parts = parts
+        self._turns = turns
+        self._mode = mode
+        self._opening = opening
 
     async def begin(
-        request: gr.Request, content: str, seat: Seat[Session], stored_id: str | None, *settings: Any
+        self, request: gr.Request, content: str, seat: Seat[Session], stored_id: str | None, *settings: Any
     ) -> Updates:
         visitor = visitor_of(request)
-        session = await known(seat, stored_id, visitor)
-        if session.is_busy:  # what was typed meanwhile stays in the box
-            yield parts.show_all(session)
+        session = await self._current(seat, stored_id, visitor)
+        if session.is_busy:  # text that was typed meanwhile stays in the box
+            yield self._parts.show_all(session)
             return
-        order = opening(*settings)
+        order = self._opening(*settings)
         if isinstance(order, str):
-            seat.value = session.ended(order, draft=content)
-            yield parts.show_all(seat.value)
+            seat.value = session.ended(order, unsent_text=content)
+            yield self._parts.show_all(seat.value)
             return
-        async with aclosing(turns.begin(session, content, order, visitor)) as sessions:
+        async with aclosing(self._turns.begin(session, content, order, visitor)) as sessions:
             async for session in sessions:
                 seat.value = session
-                yield parts.show_all(session, clears_box=session.is_busy)
+                yield self._parts.show_all(session, clears_box=session.is_busy)
 
-    async def ask_again(request: gr.Request, seat: Seat[Session], stored_id: str | None, *settings: Any) -> Updates:
-        """The last question, to a new battle: the old one failed."""
-        session = await known(seat, stored_id, visitor_of(request))
+    async def ask_again(
+        self, request: gr.Request, seat: Seat[Session], stored_id: str | None, *settings: Any
+    ) -> Updates:
+        """Send the last question to a new battle, because the old one failed."""
+        session = await self._current(seat, stored_id, visitor_of(request))
         content = session.exchanges[-1].content if session.exchanges else ""
-        async with aclosing(begin(request, content, seat, stored_id, *settings)) as updates:
+        async with aclosing(self.begin(request, content, seat, stored_id, *settings)) as updates:
             async for update in updates:
                 yield update
 
-    async def begin_again(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
-        seat.value = turns.begin_again(await known(seat, stored_id, visitor_of(request)))
-        return parts.show_all(seat.value)
+    async def begin_again(self, request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
+        seat.value = self._turns.begin_again(await self._current(seat, stored_id, visitor_of(request)))
+        return self._parts.show_all(seat.value)
 
-    async def restore(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
+    async def restore(self, request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
         if stored_id is not None:
-            seat.value = await turns.restore(stored_id, visitor_of(request))
-        return parts.show_all(seat.value)
+            seat.value = await self._turns.restore(stored_id, visitor_of(request))
+        return self._parts.show_all(seat.value)
 
-    async def follow(request: gr.Request, seat: Seat[Session]) -> Updates:
+    async def follow(self, request: gr.Request, seat: Seat[Session]) -> Updates:
         try:
-            async with aclosing(turns.follow(seat.value, visitor_of(request))) as sessions:
+            async with aclosing(self._turns.follow(seat.value, visitor_of(request))) as sessions:
                 async for session in sessions:
                     seat.value = session
-                    yield parts.show_text(look_of(session))
+                    yield self._parts.show_text(look_of(session))
         except Exception:
             seat.value = seat.value.ended(texts.STREAM_LOST, can_resume=True)
             raise
 
-    def settle(seat: Seat[Session]) -> list[Any]:
-        return parts.show_rest(seat.value, look_of(seat.value))
+    def settle(self, seat: Seat[Session]) -> list[Any]:
+        return self._parts.show_rest(seat.value, look_of(seat.value))
 
-    def voting(outcome: Outcome) -> Callable[..., Updates]:
+    def vote_for(self, outcome: Outcome) -> Callable[..., Updates]:
         async def vote(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> Updates:
             visitor = visitor_of(request)
-            session = await known(seat, stored_id, visitor)
-            async with aclosing(turns.vote(session, outcome, visitor)) as sessions:
+            session = await self._current(seat, stored_id, visitor)
+            async with aclosing(self._turns.vote(session, outcome, visitor)) as sessions:
                 async for session in sessions:
                     seat.value = session
-                    yield parts.show_all(session)
+                    yield self._parts.show_all(session)
 
         return vote
 
-    async def stop(request: gr.Request, seat: Seat[Session]) -> Any:
+    async def stop(self, request: gr.Request, seat: Seat[Session]) -> Any:
         try:
-            await turns.stop(seat.value, visitor_of(request))
+            await self._turns.stop(seat.value, visitor_of(request))
         except ControllerUnreachable:
             return texts.UNREACHABLE
         except ApiError as error:
             return texts.failure(error.code)
         return gr.skip()
 
-    def start_over(seat: Seat[Session]) -> list[Any]:
-        seat.value = Session(mode=mode)
-        return parts.show_all(seat.value)
+    def start_over(self, seat: Seat[Session]) -> list[Any]:
+        seat.value = Session(mode=self._mode)
+        return self._parts.show_all(seat.value)
 
-    everything = [parts.thread, *parts.rest]
-    place = [parts.seat, parts.stored_id]
-    # A stream holds its slot for as long as the models talk, so no limit of its own: the controller has the limits.
-    whole: dict[str, Any] = {"outputs": everything, "concurrency_limit": None, **PRIVATE}
-
-    def then_follow(started: Any) -> None:
-        followed = started.then(
-            follow, inputs=[parts.seat], outputs=parts.text, concurrency_limit=None, trigger_mode="multiple", **PRIVATE
-        )
-        followed.then(settle, inputs=[parts.seat], outputs=parts.rest, **PRIVATE)
-
-    asked = [parts.prompt.box.submit, parts.prompt.send.click]
-    then_follow(gr.on(asked, begin, inputs=[parts.prompt.box, *place, *opened_by], **whole))
-    for example in parts.examples:
-        then_follow(example.click(begin, inputs=[example, *place, *opened_by], **whole))
-    then_follow(parts.again.click(ask_again, inputs=[*place, *opened_by], **whole))
-    then_follow(parts.regenerate.click(begin_again, inputs=place, **whole))
-    then_follow(gr.on([page.load, parts.resume.click], restore, inputs=place, **whole))
-    for outcome, button in parts.votes.items():
-        button.click(voting(outcome), inputs=place, **whole)
-    parts.prompt.stop.click(stop, inputs=[parts.seat], outputs=[parts.notice], concurrency_limit=None, **PRIVATE)
-    parts.new.click(start_over, inputs=[parts.seat], outputs=everything, **PRIVATE)
+    async def _current(self, seat: Seat[Session], stored_id: str | None, visitor: str) -> Session:
+        """The session to act on. After a restart of this service the seat is empty; the browser still has the id."""
+        if seat.value.battle_id is None and stored_id is not None:
+            seat.value = await self._turns.restore(stored_id, visitor)
+        return seat.value
 
 
 def visitor_of(request: gr.Request) -> str:
+    """The visitor's address, as the controller is told it."""
     return request.client.host if request.client else "unknown"

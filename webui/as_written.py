@@ -1,15 +1,15 @@
-"""What somebody wrote, as markdown that shows all of it: outside code every tag and every image is text.
+"""Escapes prompts and answers, so that their markdown shows every character: outside code, tags and images are text.
 
-A page renders answers and prompts as markdown, and markdown lets HTML through, of which the page then keeps little: a
-`<div>` in a sentence would be gone. Images would be asked for from another host, which the page's content policy
-forbids; what stays is a link.
+Pages render prompts and answers as markdown. Markdown passes HTML through, and the sanitizer then removes most of it: a
+`<div>` in a sentence would disappear. An image would be loaded from another host, which the page's content policy
+forbids; it is shown as a link instead.
 """
 
 import re
 from collections.abc import Sequence
 
-#: What is code already: a fence up to its end (or, while it streams, up to the end of the text), a span, and lines that
-#: are indented after an empty one.
+#: Code: a fence up to its end (while it streams, up to the end of the text), a span, and indented lines after an empty
+#: one.
 _CODE = (
     r"(?P<code>^[ ]{0,3}(?P<fence>`{3,}|~{3,})[^\n]*(?:\n[\s\S]*?)??(?:^[ ]{0,3}(?P=fence)[`~]*[ \t]*$|\Z)"
     r"|(?<!`)(?P<ticks>`+)(?!`)[^`\n](?:[^\n]|\n(?!\n))*?(?<!`)(?P=ticks)(?!`)"
@@ -17,13 +17,14 @@ _CODE = (
 )
 _TAG = r"<(?=[A-Za-z/!?])(?!https?://)"
 _IMAGE = r"!(?=\[)"
-#: A formula between single dollars as Pandoc reads it, so that prices stay prices: no blank inside the dollars, no
-#: letter or digit behind. The page knows formulas by \( and \).
+#: A formula between single dollars by Pandoc's rule, which leaves prices alone: no blank inside the dollars, no letter
+#: or digit after them. The page marks formulas with \( and \).
 _FORMULA = r"(?<![\\$\w])\$(?P<formula>(?=\S)[^$\n]*[^\s$\\])\$(?![$\w])"
 
 
 def as_written(text: str, *, keeps: Sequence[str] = ()) -> str:
-    """`keeps` are names of tags that the page itself understands."""
+    """`text` as markdown that shows it as it was written. Tags named in `keeps` are not escaped: the page handles
+    them."""
     kept = "".join(rf"(?!/?{re.escape(name)}>)" for name in keeps)
     return re.sub(rf"{_CODE}|{_FORMULA}|(?P<tag>{_TAG}{kept})|{_IMAGE}", _shown, text, flags=re.MULTILINE)
 

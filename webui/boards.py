@@ -1,4 +1,4 @@
-"""The leaderboard and the workers list, shared by all visitors who watch them: one request a second, not one each."""
+"""A cache of leaderboards and workers for all visitors: one request to the controller a second, not one per visitor."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Shared(Generic[T]):
-    """The last answer of `fetch` while it is fresh. Callers that come during a request wait for that one."""
+    """The last answer of `fetch`, until it is `max_age_s` old. Concurrent callers share one request."""
 
     def __init__(self, fetch: Callable[[str], Awaitable[T]], max_age_s: float) -> None:
         self._fetch = fetch
@@ -33,6 +33,8 @@ class _Shared(Generic[T]):
 
 
 class Boards:
+    """Cached answers of the controller: one request for each board and `max_age_s`, however many visitors watch it."""
+
     def __init__(self, client: ControllerClient, *, max_age_s: float) -> None:
         self._leaderboards = {
             (board, style_control): _Shared(
@@ -47,11 +49,13 @@ class Boards:
     async def leaderboard(
         self, visitor: str, board: str = "overall", *, style_control: bool = False
     ) -> LeaderboardView:
-        """`board` is one of texts.BOARDS."""
+        """One leaderboard; `board` is a key of texts.BOARDS."""
         return await self._leaderboards[board, style_control].get(visitor)
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
+        """Every worker that holds a lease."""
         return await self._workers.get(visitor)
 
     async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
+        """The page pools of all workers that have one."""
         return await self._pools.get(visitor)

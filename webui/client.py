@@ -1,14 +1,15 @@
 """The controller's HTTP API as async calls. It knows URLs, retries and the SSE codec; it knows no page and no Gradio.
 
-Three rules. A stream that breaks is taken up again where it broke (Last-Event-ID). A vote that gets no answer is
-unknown, not lost: the same request is sent again, and the controller answers a replay like the first. Every request
-carries the visitor's address in X-Forwarded-For, because the controller limits and counts people, not this process.
+Three rules. A broken stream is resumed after its last event (Last-Event-ID). A vote without an answer is unknown, not
+lost: the same request is sent again, and the controller answers a replay like the first. Every request carries the
+visitor's address in X-Forwarded-For, because the controller limits and counts visitors, not this process.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -48,26 +49,54 @@ _POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...]
 _RESUME_DELAYS_S = (0.0, 0.3, 1.0, 2.0, 4.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 _TIMEOUT = httpx.Timeout(10.0)
-#: A stream may be quiet while a request waits in a queue; the controller sends a comment every ten seconds.
+#: A stream may be silent while its request waits in a queue; the controller sends a keep-alive every ten seconds.
 _STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 #: Streams live long: with httpx's default of 100 connections the 101st visitor would wait for another to finish.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 
 class ControllerUnreachable(Exception):
-    """No answer from the controller: it is down, or the network is."""
+    """The controller gave no answer: it is down, or the network is."""
 
 
 class StreamLost(Exception):
-    """The stream broke and could not be taken up again; the turn may still be running."""
+    """The stream broke and could not be resumed; the turn may still be running."""
 
 
 class _RequestUnanswered(Exception):
     """The request was sent and the connection broke before its answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class _TurnRequest:
+    """A request that is answered with the events of a turn."""
+
+    method: str
+    path: str
+    body: BaseModel | None = None
+
+
+def _stream_of(battle_id: str) -> _TurnRequest:
+    """Reads the running turn and starts nothing, so it may be repeated."""
+    return _TurnRequest("GET", f"/arena/battles/{battle_id}/stream")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far one turn has been read, across its connections."""
+
+    last_id: str | None = None  #: of the last event, for Last-Event-ID
+    is_answered: bool = False  #: a connection was answered with success
+    is_over: bool = False  #: turn_finished was read
+    num_failures: int = 0  #: connections in a row that ended without an event
+
+
 class ControllerClient:
-    """Owns one connection pool; close it with `aclose`."""
+    """The calls of all pages. Owns one connection pool; close it with `aclose`.
+
+    `visitor` is the address of the visitor for whom a request is made. Calls raise ApiError for error answers and
+    ControllerUnreachable without an answer.
+    """
 
     def __init__(self, url: str, *, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None):
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
@@ -76,35 +105,40 @@ class ControllerClient:
         )
 
     async def aclose(self) -> None:
+        """Close every connection."""
         await self._http.aclose()
 
     async def is_ready(self) -> bool:
+        """True if the controller answers its readiness probe within 3 s."""
         try:
             return (await self._http.get("/ready", timeout=3.0)).status_code == 200
         except httpx.TransportError:
             return False
 
     async def models(self, visitor: str) -> tuple[str, ...]:
+        """Names of the models that are served now."""
         models = ModelList.model_validate(await self._json("GET", "/v1/models", visitor))
         return tuple(model.id for model in models.data)
 
     async def create_battle(self, request: CreateBattle, visitor: str) -> BattleView:
+        """Open a battle."""
         return BattleView.model_validate(await self._json("POST", "/arena/battles", visitor, request))
 
     async def battle(self, battle_id: str, visitor: str) -> BattleView:
+        """The battle as the visitor may see it now."""
         return BattleView.model_validate(await self._json("GET", f"/arena/battles/{battle_id}", visitor))
 
     async def turn(self, battle_id: str, number: int, content: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
-        path = f"/arena/battles/{battle_id}/turns"
-        events = self._events(battle_id, visitor, method="POST", path=path, body=CreateTurn(content=content))
+        request = _TurnRequest("POST", f"/arena/battles/{battle_id}/turns", CreateTurn(content=content))
+        events = self._events(battle_id, visitor, request)
         try:
             async with aclosing(events):
                 async for event in events:
                     yield event
             return
         except _RequestUnanswered as error:
-            # Whether the turn began is unknown; the battle tells.
+            # Whether the turn began is unknown; the number of turns of the battle tells.
             if len((await self.battle(battle_id, visitor)).turns) < number:
                 raise ControllerUnreachable from error
         async with aclosing(self.resume(battle_id, visitor)) as rest:
@@ -112,7 +146,9 @@ class ControllerClient:
                 yield event
 
     async def regenerate(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
-        events = self._events(battle_id, visitor, method="POST", path=f"/arena/battles/{battle_id}/regenerate")
+        """Answer the last turn again; yields the events of the new answers."""
+        request = _TurnRequest("POST", f"/arena/battles/{battle_id}/regenerate")
+        events = self._events(battle_id, visitor, request)
         try:
             async with aclosing(events):
                 async for event in events:
@@ -124,13 +160,14 @@ class ControllerClient:
 
     def resume(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Follow the running turn from its first event."""
-        return self._events(battle_id, visitor, method="GET", path=f"/arena/battles/{battle_id}/stream")
+        return self._events(battle_id, visitor, _stream_of(battle_id))
 
     async def stop(self, battle_id: str, visitor: str) -> None:
+        """End both running answers; the stream of the turn tells how they ended."""
         await self._request("POST", f"/arena/battles/{battle_id}/stop", visitor)
 
     async def vote(self, battle_id: str, outcome: Outcome, visitor: str) -> VoteReply:
-        """Retried until an answer comes: the controller counts one vote however often it hears it."""
+        """Cast the vote. Sent up to five times until it is answered: the controller counts a repeated vote once."""
         vote = CastVote(outcome=outcome)
         failure: Exception = ControllerUnreachable()
         for delay_s in _VOTE_DELAYS_S:
@@ -150,13 +187,16 @@ class ControllerClient:
     async def leaderboard(
         self, visitor: str, *, board: str = "overall", style_control: bool = False
     ) -> LeaderboardView:
+        """One board, by default that of all rated votes."""
         query = urlencode({"board": board, "style_control": "true" if style_control else "false"})
         return LeaderboardView.model_validate(await self._json("GET", f"/arena/leaderboard?{query}", visitor))
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
+        """Every worker that holds a lease."""
         return _WORKERS.validate_python(await self._json("GET", "/arena/workers", visitor), strict=False)
 
     async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
+        """The page pools of all workers that have one."""
         return _POOLS.validate_python(await self._json("GET", "/arena/pools", visitor), strict=False)
 
     async def chat(
@@ -172,56 +212,49 @@ class ControllerClient:
         try:
             async with self._stream("POST", "/v1/chat/completions", visitor, json=body) as response:
                 await _raise_for_error(response)
-                async for event in _sse(response):
-                    if event.data == "[DONE]":
-                        return
-                    piece = _completion_text(event.data)
-                    if piece:
-                        yield piece
+                async for piece in _completion_pieces(response):
+                    yield piece
         except httpx.TransportError as error:
             raise ControllerUnreachable from error
-        raise StreamLost
 
-    async def _events(
-        self, battle_id: str, visitor: str, *, method: str, path: str, body: BaseModel | None = None
-    ) -> AsyncGenerator[BattleEvent, None]:
-        """One turn's events up to turn_finished, across broken connections.
+    async def _events(self, battle_id: str, visitor: str, request: "_TurnRequest") -> AsyncGenerator[BattleEvent, None]:
+        """One turn's events up to turn_finished, across broken connections. Raises _RequestUnanswered, StreamLost.
 
-        Only a POST starts something, so it is never repeated: once it has been answered, every further attempt is the
-        harmless GET of the same stream. Raises _RequestUnanswered when it was sent and no answer came.
+        Only a POST starts a turn, so it is sent once: every further attempt is a GET of the same stream.
         """
-        last_id: str | None = None
-        is_answered = False
-        attempt = 0
-        while attempt < len(_RESUME_DELAYS_S):
-            await asyncio.sleep(_RESUME_DELAYS_S[attempt])
-            headers = {} if last_id is None else {"Last-Event-ID": last_id}
-            content = None if body is None else body.model_dump_json()
-            try:
-                async with self._stream(method, path, visitor, headers=headers, content=content) as response:
-                    await _raise_for_error(response)
-                    is_answered = True
-                    async for event in _sse(response):
-                        attempt = 0
-                        last_id = event.id or last_id
-                        if event.event == "error":
-                            break  # this connection cannot go on, the turn may
-                        kind = _EVENTS.get(event.event)
-                        if kind is None:
-                            continue
-                        parsed = kind.model_validate_json(event.data)
-                        yield parsed
-                        if isinstance(parsed, TurnFinishedEvent):
-                            return
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                if method == "POST":
-                    raise ControllerUnreachable from error
-            except httpx.TransportError as error:
-                if method == "POST" and not is_answered:
-                    raise _RequestUnanswered from error
-            attempt += 1
-            method, path, body = "GET", f"/arena/battles/{battle_id}/stream", None
+        progress = _Progress()
+        while progress.num_failures < len(_RESUME_DELAYS_S):
+            await asyncio.sleep(_RESUME_DELAYS_S[progress.num_failures])
+            async with aclosing(self._connection(visitor, request, progress)) as events:
+                async for event in events:
+                    yield event
+            if progress.is_over:
+                return
+            progress.num_failures += 1
+            request = _stream_of(battle_id)
         raise StreamLost
+
+    async def _connection(
+        self, visitor: str, request: "_TurnRequest", progress: "_Progress"
+    ) -> AsyncGenerator[BattleEvent, None]:
+        """The events of one connection, until it ends or breaks; moves `progress` on."""
+        headers = {} if progress.last_id is None else {"Last-Event-ID": progress.last_id}
+        content = None if request.body is None else request.body.model_dump_json()
+        is_post = request.method == "POST"
+        try:
+            async with self._stream(
+                request.method, request.path, visitor, headers=headers, content=content
+            ) as response:
+                await _raise_for_error(response)
+                progress.is_answered = True
+                async for event in _battle_events(response, progress):
+                    yield event
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if is_post:
+                raise ControllerUnreachable from error
+        except httpx.TransportError as error:
+            if is_post and not progress.is_answered:
+                raise _RequestUnanswered from error
 
     async def _json(self, method: str, path: str, visitor: str, body: BaseModel | None = None) -> Any:
         response = await self._request(method, path, visitor, body)
@@ -267,6 +300,33 @@ async def _sse(response: httpx.Response) -> AsyncIterator[SseEvent]:
     async for chunk in response.aiter_bytes():
         for event in decoder.feed(chunk):
             yield event
+
+
+async def _battle_events(response: httpx.Response, progress: _Progress) -> AsyncIterator[BattleEvent]:
+    """Known events up to turn_finished, or to an `error`: it ends this connection, but the turn may go on."""
+    async for event in _sse(response):
+        progress.num_failures = 0
+        progress.last_id = event.id or progress.last_id
+        if event.event == "error":
+            return
+        kind = _EVENTS.get(event.event)
+        if kind is None:
+            continue
+        parsed = kind.model_validate_json(event.data)
+        progress.is_over = isinstance(parsed, TurnFinishedEvent)
+        yield parsed
+        if progress.is_over:
+            return
+
+
+async def _completion_pieces(response: httpx.Response) -> AsyncIterator[str]:
+    """The texts of an OpenAI stream up to its [DONE]; raises StreamLost if the stream ends before."""
+    async for event in _sse(response):
+        if event.data == "[DONE]":
+            return
+        if piece := _completion_text(event.data):
+            yield piece
+    raise StreamLost
 
 
 async def _raise_for_error(response: httpx.Response) -> None:

@@ -1,8 +1,8 @@
-"""The parts that pages are composed of, and the one place where a session becomes what a page shows.
+"""The components that pages are composed of, and how a session is shown.
 
-`look_of` is a pure function from a session to a Look; `BattleParts` turns a Look into Gradio's positional outputs, in
-one place. While text streams only two outputs are sent: an output costs Gradio about half a millisecond even when it is
-skipped. Pages only wire events.
+`look_of` is a pure function from a session to a Look; only `BattleParts` turns a Look into Gradio's positional outputs.
+While text streams, only two outputs are sent: an output costs Gradio about half a millisecond even if it is skipped.
+Pages only bind events.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ _LATEX: list[dict[str, str | bool]] = [
 _VOTE_ORDER: tuple[Outcome, ...] = ("a", "tie", "both_bad", "b")
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
-#: What a request of the page can carry (doors.py). A browser cuts longer text off without a word, so the limit of a
-#: question is far below and told when it is sent.
+#: Fits into one request (doors.py). A browser silently truncates longer text, so the limit of a question is far below
+#: and its error is shown when it is sent.
 _MAX_TYPED_CHARS = 100_000
 
 Message = dict[str, str]
 
 
 def header(path: str) -> gr.HTML:
-    """The slim bar on top of every page; the current page is marked for eyes and for screen readers."""
+    """The bar at the top of every page; the current page is marked visually and for screen readers."""
     links = "".join(
         f'<a href="{target}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
         for target, name in texts.PAGES
@@ -82,6 +82,7 @@ def thread(*, columns: Literal[1, 2]) -> gr.Chatbot:
 
 
 def intro(title: str, lead: str) -> gr.HTML:
+    """Title and lead of a page, with a link to About."""
     return gr.HTML(
         f'<div class="agon-intro"><h1>{escape(title)}</h1><p>{escape(lead)} '
         f'<a href="{texts.ABOUT_PATH}">{texts.ABOUT_LINK}</a></p></div>',
@@ -91,7 +92,8 @@ def intro(title: str, lead: str) -> gr.HTML:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters, folded away. While `own` is checked every model uses its own and nothing is sent."""
+    """Sampling parameters in a closed accordion. While `own` is checked, no parameter is sent and every model uses its
+    own."""
 
     own: gr.Checkbox
     temperature: gr.Slider
@@ -100,10 +102,12 @@ class Sampling:
 
     @property
     def inputs(self) -> list[Any]:
+        """The components whose values `open_named` and `sampling_options` take, in that order."""
         return [self.own, self.temperature, self.top_p, self.max_tokens]
 
 
 def sampling() -> Sampling:
+    """The sampling parameters; the sliders are visible while `own` is unchecked."""
     with gr.Accordion(texts.PARAMETERS, open=False, elem_classes=["agon-fold"]):
         own = gr.Checkbox(True, label=texts.OWN_PARAMETERS, container=False)
         with gr.Column(visible=False, elem_classes=["agon-sliders"]) as sliders:
@@ -115,8 +119,8 @@ def sampling() -> Sampling:
 
 
 def model_choice(label: str, elem_id: str) -> gr.Dropdown:
-    """Empty until the page asks for the models: no name may stand in the configuration that pages are sent. Any value
-    is taken here, because only the controller knows which models there are by now."""
+    """A choice of models, empty until the page requests their names: the configuration that every page is sent must
+    hold no name. Any value is accepted, because only the controller knows the models."""
     return gr.Dropdown([], label=label, elem_id=elem_id, allow_custom_value=True, filterable=True)
 
 
@@ -129,7 +133,7 @@ def examples() -> list[gr.Button]:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The box at the bottom with its buttons."""
+    """The text box at the bottom with its buttons."""
 
     box: gr.Textbox
     send: gr.Button
@@ -137,6 +141,7 @@ class Prompt:
 
 
 def prompt(placeholder: str) -> Prompt:
+    """The text box with its Send and Stop buttons."""
     with gr.Row(elem_classes=["agon-prompt"]):
         box = gr.Textbox(
             label=texts.PROMPT_LABEL,
@@ -177,6 +182,7 @@ class Look:
 
 
 def look_of(session: Session) -> Look:
+    """Everything that a battle page shows of `session`. Pure."""
     streaming = session.is_busy and session.state == "streaming"
     can_vote = session.is_votable and session.has_answers
     return Look(
@@ -199,6 +205,7 @@ def look_of(session: Session) -> Look:
 
 
 def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
+    """The conversation as the Chatbot takes it: for each turn the prompt, then answer A and answer B."""
     found: list[Message] = []
     for exchange in exchanges:
         found.append({"role": "user", "content": as_written(exchange.content)})
@@ -217,7 +224,7 @@ def _answer_text(answer: SideAnswer) -> str:
 
 
 def _heads(session: Session) -> str:
-    """The strip that says which side is which and what each is doing. It keeps its place while text streams."""
+    """The strip with the name and status of both sides. It keeps its place while text streams."""
     if not session.exchanges:
         return ""
     cells = "".join(_head(session, side) for side in SIDES)
@@ -254,7 +261,7 @@ def _notice(session: Session) -> str:
 
 
 def notice(sentence: str) -> str:
-    """What a visitor must know now; read out by screen readers at once."""
+    """A sentence that needs the visitor's attention; screen readers announce it at once."""
     return f'<p class="agon-notice" role="alert">{escape(sentence)}</p>'
 
 
@@ -302,7 +309,7 @@ def _placeholder(session: Session) -> str:
 
 @dataclass(frozen=True)
 class BattleParts:
-    """The Gradio components of a battle page, in the order in which handlers answer."""
+    """The Gradio components of a battle page; handlers return values for `thread`, `text` or `rest`, in their order."""
 
     seat: gr.State
     stored_id: gr.BrowserState
@@ -322,12 +329,12 @@ class BattleParts:
 
     @property
     def text(self) -> list[Any]:
-        """What changes with every piece of text."""
+        """Components that change with every piece of text."""
         return [self.thread, self.heads]
 
     @property
     def rest(self) -> list[Any]:
-        """What changes when something begins or ends."""
+        """Components that change when an answer, a turn or a battle begins or ends."""
         return [
             self.heads,
             self.stored_id,
@@ -345,16 +352,18 @@ class BattleParts:
         ]
 
     def show_text(self, look: Look) -> list[Any]:
+        """Values of `text`."""
         return [list(look.thread), look.heads]
 
     def show_rest(self, session: Session, look: Look, *, clears_box: bool = False) -> list[Any]:
+        """Values of `rest`. `clears_box` empties the text box, unless the session puts unsent text into it."""
         box: dict[str, Any] = {"placeholder": look.placeholder, "interactive": look.can_type}
-        if session.draft is not None:
-            box["value"] = session.draft
+        if session.unsent_text is not None:
+            box["value"] = session.unsent_text
         elif clears_box:
             box["value"] = ""
-        # The heads once more, and never as they were: Gradio's page has been seen to keep those before the last, and it
-        # does not draw a value again that it knows.
+        # The heads are sent again with an addition: Gradio's page sometimes keeps an earlier value of them, and it does
+        # not redraw a value that it has had before.
         return [
             f'{look.heads}<p class="agon-said">{escape(look.said)}</p>',
             session.battle_id,
@@ -372,11 +381,13 @@ class BattleParts:
         ]
 
     def show_all(self, session: Session, *, clears_box: bool = False) -> list[Any]:
+        """Values of `thread` and `rest`."""
         look = look_of(session)
         return [list(look.thread), *self.show_rest(session, look, clears_box=clears_box)]
 
 
 def vote_buttons() -> tuple[gr.Column, dict[Outcome, gr.Button]]:
+    """The vote bar, hidden until both answers are finished, and its button for each outcome."""
     with gr.Column(visible=False, elem_id="votes") as bar, gr.Row(elem_classes=["agon-votes"]):
         buttons = {
             outcome: gr.Button(

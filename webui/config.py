@@ -5,26 +5,48 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """Every field is an environment variable with the prefix AGON_; `python -m webui` overrides the first three."""
+    """Settings of one web UI. A field is set by the variable AGON_ plus its name in capitals; the first three also by
+    flags of `python -m webui`."""
 
     model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="ignore")
 
-    webui_host: str = "127.0.0.1"
-    webui_port: int = 7860
-    controller_url: str = "http://127.0.0.1:8100"
-    api_key: str | None = Field(default=None, repr=False)  #: sent as a bearer token to a controller that asks for one
-    #: How many events (streams, votes, timer ticks) run at once. Gradio's own default is 40.
-    webui_max_events: int = Field(default=500, ge=1)
-    #: Tokens are gathered this long before the page is updated: ten updates a second read as fluent and cost little.
-    webui_update_interval_s: float = Field(default=0.1, gt=0, le=2)
-    #: Leaderboard and workers are asked for at most this often, however many visitors watch them.
-    webui_board_max_age_s: float = Field(default=1.0, ge=0)
-    #: The longest prompt that the page accepts, in characters; the controller has its own limit.
-    webui_max_prompt_chars: int = Field(default=8000, ge=1)
-    #: Proxies in front of the web UI whose X-Forwarded-For header is believed (comma separated addresses, or *).
-    webui_trusted_proxies: str = "127.0.0.1"
-    #: A file of plain text: the terms of whoever runs this arena, shown under About.
-    webui_terms_file: FilePath | None = None
+    webui_host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    webui_port: int = Field(default=7860, description="Port to listen on.")
+    controller_url: str = Field(default="http://127.0.0.1:8100", description="URL of the controller.")
+    api_key: str | None = Field(
+        default=None, repr=False, description="Sent as a bearer token to a controller that asks for one."
+    )
+    webui_max_events: int = Field(
+        default=500,
+        ge=1,
+        description="Events (streams, votes, timer ticks) that run at once. Gradio's own default is 40.",
+    )
+    webui_update_interval_s: float = Field(
+        default=0.1,
+        gt=0,
+        le=2,
+        description="Seconds for which tokens are gathered before the page is updated: ten updates a second read as "
+        "fluent and cost little.",
+    )
+    webui_board_max_age_s: float = Field(
+        default=1.0,
+        ge=0,
+        description="Seconds between two requests for leaderboard and workers, however many visitors watch them.",
+    )
+    webui_max_prompt_chars: int = Field(
+        default=8000,
+        ge=1,
+        description="Longest prompt that the page accepts, in characters; the controller has its own limit.",
+    )
+    webui_trusted_proxies: str = Field(
+        default="127.0.0.1",
+        description="Proxies in front of the web UI whose X-Forwarded-For header is believed: addresses separated by "
+        "commas, or `*`.",
+    )
+    webui_terms_file: FilePath | None = Field(
+        default=None, description="File of plain text: the terms of the operator of this arena, shown under About."
+    )
 
     def terms(self) -> str | None:
+        """The operator's terms, read from their file; None without one."""
         return None if self.webui_terms_file is None else self.webui_terms_file.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""A conversation with one model: a frozen value and the two actions on it. No Gradio, and nothing is rated.
+"""A conversation with one model: a frozen value and the actions on it. No Gradio, and nothing is rated.
 
-The transcript lives with the visitor (page and browser storage); the controller only sees OpenAI requests.
+Only the visitor's page and browser store the transcript; the controller receives OpenAI requests.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,12 +23,14 @@ class Chat:
     is_streaming: bool = False
     is_asked: bool = False  #: the request is still to be sent
     notice: str | None = None
-    draft: str | None = None
+    unsent_text: str | None = None  #: a prompt that was not taken: the page puts it back into the box
 
     def to_storage(self) -> list[list[str]]:
+        """Role and content of each message, as JSON values for the browser's storage."""
         return [[message.role, message.content] for message in self.messages]
 
     def stopped(self) -> "Chat":
+        """The chat after its stream was cancelled; the text so far stays."""
         return replace(self, is_streaming=False, is_asked=False)
 
     def without_last_exchange(self) -> "Chat":
@@ -36,14 +38,14 @@ class Chat:
         prompts = [index for index, message in enumerate(self.messages) if message.role == "user"]
         if not prompts:
             return self
-        return Chat(self.messages[: prompts[-1]], draft=self.messages[prompts[-1]].content)
+        return Chat(self.messages[: prompts[-1]], unsent_text=self.messages[prompts[-1]].content)
 
 
 Chats = AsyncGenerator[Chat, None]
 
 
 def from_storage(stored: Any) -> Chat:
-    """What the browser kept; anything that is not a transcript counts as none."""
+    """The chat from the browser's storage; empty if the value is no transcript."""
     try:
         return Chat(tuple(ChatMessage(role=role, content=content) for role, content in stored or ()))
     except (ValueError, TypeError):
@@ -52,6 +54,8 @@ def from_storage(stored: Any) -> Chat:
 
 @dataclass(frozen=True, slots=True)
 class DirectChats:
+    """The actions of direct chat, bound to a controller. Holds no visitor's state."""
+
     client: ControllerClient
     update_interval_s: float
     max_prompt_chars: int = 8000
@@ -62,21 +66,22 @@ class DirectChats:
         if not content or chat.is_streaming:
             return chat
         if len(content) > self.max_prompt_chars:
-            return replace(chat, notice=texts.too_long(len(content), self.max_prompt_chars), draft=content)
+            return replace(chat, notice=texts.too_long(len(content), self.max_prompt_chars), unsent_text=content)
         if not model:
-            return replace(chat, notice=texts.CHOOSE_MODEL, draft=content)
+            return replace(chat, notice=texts.CHOOSE_MODEL, unsent_text=content)
         asked = (*chat.messages, ChatMessage(role="user", content=content))
         return replace(_with_answer(asked, "", is_streaming=True), is_asked=True)
 
     def begin_again(self, chat: Chat, model: str | None) -> Chat:
         """Answer the last prompt again."""
         shorter = chat.without_last_exchange()
-        if shorter.draft is None or not model or chat.is_streaming:
+        if shorter.unsent_text is None or not model or chat.is_streaming:
             return chat
-        return self.begin(Chat(shorter.messages), shorter.draft, model)
+        return self.begin(Chat(shorter.messages), shorter.unsent_text, model)
 
     async def follow(self, chat: Chat, model: str, sampling: SamplingOptions, visitor: str) -> Chats:
-        """Stream the answer of a chat that waits for one. Only once: whoever follows it then gets the chat as it is."""
+        """Stream the answer of a chat whose request is still to be sent. Any other chat is yielded unchanged, so that a
+        request is sent once."""
         if not chat.is_asked:
             yield chat
             return
@@ -102,7 +107,7 @@ def _with_answer(asked: tuple[ChatMessage, ...], text: str, *, is_streaming: boo
 
 
 def _failed(asked: tuple[ChatMessage, ...], text: str, sentence: str) -> Chat:
-    """What was answered so far stays; without a word of it the prompt goes back into the box."""
+    """Text that has arrived stays; without any, the prompt goes back into the box."""
     if text:
         return replace(_with_answer(asked, text, is_streaming=False), notice=sentence)
-    return Chat(asked[:-1], notice=sentence, draft=asked[-1].content)
+    return Chat(asked[:-1], notice=sentence, unsent_text=asked[-1].content)

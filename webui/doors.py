@@ -1,8 +1,8 @@
-"""Which routes are open, how large a request may be, and what a page may load.
+"""Access rules of the web UI: which routes are open, how large a request may be, and what a page may load.
 
-Gradio serves uploads, files, API calls by name, run history and more. No page here uses them, so everything is shut
-except our own pages and what Gradio's front end needs for them. The content policy keeps a page from loading anything
-from another host, for instance an image that a model put into its answer to see who reads it.
+Gradio serves uploads, files, API calls by name, run history and more. No page here uses them, so every route is closed
+except our own pages and the routes that Gradio's front end needs for them. The content policy keeps pages from loading
+anything from another host, for instance a tracking image in a model's answer.
 """
 
 import re
@@ -50,7 +50,7 @@ _NOTHING = (
 
 
 class Doors:
-    """ASGI middleware around the whole app."""
+    """ASGI middleware around the whole app: applies the access rules and counts requests."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -68,7 +68,7 @@ class Doors:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > _MAX_BODY_BYTES:  # a body that did not tell its length
+            if received > _MAX_BODY_BYTES:  # a body without Content-Length
                 return {"type": "http.disconnect"}
             return message
 

@@ -1,9 +1,11 @@
-"""What the web UI counts: requests and events, never a word that anybody wrote."""
+"""The web UI's metrics: counts of requests and streams, no text of visitors."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class Metrics:
+    """The metrics of one process, in its own registry. The Doors middleware updates them."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "agon_webui_requests_total", "Requests by kind and status.", ["kind", "status"], registry=registry

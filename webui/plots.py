@@ -1,7 +1,7 @@
 """Small pictures as inline SVG: rating intervals, heat maps, page pools. Pure functions from wire values to markup.
 
-Colours are CSS classes (assets/agon.css), so that both themes fit. Every picture has a title that says in words what it
-shows. Horizontal positions are percentages and text is never scaled, so that pictures stay readable on a phone.
+Colours are CSS classes (assets/agon.css), one set per theme. Every picture has a title that describes it in words.
+Horizontal positions are percentages and text is never scaled, so that pictures are readable on a phone.
 """
 
 import math
@@ -16,7 +16,7 @@ from wire.workers import PoolPicture
 
 _CELL_W, _CELL_H, _LABEL_W, _TOP = 50, 40, 144, 26
 _POOL_COLUMNS = 32
-NUM_POOL_COLOURS = 4  #: families of layer types beyond that begin again
+NUM_POOL_COLOURS = 4  #: further families of layer types reuse them
 _MAX_LABEL_CHARS = 16
 #: Opacity of the faintest and the strongest cell of a heat map; text on the strongest is readable in both themes.
 _MIN_HEAT, MAX_HEAT = 0.06, 0.40
@@ -30,12 +30,12 @@ class Scale:
     high: float
 
     def percent(self, value: float) -> float:
-        """Where `value` lies, in percent of the width; a little room is left at both ends."""
+        """The position of `value` in percent of the width, with a margin of 2 % at both ends."""
         share = (value - self.low) / (self.high - self.low)
         return round(2 + 96 * min(1.0, max(0.0, share)), 2)
 
     def ticks(self) -> list[float]:
-        """Two to six round numbers inside the scale."""
+        """Two to six round values inside the scale."""
         rough = (self.high - self.low) / 5
         power = 10 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
@@ -44,7 +44,7 @@ class Scale:
 
 
 def rating_scale(rows: Sequence[LeaderboardRow]) -> Scale:
-    """Wide enough for every interval."""
+    """A scale that holds every interval of `rows`."""
     values = [value for row in rows for value in (row.rating, row.lower, row.upper) if value is not None]
     low, high = min(values), max(values)
     room = max(10.0, (high - low) * 0.04)
@@ -52,7 +52,7 @@ def rating_scale(rows: Sequence[LeaderboardRow]) -> Scale:
 
 
 def interval(row: LeaderboardRow, scale: Scale) -> str:
-    """A dot for the rating and a line with ends for its interval, where there is one."""
+    """A dot for the rating and a line with end marks for its interval, if it has one."""
     title = escape(texts.rating_sentence(row.model, row.rating, row.lower, row.upper))
     middle = scale.percent(row.rating)
     parts = [f'<line class="agon-grid" x1="{scale.percent(tick)}%" x2="{scale.percent(tick)}%" y1="0" y2="28"/>'
@@ -67,6 +67,7 @@ def interval(row: LeaderboardRow, scale: Scale) -> str:
 
 
 def axis(scale: Scale) -> str:
+    """The tick labels of a rating axis."""
     labels = "".join(
         f'<text x="{scale.percent(tick)}%" y="14" text-anchor="middle">{tick:.0f}</text>' for tick in scale.ticks()
     )
@@ -74,6 +75,8 @@ def axis(scale: Scale) -> str:
 
 
 def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> str:
+    """Heat map of the measured win rates, row against column; None where two models never met."""
+
     def cell(row: int, column: int) -> "_Cell | None":
         rate = rates[row][column]
         if rate is None or row == column:
@@ -86,7 +89,8 @@ def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> 
 
 
 def predicted_rates(rows: Sequence[LeaderboardRow]) -> str:
-    """What the ratings say about every pair, also about those that have not met. A model without votes has no say."""
+    """Heat map of the win rates that the ratings predict, also for pairs that have not met. A model without votes has
+    none."""
 
     def cell(row: int, column: int) -> "_Cell | None":
         one, other = rows[row], rows[column]
@@ -100,6 +104,7 @@ def predicted_rates(rows: Sequence[LeaderboardRow]) -> str:
 
 
 def battle_counts(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """Heat map of the number of battles of each pair."""
     most = max((count for row in counts for count in row), default=0)
 
     def cell(row: int, column: int) -> "_Cell | None":
@@ -121,7 +126,7 @@ class _Cell:
 
 
 def _heat_map(names: Sequence[str], cell: Callable[[int, int], _Cell | None], title: str) -> str:
-    """Rows carry names, columns the same numbers: no text stands on its head. Pixels, not percent: it may scroll."""
+    """Rows have names, columns only their numbers, so that no text is rotated. Sizes are pixels: a wide map scrolls."""
     n = len(names)
     parts = []
     for index, name in enumerate(names):
@@ -156,8 +161,8 @@ def _heat_cell(row: int, column: int, cell: _Cell | None) -> str:
 
 
 def page_pool(picture: PoolPicture, colours: Mapping[str, int]) -> str:
-    """A worker's pool in address order, row by row. In each cell what is used fills up from the bottom, what is kept
-    for reuse lies pale on top of it. `colours` gives a family of layer types its number."""
+    """A worker's pool in address order, row by row. In each cell the used share is filled from the bottom, the
+    evictable share is drawn pale above it. `colours` maps a family of layer types to a colour's number."""
     families = [family(name) for name in picture.layer_types]
     paths: dict[int, dict[str, list[str]]] = {}
     for index, (which, used, kept) in enumerate(picture.cells):
@@ -182,7 +187,8 @@ def page_pool(picture: PoolPicture, colours: Mapping[str, int]) -> str:
 
 
 def family(layer_type: str) -> str:
-    """Parts of one layer type (name/0, name/1) look alike. Only a second model's layers need their model's name."""
+    """The name that a picture uses for a layer type: without its part (name/0, name/1) and without the main model's
+    name. Layer types of a second model keep its name."""
     return layer_type.partition("/")[0].removeprefix("main.")
 
 
@@ -195,7 +201,7 @@ def _pool_sentence(picture: PoolPicture, families: Sequence[str]) -> str:
 
 
 def _cell_part(index: int, low: int, high: int) -> str:
-    """The part of a cell from `low` to `high` percent of its height, cells a little apart."""
+    """An SVG path: a cell from `low` to `high` percent of its height, with a gap between cells."""
     if low >= high:
         return ""
     x, y = index % _POOL_COLUMNS, index // _POOL_COLUMNS

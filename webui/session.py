@@ -1,7 +1,7 @@
 """What one visitor sees of one battle: a frozen value and its transitions. No I/O and no Gradio.
 
-A session is made from what the controller says (`from_view`) and moved on by the events of a stream (`after`); the page
-is a function of it. It holds no model name before the controller has told one.
+A session is made from the controller's view of the battle (`from_view`) and advanced by the events of a stream
+(`after`); the page is a function of it. It holds no model name before the controller has sent one.
 """
 
 from collections.abc import Iterable
@@ -33,10 +33,12 @@ BattleEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent | TurnFi
 
 @dataclass(frozen=True, slots=True)
 class SideAnswer:
+    """One side's answer to one turn, as far as it has arrived."""
+
     text: str = ""
     status: SideStatus = "waiting"
     error_code: str | None = None
-    is_cut: bool = False  #: it ended at the length limit
+    is_cut: bool = False  #: true if the answer ended at its length limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,17 @@ class Exchange:
     b: SideAnswer = SideAnswer()
 
     def side(self, side: Side) -> SideAnswer:
+        """The answer of one side."""
         return self.a if side == "a" else self.b
 
     def with_side(self, side: Side, answer: SideAnswer) -> "Exchange":
+        """A copy with another answer on one side."""
         return replace(self, a=answer) if side == "a" else replace(self, b=answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A model's place on the board; `change` is what the vote did to its rating, where that is known."""
+    """A model's rating and rank; `change` is by how much the vote moved the rating, None if unknown."""
 
     rating: float
     rank: int | None  #: None: too few votes to tell
@@ -67,6 +71,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Session:
+    """What one visitor sees of one battle. `names` is None until the controller has told them."""
+
     mode: Mode = "anonymous"
     battle_id: str | None = None
     state: BattleState = "open"
@@ -75,44 +81,50 @@ class Session:
     names: tuple[str, str] | None = None
     outcome: Outcome | None = None
     is_rated: bool = True
-    is_busy: bool = False  #: this page is following a stream, or about to
+    is_busy: bool = False  #: the page follows a stream, or is about to
     pending: Pending | None = None  #: the request that is still to be sent
     standings: dict[Side, Standing] = field(default_factory=dict)
-    notice: str | None = None  #: one sentence about what went wrong or is awaited; shown above the prompt
+    notice: str | None = None  #: one sentence about an error or a wait, shown above the prompt
     failure_code: str | None = None  #: why the battle was aborted
     can_resume: bool = False  #: the stream was lost: following it again may help
-    draft: str | None = None  #: a prompt that was not taken: the page puts it back into the box
+    unsent_text: str | None = None  #: a prompt that was not taken: the page puts it back into the box
     refusal_code: str | None = None  #: why the last prompt was not taken
 
     @property
     def is_over(self) -> bool:
+        """True if no further turn can be taken."""
         return self.state in ("voted", "aborted", "expired")
 
     @property
     def is_votable(self) -> bool:
+        """True if the controller would take a vote now."""
         return self.state == "answered" and not self.is_busy and bool(self.exchanges)
 
     @property
     def has_answers(self) -> bool:
-        """Whether there is anything to compare: both sides may have been stopped before their first word."""
+        """True if there is an answer to compare; both sides may have been stopped before their first token."""
         answers = [exchange.side(side) for exchange in self.exchanges for side in SIDES]
         return any(answer.text or answer.status == "finished" for answer in answers)
 
     @property
     def is_full(self) -> bool:
+        """True if the battle has reached its limit of turns."""
         return self.max_turns is not None and len(self.exchanges) >= self.max_turns
 
     def name(self, side: Side) -> str | None:
+        """The model of one side, None while it is hidden."""
         return None if self.names is None else self.names[SIDES.index(side)]
 
     def asking(self, content: str) -> "Session":
-        """The prompt is shown at once, before the controller has heard of it."""
+        """A new turn with this prompt, shown before the controller has received it."""
         return self._waiting((*self.exchanges, Exchange(content)), "turn")
 
     def asking_again(self) -> "Session":
+        """The last turn is answered again; its prompt stays."""
         return self._waiting((*self.exchanges[:-1], Exchange(self.exchanges[-1].content)), "regenerate")
 
     def resuming(self) -> "Session":
+        """The stream of the running turn is to be followed again."""
         return self._waiting(self.exchanges, "resume")
 
     def _waiting(self, exchanges: tuple[Exchange, ...], pending: Pending) -> "Session":
@@ -124,13 +136,13 @@ class Session:
             pending=pending,
             notice=None,
             can_resume=False,
-            draft=None,
+            unsent_text=None,
             refusal_code=None,
         )
 
-    def ended(self, notice: str | None, *, draft: str | None = None, can_resume: bool = False) -> "Session":
-        """Nothing is awaited any more; the page says why."""
-        return replace(self, is_busy=False, pending=None, notice=notice, draft=draft, can_resume=can_resume)
+    def ended(self, notice: str | None, *, unsent_text: str | None = None, can_resume: bool = False) -> "Session":
+        """The session after its last request ended; `notice` tells the visitor why."""
+        return replace(self, is_busy=False, pending=None, notice=notice, unsent_text=unsent_text, can_resume=can_resume)
 
     def after(self, events: Iterable[BattleEvent]) -> "Session":
         """Apply a batch of stream events to the last exchange."""
@@ -145,7 +157,7 @@ class Session:
                 return self._after_turn(event.state)
             case DeltaEvent():
                 answer = self.exchanges[-1].side(event.side)
-                # Delta 0 opens the answer: a resumed stream that starts from the beginning replaces the text.
+                # Delta 0 starts the answer: a stream that is read from its beginning again replaces the text.
                 text = event.text if event.seq == 0 else answer.text + event.text
                 answer = SideAnswer(text=text, status="writing")
             case FinishedEvent():
@@ -165,7 +177,7 @@ class Session:
         return replace(self, exchanges=(*self.exchanges[:-1], last))
 
     def _after_turn(self, state: BattleState) -> "Session":
-        """A side that failed ends the battle, unless the turn was only refused: then it never happened."""
+        """A failed side ends the battle, unless the turn was refused: then the turn is removed."""
         ended = replace(self, state=state, is_busy=False, exchanges=_at_rest(self.exchanges))
         last = self.exchanges[-1]
         failed = next((answer for answer in (last.a, last.b) if answer.status == "failed"), None)
@@ -173,9 +185,10 @@ class Session:
             return ended
         if state == "aborted":
             return replace(ended, failure_code=failed.error_code)
-        return replace(ended, exchanges=self.exchanges[:-1], draft=last.content, refusal_code=failed.error_code)
+        return replace(ended, exchanges=self.exchanges[:-1], unsent_text=last.content, refusal_code=failed.error_code)
 
     def revealed(self, names: dict[Side, str], outcome: Outcome, *, is_rated: bool) -> "Session":
+        """The session after its vote was recorded."""
         return replace(
             self,
             state="voted",
@@ -188,10 +201,10 @@ class Session:
 
 
 class Seat(Generic[T]):
-    """One visitor's place: holds the value that their page shows now. The only mutable thing of a visitor.
+    """Holds the value that one visitor's page shows now: the only mutable object of a visitor.
 
-    Handlers find it as a Gradio state and put each new value in; it is never sent to the browser. An output of Gradio's
-    own would cost half a millisecond for every piece of text that streams.
+    It is a Gradio state: handlers receive it and replace its value, and it is never sent to the browser. Returning the
+    value as an output instead would cost half a millisecond for every piece of text.
     """
 
     def __init__(self, value: T) -> None:
@@ -199,7 +212,8 @@ class Seat(Generic[T]):
 
 
 def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
-    """When a turn has ended nobody writes any more: a side without an end was cut off with its controller."""
+    """After the end of a turn no side is streaming: a side without an end event lost its controller, so it is
+    stopped."""
     last = exchanges[-1]
     for side in SIDES:
         answer = last.side(side)
@@ -209,7 +223,7 @@ def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
 
 
 def from_view(view: BattleView) -> Session:
-    """What a page shows that knows only the battle's id, for instance after a reload."""
+    """The session of a page that has only the battle's id, for instance after a reload."""
     exchanges = tuple(Exchange(turn.content, _from_answer(turn.a), _from_answer(turn.b)) for turn in view.turns)
     if exchanges and view.state != "streaming":
         exchanges = _at_rest(exchanges)
@@ -240,7 +254,7 @@ def _from_answer(answer: Answer) -> SideAnswer:
 
 
 def standings(names: tuple[str, str], before: LeaderboardView | None, after: LeaderboardView) -> dict[Side, Standing]:
-    """Where both models stand, and by how much their ratings moved."""
+    """Rating and rank of both models, and the change of their ratings since `before`."""
     old = {} if before is None else {row.model: row.rating for row in before.rows if row.votes}
     new = {row.model: row for row in after.rows}
     found: dict[Side, Standing] = {}

@@ -1,6 +1,6 @@
-"""Every sentence that a visitor reads, in one place. Plain words; no model names, no markup.
+"""All texts that a visitor reads. Plain words; no model names, no markup.
 
-What went wrong is told by error code, never by repeating the text of another service: such a text could name a model.
+Errors are shown by error code. The message of another service is never repeated: it could name a model.
 """
 
 from collections.abc import Sequence
@@ -38,11 +38,12 @@ ABOUT: Final = (
         "What is kept",
         (
             "Your questions and both answers of a battle, so that a reloaded page finds them again. Without a vote "
-            "they are deleted after a day. With one they stay with the vote, and whoever runs this arena can read "
-            "and export them. Please write nothing that must stay private.",
+            "they are deleted after a day. With one they stay with the vote, and the operator of this arena can "
+            "read and export them. Please write nothing that must stay private.",
             "Instead of your address a vote holds a pseudonym that changes every day. Conversations under Chat are "
             "kept by your own browser; the arena does not store them. No page loads anything from anywhere else.",
-            "These are Agon's defaults. Whoever runs this arena may keep less or more; their terms would stand below.",
+            "These are Agon's defaults. The operator of this arena may keep less or more; their own terms, if any, are "
+            "below.",
         ),
     ),
     (
@@ -188,10 +189,12 @@ FAILURE_OTHER: Final = "Something went wrong in the arena. Please try again."
 
 
 def too_long(length: int, most: int) -> str:
+    """Notice for a prompt of `length` characters where `most` are allowed."""
     return f"A question may have {most:,} characters, and this one has {length:,}. Please shorten it."
 
 
 def failure(code: str | None) -> str:
+    """The sentence for an error code; unknown codes and None get a general one."""
     return FAILURES.get(code or "", FAILURE_OTHER)
 
 
@@ -244,14 +247,14 @@ FLAGS: Final = {
 WORKERS_TITLE: Final = "Workers"
 WORKERS_LEAD: Final = (
     "Each worker serves one model from a pool of memory pages. A page holds the keys and values of a few tokens; "
-    "pages of finished conversations stay until somebody else needs the room. Each square is a part of the pool, in "
-    "the order of its addresses; colours tell kinds of layers apart."
+    "pages of finished conversations are kept until another conversation needs the space. Each square is a part of the "
+    "pool, in address order; colours show the kinds of layers."
 )
 WORKERS_EMPTY_TITLE: Final = "No worker is registered"
 WORKERS_EMPTY: Final = "Start one with: agon worker"
 WORKER_STATES: Final = {"starting": "starting", "ready": "ready", "draining": "finishing its work"}
 PAGE_STATES: Final = {"used": "used", "evictable": "kept for reuse", "empty": "empty"}
-#: What the engine calls its kinds of layers; any other name is shown as it is.
+#: Words for the engine's kinds of layers; any other name is shown unchanged.
 LAYER_KINDS: Final = {"full": "full attention", "window": "sliding windows", "recurrent": "recurrent states"}
 NO_PAGES: Final = "This worker has no page pool of its own."
 UNREACHABLE_BOARD: Final = "The arena does not answer at the moment."
@@ -266,34 +269,40 @@ FACTS: Final = {
     "parameters": "parameters",
     "hits": "prompt tokens from kept pages",
     "preemptions": "interrupted for room",
-    "swapped": "of those in line set aside in main memory",
+    "swapped": "waiting, swapped to main memory",
 }
 
 
 def votes_to_flip(count: int) -> str:
+    """How many votes would change a rank."""
     votes = "1 vote" if count == 1 else f"{count:,} votes"
     return f"{votes} could put the next model above"
 
 
 def rating_sentence(model: str, rating: float, lower: float | None, upper: float | None) -> str:
+    """The title of an interval's picture."""
     if lower is None or upper is None:
         return f"{model}: {rating:.0f}, interval {NO_INTERVAL}"
     return f"{model}: {rating:.0f}, interval {lower:.0f} to {upper:.0f}"
 
 
 def win_rate_sentence(row: str, column: str, rate: float) -> str:
+    """The title of a cell of the win rates; `rate` is a share."""
     return f"{row} beats {column} in {rate:.0%} of their battles"
 
 
 def predicted_sentence(row: str, column: str, rate: float) -> str:
+    """The title of a cell of the predicted rates; `rate` is a share."""
     return f"by their ratings {row} would beat {column} in {rate:.0%} of battles"
 
 
 def count_sentence(row: str, column: str, count: int) -> str:
+    """The title of a cell of the battle counts."""
     return f"{row} and {column} met {count} times"
 
 
 def pool_sentence(num_cells: int, used: float, kept: float, cells_by_type: Sequence[tuple[str, int]]) -> str:
+    """The title of a pool's picture; `used` and `kept` are percentages."""
     in_use, kept_pages, empty = PAGE_STATES["used"], PAGE_STATES["evictable"], PAGE_STATES["empty"]
     shares = f"{used:.0f}% {in_use}, {kept:.0f}% {kept_pages}, the rest {empty}"
     held = "".join(f"; {name} in {count}" for name, count in cells_by_type)
@@ -301,14 +310,17 @@ def pool_sentence(num_cells: int, used: float, kept: float, cells_by_type: Seque
 
 
 def pages_sentence(used: int, evictable: int, empty: int) -> str:
+    """Counts of pages by state."""
     return f"{used:,} {PAGE_STATES['used']}, {evictable:,} {PAGE_STATES['evictable']}, {empty:,} {PAGE_STATES['empty']}"
 
 
 def layer_kind(name: str) -> str:
+    """The name that visitors read for a kind of layer."""
     return LAYER_KINDS.get(name, name.replace("_", " "))
 
 
 def short_count(number: int) -> str:
+    """A count with three digits and a unit: 5.25 M."""
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
         if number >= size:
             return f"{number / size:.3g} {unit}"
@@ -316,26 +328,31 @@ def short_count(number: int) -> str:
 
 
 def model_facts(card: ModelCard) -> str:
-    """A hosted model's size is not known."""
+    """Size and context length of a model; the size of a hosted model is unknown and left out."""
     size = (f"{short_count(card.num_parameters)} {FACTS['parameters']}",) if card.num_parameters else ()
     return ", ".join((*size, f"{card.context_length:,} {FACTS['context']}"))
 
 
 def page_size(page_bytes: int) -> str:
+    """The size of one page in KiB."""
     return f"{page_bytes / 1024:,.0f} KiB a page"
 
 
 def seconds_ago(age_s: float) -> str:
+    """The age of a worker's last heartbeat."""
     return f"last heard from {age_s:.0f} s ago"
 
 
 def num_votes(count: int) -> str:
+    """A count of votes."""
     return "1 vote" if count == 1 else f"{count:,} votes"
 
 
 def rank(place: int, num_models: int) -> str:
+    """A model's place on the board."""
     return f"rank {place} of {num_models}"
 
 
 def flag(name: str) -> str:
+    """The words for a flag of a leaderboard row."""
     return FLAGS.get(name, name.replace("_", " "))

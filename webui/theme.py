@@ -21,7 +21,7 @@ _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mon
 
 
 def build_theme() -> Any:
-    """Neutral greys and system fonts: nothing is fetched from elsewhere."""
+    """Neutral greys and system fonts: no font is loaded from another host."""
     theme = gr.themes.Base(primary_hue="slate", secondary_hue="slate", neutral_hue="slate", font=_SANS, font_mono=_MONO)
     both: dict[str, str] = {
         "body_background_fill": "var(--agon-paper)",
@@ -61,7 +61,7 @@ def build_theme() -> Any:
 
 
 def head() -> str:
-    """Scripts and meta tags of every page, inline: one request less, and no file to serve."""
+    """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
     script = (ASSETS / "agon.js").read_text(encoding="utf-8")
     tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
     return (
@@ -72,4 +72,5 @@ def head() -> str:
 
 
 def css() -> str:
+    """The style sheet of every page."""
     return (ASSETS / "agon.css").read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""What a visitor does in a battle, without the page: ask, regenerate, resume, stop, vote.
+"""The actions of a visitor in a battle, without the page: ask, regenerate, resume, stop, vote.
 
-Actions go from session to session; the page shows each as it comes. Asking has two halves: `begin` changes much of the
-page once or twice, `follow` changes only the text. Both battle pages use these and nothing else. Text is gathered for a
-short while before each new session, so that a page is updated about ten times a second however fast the models are.
-Gradio is not known here.
+An action takes a session and yields new ones; the page shows each as it comes. Asking has two halves: `begin` changes
+much of the page once or twice, `follow` changes only the text. Both battle pages use these actions and nothing else.
+Events are batched for a short time before each new session, so that a page is updated about ten times a second however
+fast the models are. This module does not know Gradio.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from typing import TypeVar
 
 from webui import texts
 from webui.client import ControllerClient, ControllerUnreachable, StreamLost
-from webui.session import Session, from_view, standings
+from webui.session import BattleEvent, Session, from_view, standings
 from wire.battles import BattleState, CreateBattle, Outcome
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardView
 
-#: Overload that passes by itself: the page waits in line for this long before it gives the prompt back.
+#: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back.
 _WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCode.SHUTTING_DOWN})
 _MAX_WAIT_S = 20.0
-_QUICK_VOTE_S = 0.7  #: a vote that takes longer is announced; a quick one needs no words
+_QUICK_VOTE_S = 0.7  #: a vote that takes longer shows a notice
 _RATING_DELAYS_S = (0.2, 0.5, 1.0, 1.5)
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ Sessions = AsyncGenerator[Session, None]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The actions, bound to a controller. Holds no visitor's state: sessions go in and come out."""
+    """The actions, bound to a controller. Holds no visitor's state."""
 
     client: ControllerClient
     update_interval_s: float
@@ -41,14 +41,14 @@ class Turns:
     max_prompt_chars: int = 8000
 
     async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
-        """Show the prompt and find a battle for it: a new one where there is none or the last one is over. Ends with a
-        session that `follow` takes on, or with the prompt given back."""
+        """Show the prompt and find a battle for it: a new one if there is none or the last one is over. Ends with a
+        session for `follow`, or with the prompt back in the box."""
         content = content.strip()
         if not content or session.is_busy:
             yield session
             return
         if len(content) > self.max_prompt_chars:
-            yield session.ended(texts.too_long(len(content), self.max_prompt_chars), draft=content)
+            yield session.ended(texts.too_long(len(content), self.max_prompt_chars), unsent_text=content)
             return
         before = Session(mode=opening.mode) if session.battle_id is None or session.is_over else session
         current = before.asking(content)
@@ -60,11 +60,11 @@ class Turns:
                 current = replace(current, battle_id=view.id, names=from_view(view).names, max_turns=view.max_turns)
                 yield current  # from now on a reloaded page finds the battle
             except ControllerUnreachable as error:
-                yield before.ended(_sentence(error), draft=content)
+                yield before.ended(_sentence(error), unsent_text=content)
                 return
             except ApiError as error:
                 if error.code not in _WAITING_CODES or time.monotonic() > deadline:
-                    yield before.ended(_sentence(error), draft=content)
+                    yield before.ended(_sentence(error), unsent_text=content)
                     return
                 yield replace(current, notice=texts.WAITING_FOR_ROOM)
                 await asyncio.sleep(error.retry_after_s or 1.0)
@@ -74,7 +74,7 @@ class Turns:
         return session.asking_again() if session.is_votable else session
 
     async def restore(self, battle_id: str, visitor: str) -> Session:
-        """What a reloaded page shows: the whole battle; if it is still running, `follow` takes it on."""
+        """What a reloaded page shows: the whole battle. `follow` resumes it if a turn is still running."""
         try:
             session = from_view(await self.client.battle(battle_id, visitor))
         except ApiError as error:
@@ -87,48 +87,58 @@ class Turns:
         return session.resuming() if session.state == "streaming" else session
 
     async def follow(self, session: Session, visitor: str) -> Sessions:
-        """Send what is pending and follow its stream to the end."""
+        """Send the pending request and follow its stream to the end."""
         if session.pending is None or session.battle_id is None:
             yield session
             return
         current = replace(session, pending=None)
         yield current
-        content = session.exchanges[-1].content
-        match session.pending:
-            case "turn":
-                events = self.client.turn(session.battle_id, len(session.exchanges), content, visitor)
-            case "regenerate":
-                events = self.client.regenerate(session.battle_id, visitor)
-            case "resume":
-                events = self.client.resume(session.battle_id, visitor)
         try:
-            async with aclosing(batches(events, self.update_interval_s)) as gathered:
-                async for batch in gathered:
-                    current = current.after(batch)
-                    if session.pending != "turn" and current.refusal_code is not None:
-                        break
+            async with aclosing(self._stream(session, session.battle_id, visitor)) as sessions:
+                async for current in sessions:
                     yield current
-                else:
-                    return
-            # A refused regeneration leaves the answers that were there, and the battle knows them.
-            yield replace(await self.restore(session.battle_id, visitor), refusal_code=current.refusal_code)
         except (ApiError, ControllerUnreachable) as error:
             if session.pending == "turn":
-                # The turn was not taken: what was typed goes back into the box.
+                # The turn was not taken: its text goes back into the box.
                 untaken = replace(current, exchanges=current.exchanges[:-1], state=_state_without_turn(session))
-                yield untaken.ended(_sentence(error), draft=content)
+                yield untaken.ended(_sentence(error), unsent_text=session.exchanges[-1].content)
             else:
                 yield (await self.restore(session.battle_id, visitor)).ended(_sentence(error))
         except StreamLost:
             yield current.ended(texts.STREAM_LOST, can_resume=True)
 
+    async def _stream(self, session: Session, battle_id: str, visitor: str) -> Sessions:
+        """The session after each batch of events."""
+        current = replace(session, pending=None)
+        events = self._pending_events(session, battle_id, visitor)
+        async with aclosing(batches(events, self.update_interval_s)) as gathered:
+            async for batch in gathered:
+                current = current.after(batch)
+                if session.pending != "turn" and current.refusal_code is not None:
+                    break
+                yield current
+            else:
+                return
+        # After a refused regeneration the battle still has its old answers: read it again.
+        yield replace(await self.restore(battle_id, visitor), refusal_code=current.refusal_code)
+
+    def _pending_events(self, session: Session, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+        match session.pending:
+            case "regenerate":
+                return self.client.regenerate(battle_id, visitor)
+            case "resume":
+                return self.client.resume(battle_id, visitor)
+            case _:
+                content = session.exchanges[-1].content
+                return self.client.turn(battle_id, len(session.exchanges), content, visitor)
+
     async def stop(self, session: Session, visitor: str) -> None:
-        """End both answers early. The stream itself then tells how they ended."""
+        """End both answers early; the stream tells how they ended."""
         if session.battle_id is not None:
             await self.client.stop(session.battle_id, visitor)
 
     async def vote(self, session: Session, outcome: Outcome, visitor: str) -> Sessions:
-        """Record the vote, show the names at once, then what the vote did to the ratings."""
+        """Record the vote, show the names at once, then the change of both ratings."""
         if session.battle_id is None or not session.is_votable:
             yield session
             return
@@ -163,7 +173,7 @@ class Turns:
             if before is None or after.num_votes > before.num_votes or not reply.rated:
                 break
         else:
-            return  # the ratings are late; the next look at the board will tell
+            return  # the ratings are late; the leaderboard will show them
         assert revealed.names is not None
         yield replace(revealed, standings=standings(revealed.names, before, after))
 
@@ -178,7 +188,7 @@ class Turns:
 
 
 async def batches(events: AsyncGenerator[T, None], interval_s: float) -> AsyncGenerator[list[T], None]:
-    """All events that arrived during one interval, together; the first one without waiting."""
+    """All events that arrived during one interval, as a list; the first event is passed on without waiting."""
     queue: asyncio.Queue[T | Exception | None] = asyncio.Queue()
 
     async def read() -> None:

@@ -2,8 +2,8 @@
 
 No model name stands in any of these before the vote, except in mode "named", where the visitor chose them. Each event
 has an SSE id; a client that lost its connection sends the last one as Last-Event-ID and gets exactly what it missed.
-Beside the events below a stream may carry one `error` (an ErrorBody): this connection cannot go on, the battle itself
-may; resume it.
+Beside the events below a stream may carry one `error` (an ErrorBody): this connection ends, but the battle may go on,
+and the client should resume it.
 """
 
 from typing import Literal
@@ -26,7 +26,7 @@ class _Frozen(BaseModel):
 
 
 class BattleSampling(_Frozen):
-    """What a visitor may tune, in named mode only."""
+    """Sampling parameters that a visitor may set, in named mode only."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -34,7 +34,7 @@ class BattleSampling(_Frozen):
 
 
 class CreateBattle(_Frozen):
-    """`POST /arena/battles`"""
+    """Body of `POST /arena/battles`: the mode, and in named mode the two models and their sampling."""
 
     mode: Mode
     models: tuple[str, str] | None = None
@@ -52,13 +52,13 @@ class CreateBattle(_Frozen):
 
 
 class CreateTurn(_Frozen):
-    """`POST /arena/battles/{id}/turns`"""
+    """Body of `POST /arena/battles/{id}/turns`: the prompt of both sides."""
 
     content: str = Field(min_length=1)
 
 
 class CastVote(_Frozen):
-    """`POST /arena/battles/{id}/vote`"""
+    """Body of `POST /arena/battles/{id}/vote`."""
 
     outcome: Outcome
     reasons: tuple[str, ...] = Field(default=(), max_length=8)
@@ -75,7 +75,7 @@ class Answer(_Frozen):
 
 
 class Turn(_Frozen):
-    """`number` counts from 1."""
+    """One prompt and its two answers. `number` counts from 1."""
 
     number: int
     content: str
@@ -84,13 +84,13 @@ class Turn(_Frozen):
 
 
 class SideView(_Frozen):
-    """`model` is null until it may be known."""
+    """One side of a battle. `model` is null until the vote reveals it, except in named mode."""
 
     model: str | None = None
 
 
 class BattleView(_Frozen):
-    """`GET /arena/battles/{id}`"""
+    """Answer of `GET /arena/battles/{id}`: the whole battle, without what the visitor may not know yet."""
 
     id: str
     mode: Mode
@@ -105,7 +105,7 @@ class BattleView(_Frozen):
 
 
 class VoteReply(_Frozen):
-    """The same answer for every replay of the same vote."""
+    """Answer of a vote, equal for every replay of the same vote. It reveals both models."""
 
     vote_id: str
     battle_id: str
@@ -123,8 +123,8 @@ class DeltaEvent(_Frozen):
 
 
 class FinishedEvent(_Frozen):
-    """SSE `finished`: this side has answered. `usage` is null while the models are secret: token counts of the same
-    prompt differ from tokenizer to tokenizer."""
+    """SSE `finished`: this side has answered. `usage` is null while the models are hidden, because token counts of one
+    prompt differ between tokenizers and would give a model away."""
 
     side: Side
     finish_reason: FinishReason
@@ -132,22 +132,24 @@ class FinishedEvent(_Frozen):
 
 
 class FailedEvent(_Frozen):
-    """SSE `failed`: this side has failed for good; the battle is aborted. Where the turn was only refused (the prompt
-    is too long, a worker is full) the turn is forgotten instead: the state in `turn_finished` says which."""
+    """SSE `failed`: this side has failed for good and the battle is aborted. If the turn was only refused (the prompt
+    is too long, a worker is full), the turn is dropped instead; the state in `turn_finished` tells the two cases
+    apart."""
 
     side: Side
     error: ErrorDetail
 
 
 class RestartedEvent(_Frozen):
-    """SSE `restarted`: forget this side's text of this turn so far and count its deltas from 0 again; it is answered
-    anew (it failed before its first token, or a regeneration began while this client was away)."""
+    """SSE `restarted`: this side is answered again from the start. The client drops the side's text of this turn and
+    expects delta 0. Reasons: the side failed before its first token, or a regeneration began while the client was
+    disconnected."""
 
     side: Side
 
 
 class TurnFinishedEvent(_Frozen):
-    """SSE `turn_finished`, always last."""
+    """SSE `turn_finished`, always the last event of a turn."""
 
     turn: int
     state: BattleState

@@ -1,4 +1,4 @@
-"""Messages, sampling options and usage: what every kind of chat request shares."""
+"""Messages, sampling options and usage, which every kind of chat request shares."""
 
 from typing import Annotated, Literal
 
@@ -30,8 +30,8 @@ class ChatMessage(BaseModel):
 
 
 class SamplingOptions(BaseModel):
-    """How to continue. A field that is absent or null means the model's own default (generation_config.json),
-    or the server's where the model has none."""
+    """How tokens are drawn. A field that is absent or null means the model's own default (generation_config.json), or
+    the server's default where the model has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,13 +52,15 @@ class SamplingOptions(BaseModel):
 
 
 class PromptTokensDetails(BaseModel):
+    """The part of Usage that counts prompt tokens found in the prefix cache."""
+
     model_config = ConfigDict(frozen=True)
 
     cached_tokens: int = 0
 
 
 class Usage(BaseModel):
-    """Token counts of one answer, in the OpenAI shape."""
+    """Token counts of one answer, in the OpenAI shape. Engines make it with `counted`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,3 +68,13 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+
+    @classmethod
+    def counted(cls, num_prompt: int, num_completion: int, num_cached: int = 0) -> "Usage":
+        """Usage of an answer; `num_cached` of the prompt's tokens came from the prefix cache."""
+        return cls(
+            prompt_tokens=num_prompt,
+            completion_tokens=num_completion,
+            total_tokens=num_prompt + num_completion,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached),
+        )

@@ -73,6 +73,8 @@ STATUS: dict[ErrorCode, int] = {
 
 
 class ErrorDetail(BaseModel):
+    """The fields of an OpenAI error: `message` for people, `code` (an ErrorCode) for programs."""
+
     model_config = ConfigDict(frozen=True)
 
     message: str
@@ -90,7 +92,7 @@ class ErrorBody(BaseModel):
 
 
 class ApiError(Exception):
-    """An answer other than success, raised where it is noticed and mapped to HTTP in one place.
+    """An error answer, raised where it is detected and mapped to HTTP in one exception handler.
 
     `retry_after_s` becomes the Retry-After header; overload errors (429, 503) always carry one.
     """
@@ -108,6 +110,7 @@ class ApiError(Exception):
 
     @property
     def status(self) -> int:
+        """The HTTP status of the code."""
         return STATUS[self.code]
 
     @property
@@ -121,18 +124,20 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
+        """HTTP headers of the answer: Retry-After in whole seconds, at least 1, or none."""
         if self.retry_after_s is None:
             return {}
         return {"Retry-After": str(max(1, round(self.retry_after_s)))}
 
     def body(self) -> ErrorBody:
+        """The error as it is sent."""
         return ErrorBody(
             error=ErrorDetail(message=self.message, type=self.type, code=self.code.value, param=self.param)
         )
 
     @classmethod
     def from_body(cls, body: Any) -> "ApiError":
-        """Parse what another Agon service answered; anything unknown becomes INTERNAL_ERROR."""
+        """Parse the error body of another Agon service; an unknown body becomes INTERNAL_ERROR."""
         try:
             detail = ErrorBody.model_validate(body).error
             return cls(ErrorCode(detail.code), detail.message, param=detail.param)

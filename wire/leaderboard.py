@@ -8,10 +8,11 @@ class _Frozen(BaseModel):
 
 
 class LeaderboardRow(_Frozen):
-    """One model. `lower` and `upper` bound the 95 % interval and are null where the votes cannot support one: `flags`
-    says why (for instance "too_few_votes", "never_lost", "disconnected"). `worst_rank` is the place if every model with
-    an overlapping interval were better; `ties` counts ties of both kinds, `both_bad` those of the second kind;
-    `votes_to_flip` one-sided votes against the next model below would put that one above."""
+    """One model. `lower` and `upper` bound the 95 % interval. They are null if the votes cannot support an interval,
+    and `flags` says why (for instance "too_few_votes", "never_lost", "disconnected"). `worst_rank` is the rank if every
+    model with an overlapping interval were better. `ties` counts ties of both kinds, `both_bad` those of the second
+    kind. After `votes_to_flip` more votes for the next model below and against this one, that model would rank above.
+    """
 
     model: str
     rating: float
@@ -30,8 +31,8 @@ class LeaderboardRow(_Frozen):
 
 
 class StyleCoefficient(_Frozen):
-    """What one standard deviation more of a style feature is worth, in points of the board, with its 95 % interval
-    (null where the votes cannot carry one)."""
+    """Effect of one standard deviation more of a style feature, in rating points, with its 95 % interval (null if the
+    votes cannot support one)."""
 
     feature: str
     points: float
@@ -40,7 +41,8 @@ class StyleCoefficient(_Frozen):
 
 
 class LeaderboardView(_Frozen):
-    """`GET /arena/leaderboard`. Matrices are ordered like `rows`; an entry is null where two models never met."""
+    """Answer of `GET /arena/leaderboard`. Matrices are ordered like `rows`; an entry is null if two models never
+    met."""
 
     board: str
     num_votes: int

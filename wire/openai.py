@@ -1,7 +1,7 @@
-"""The OpenAI chat-completions and completions schema, as far as Agon serves it, and the translation to and from
-the internal stream. Everything here is pure, so controller and worker answer in exactly the same words.
+"""The part of the OpenAI chat-completions and completions schema that Agon serves, and its translation to and from the
+internal stream. All of it is pure: controller and worker share it, so they give the same answers.
 
-A parameter that is known but not served is refused, never ignored: a client must be able to trust what it asked for.
+A parameter that is known but not served is refused, never ignored: an accepted request is served as it was asked.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from wire.chat import ChatMessage, FinishReason, Role, SamplingOptions, Usage
+from wire.model_names import MAX_MODEL_NAME_CHARS
 from wire.sse import SseEvent, encode
 
 MAX_MESSAGES = 1024
@@ -21,6 +22,8 @@ class _Request(BaseModel):
 
 
 class TextPart(_Request):
+    """A text part of a message's content."""
+
     type: Literal["text"]
     text: str
 
@@ -30,29 +33,35 @@ def _role(value: object) -> object:
 
 
 class RequestMessage(_Request):
-    """content is a string or a list of text parts; an image or tool message is refused."""
+    """One message of a chat request. `content` is a string or a list of text parts; images and tool messages are
+    refused."""
 
     role: Annotated[Role, BeforeValidator(_role)]
     content: str | tuple[TextPart, ...]
     name: str | None = None
 
     def as_chat_message(self) -> ChatMessage:
+        """The message as the engine sees it: text parts joined."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return ChatMessage(role=self.role, content=text)
 
 
 class StreamOptions(_Request):
+    """Options of a stream; usage is sent only if asked for."""
+
     include_usage: bool | None = None
 
 
 class ResponseFormat(_Request):
+    """The format of the answer: text, the only one that is served."""
+
     type: Literal["text"]
 
 
 class _CompletionRequest(_Request):
     """Fields that both kinds of completion share. null means absent everywhere, as OpenAI clients expect."""
 
-    model: str = Field(min_length=1, max_length=128)
+    model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS)
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -80,6 +89,7 @@ class _CompletionRequest(_Request):
         return self
 
     def sampling(self) -> SamplingOptions:
+        """The sampling parameters of the request; raises ValueError for values that cannot be served."""
         return SamplingOptions(
             max_tokens=self.max_tokens,
             temperature=self.temperature,
@@ -99,11 +109,12 @@ class _CompletionRequest(_Request):
 
     @property
     def wants_usage(self) -> bool:
+        """True if the stream is to end with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 class ChatCompletionRequest(_CompletionRequest):
-    """`POST /v1/chat/completions`"""
+    """Body of `POST /v1/chat/completions`."""
 
     messages: tuple[RequestMessage, ...] = Field(min_length=1, max_length=MAX_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -113,15 +124,17 @@ class ChatCompletionRequest(_CompletionRequest):
     metadata: dict[str, str] | None = None
 
     def sampling(self) -> SamplingOptions:
+        """As in the base; max_completion_tokens replaces its deprecated name max_tokens."""
         limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
         return super().sampling().model_copy(update={"max_tokens": limit})
 
     def chat_messages(self) -> tuple[ChatMessage, ...]:
+        """The conversation as the engine sees it."""
         return tuple(message.as_chat_message() for message in self.messages)
 
 
 class CompletionRequest(_CompletionRequest):
-    """`POST /v1/completions`: one text prompt."""
+    """Body of `POST /v1/completions`: one text prompt."""
 
     prompt: str = Field(min_length=1)
     echo: Literal[False] | None = None
@@ -136,6 +149,8 @@ class CompletionRequest(_CompletionRequest):
 
 
 class ModelObject(BaseModel):
+    """One entry of `GET /v1/models`. `max_model_len` is the context length in tokens, as vLLM names it."""
+
     id: str
     object: Literal["model"] = "model"
     created: int
@@ -144,6 +159,8 @@ class ModelObject(BaseModel):
 
 
 class ModelList(BaseModel):
+    """Answer of `GET /v1/models`."""
+
     object: Literal["list"] = "list"
     data: list[ModelObject]
 
@@ -174,10 +191,12 @@ class CompletionShaper:
         return self._chunk({"delta": {"role": "assistant", "content": ""}}, finish_reason=None)
 
     def text_chunk(self, text: str) -> dict[str, Any]:
+        """One delta of the answer's text."""
         choice: dict[str, Any] = {"text": text} if self._kind == "text" else {"delta": {"content": text}}
         return self._chunk(choice, finish_reason=None)
 
     def finish_chunk(self, finish_reason: FinishReason) -> dict[str, Any]:
+        """The last chunk with a choice: no text, only why the answer ended."""
         choice: dict[str, Any] = {"text": ""} if self._kind == "text" else {"delta": {}}
         return self._chunk(choice, finish_reason=_OPENAI_FINISH[finish_reason])
 
@@ -186,6 +205,7 @@ class CompletionShaper:
         return {**self._base, "object": self._chunk_object, "choices": [], "usage": usage.model_dump()}
 
     def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> dict[str, Any]:
+        """The answer of a request without `stream`."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": _OPENAI_FINISH[finish_reason]}
         if self._kind == "chat":
             choice["message"] = {"role": "assistant", "content": text}

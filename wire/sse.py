@@ -17,6 +17,7 @@ class SseEvent:
 
 
 def encode(event: SseEvent) -> bytes:
+    """The event as bytes, with the empty line that ends it."""
     lines = []
     if event.id is not None:
         lines.append(f"id: {event.id}")
@@ -27,7 +28,7 @@ def encode(event: SseEvent) -> bytes:
 
 
 class SseDecoder:
-    """Feed it bytes as they arrive, cut anywhere; it gives back the events that are complete."""
+    """Incremental decoder of one stream. Mutable; used by one reader."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -36,6 +37,7 @@ class SseDecoder:
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Decode the next bytes of the stream, cut anywhere; returns the events that are complete now."""
         events: list[SseEvent] = []
         for line in self._lines(self._buffer + chunk):
             event = self._take_line(line.decode("utf-8", errors="replace"))
@@ -44,8 +46,8 @@ class SseDecoder:
         return events
 
     def _lines(self, text: bytes) -> list[bytes]:
-        """The lines that are complete; keeps the rest. A carriage return at the very end may still be half of a line
-        break, so it waits for what follows."""
+        """Complete lines; the rest is buffered. A carriage return at the end of `text` may be the first half of a line
+        break, so it is buffered too."""
         if b"\r" not in text:
             lines = text.split(b"\n")
         else:

@@ -1,8 +1,7 @@
 """Request bodies to models: strict JSON in, a validated model or an ApiError out.
 
-Refused, because they are not JSON or cannot be stored or answered: NaN and infinities, lone surrogates, NUL characters,
-integers beyond 64 bits, nesting deeper than MAX_DEPTH, anything that is not UTF-8.
-"""
+These are refused, because they are not JSON or cannot be stored or sent back: NaN and infinities, lone surrogates, NUL
+characters, integers beyond 64 bits, nesting deeper than MAX_DEPTH, anything that is not UTF-8."""
 
 import json
 import re

@@ -1,7 +1,7 @@
-"""A vote as the log keeps it and as `GET /arena/votes` gives it out: one JSON object per line.
+"""A vote as the log stores it and `GET /arena/votes` exports it: one JSON object per line.
 
-The log is the truth; ratings and boards are folds of it. No address, no key, no prompt: conversations are joined in
-only when an export asks for them.
+Ratings and boards are computed from the log alone. A vote holds no address, no key and no prompt; conversations are
+added only if an export asks for them.
 """
 
 from typing import Literal
@@ -17,7 +17,7 @@ class _Frozen(BaseModel):
 
 
 class StyleCounts(_Frozen):
-    """What the style of all answers of one side amounts to; code is left out of the markdown counts."""
+    """Style features of all answers of one side, summed; the markdown counts leave out code."""
 
     tokens: int = 0
     headers: int = 0
@@ -26,7 +26,7 @@ class StyleCounts(_Frozen):
 
 
 class VotedSide(_Frozen):
-    """One side as it stood when the vote was cast. Times are those of the last turn, None where none was measured."""
+    """One side at the time of the vote. Times are those of the last turn, None if they were not measured."""
 
     model: str
     revision: str
@@ -39,8 +39,8 @@ class VotedSide(_Frozen):
 
 
 class VoteRecord(_Frozen):
-    """`flags` say why a vote is not rated; without flags it is. `voter` is a keyed hash of the address under a key that
-    changes every day. `prompt` is a keyed hash of the first prompt, equal for equal prompts."""
+    """One vote. `flags` are the reasons why it is not rated; a vote without flags is rated. `voter` is a keyed hash of
+    the address, under a key that changes every day. `prompt` is a keyed hash of the first prompt."""
 
     vote_id: str
     battle_id: str
@@ -49,7 +49,7 @@ class VoteRecord(_Frozen):
     outcome: Outcome
     a: VotedSide
     b: VotedSide
-    probability: float | None = None  #: of drawing this unordered pair; None where the visitor chose it
+    probability: float | None = None  #: that this unordered pair was drawn; None if the visitor chose it
     turns: int = 1
     reasons: tuple[str, ...] = ()
     comment: str | None = None
@@ -63,11 +63,12 @@ class VoteRecord(_Frozen):
 
     @property
     def is_rated(self) -> bool:
+        """True if ratings count the vote."""
         return not self.flags
 
 
 class ImportReply(_Frozen):
-    """Answer of `POST /arena/votes/import`. Votes whose battle the log knew already are skipped."""
+    """Answer of `POST /arena/votes/import`. Votes on battles that the log already has are skipped."""
 
     imported: int
     skipped: int

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ErrorDetail
+from wire.model_names import ModelName
 
 WorkerState = Literal["starting", "ready", "draining"]
 
@@ -19,19 +20,19 @@ class _Frozen(BaseModel):
 
 
 class ModelCard(_Frozen):
-    """What a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
+    """The model that a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+    name: ModelName
     revision: str
     architecture: str
     num_parameters: int
     dtype: str
     context_length: int
-    can_resume: bool = True  #: false: it gives no token ids, so a broken answer cannot be continued elsewhere
+    can_resume: bool = True  #: false: no token ids, so another replica cannot continue a broken answer
 
 
 class Capacity(_Frozen):
-    """How much a worker takes at once."""
+    """Limits of a worker: requests in its batch, requests in its queue, and tokens that its page pool holds."""
 
     max_running: int
     max_queued: int
@@ -49,18 +50,18 @@ class PageCounts(_Frozen):
 
 
 class Load(_Frozen):
-    """What a worker is doing now. Counters ending in _total only grow while the process lives; those of bytes held are
-    sizes."""
+    """The state of a worker, sent with every heartbeat. Fields that end in _total are counters since the start of the
+    process, except kv_bytes_total and mirror_bytes_total, which are sizes."""
 
     running: int = 0
     waiting: int = 0
-    swapped: int = 0  #: of these, requests whose pages were moved to main memory
+    swapped: int = 0  #: waiting requests whose pages are in main memory
     queued_tokens: int = 0
     tokens_per_s: float = 0.0
     kv_bytes_used: int = 0
     kv_bytes_evictable: int = 0
     kv_bytes_total: int = 0
-    mirror_bytes_used: int = 0  #: main memory that holds pages of swapped requests
+    mirror_bytes_used: int = 0  #: main memory in use by pages of swapped requests
     mirror_bytes_total: int = 0
     steps_total: int = 0
     prompt_tokens_total: int = 0
@@ -68,15 +69,15 @@ class Load(_Frozen):
     prefix_query_tokens_total: int = 0  #: prompt tokens looked up in the prefix cache
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
-    swap_preemptions_total: int = 0  #: of these, by moving pages to main memory; the others were recomputed
+    swap_preemptions_total: int = 0  #: preemptions that moved pages to main memory; the others recompute
     swapped_bytes_total: int = 0  #: moved out and in
     pages: tuple[PageCounts, ...] = ()
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
-#: A run of neighbouring large pages: the type that holds most of them (an index into PoolPicture.layer_types; None
-#: where all are empty), and how much of their bytes is used and is kept for reuse. The rest is empty. Rounded up, so
-#: that one page can be seen.
+#: A run of adjacent large pages: the layer type with the most of them (an index into PoolPicture.layer_types; None if
+#: all are empty), then the used and the evictable share of their bytes. The rest is empty. Shares are rounded up, so
+#: that a single page is visible.
 PoolCell = tuple[Annotated[int, Field(ge=0)] | None, Percent, Percent]
 
 
@@ -94,7 +95,7 @@ class PoolPicture(_Frozen):
 
 
 class PoolView(_Frozen):
-    """`GET /internal/pool` of a worker: its page pool at this moment. Without a picture it has no pool of its own."""
+    """Answer of a worker's `GET /internal/pool`: its page pool now. `picture` is None if the worker has no pool."""
 
     kv_bytes_used: int
     kv_bytes_evictable: int
@@ -104,14 +105,15 @@ class PoolView(_Frozen):
 
 
 class WorkerPool(_Frozen):
-    """One entry of `GET /arena/pools`; workers without a pool, or that do not answer in time, have none."""
+    """One entry of `GET /arena/pools`. Workers without a pool and workers that do not answer in time have no entry."""
 
     worker_id: str
     picture: PoolPicture
 
 
 class RegisterRequest(_Frozen):
-    """`boot_id` names this start of the process: registering again with the same one changes nothing."""
+    """Body of `POST /internal/workers`. `boot_id` identifies one start of the process; registering again with the same
+    one changes nothing."""
 
     boot_id: str = Field(min_length=8, max_length=64)
     url: str
@@ -121,7 +123,8 @@ class RegisterRequest(_Frozen):
 
 
 class RegisterReply(_Frozen):
-    """`epoch` fences off predecessors: it grows with every registration of a new boot."""
+    """Answer to a registration. `epoch` grows with every registration of a new boot, so messages of earlier boots can
+    be refused."""
 
     worker_id: str
     epoch: int
@@ -130,13 +133,15 @@ class RegisterReply(_Frozen):
 
 
 class HeartbeatRequest(_Frozen):
+    """Body of `POST /internal/workers/{worker_id}/heartbeat`; it renews the worker's lease."""
+
     epoch: int
     state: WorkerState
     load: Load
 
 
 class HeartbeatReply(_Frozen):
-    """`known` false: the controller has no such worker (any more); register again."""
+    """Answer to a heartbeat. `known` is false if the controller has no such worker: the worker registers again."""
 
     known: bool
 
@@ -155,8 +160,9 @@ class WorkerView(_Frozen):
 
 
 class GenerateRequest(_Frozen):
-    """One answer to produce. `resume_token_ids` were already emitted by another replica: they are continued, not
-    repeated (token replay; the text of an interrupted answer goes on byte for byte)."""
+    """Body of `POST /internal/generate`: one answer to produce. `resume_token_ids` were already emitted by another
+    replica: the worker continues after them (token replay), so that the text of an interrupted answer goes on byte for
+    byte."""
 
     request_id: str = Field(min_length=1, max_length=128)
     epoch: int | None = None
@@ -173,8 +179,8 @@ class GenerateRequest(_Frozen):
 
 
 class GenerateDelta(_Frozen):
-    """SSE event `delta`: seq counts the deltas of this stream from 0. `text` may be empty while bytes of a character or
-    a possible stop string are held back."""
+    """SSE event `delta`; `seq` counts the deltas of this stream from 0. `text` may be empty while an incomplete
+    character or a possible stop string is held back."""
 
     seq: int
     text: str
@@ -182,13 +188,13 @@ class GenerateDelta(_Frozen):
 
 
 class GenerateFinished(_Frozen):
-    """SSE event `finished`, always last. Usage counts resumed tokens as completion tokens."""
+    """SSE event `finished`, the last of its stream. `usage` counts resumed tokens as completion tokens."""
 
     finish_reason: FinishReason
     usage: Usage
 
 
 class GenerateFailed(_Frozen):
-    """SSE event `failed`, always last."""
+    """SSE event `failed`, the last of its stream."""
 
     error: ErrorDetail

@@ -73,20 +73,20 @@ CONFIGS = {"llama-3.2-1b": LLAMA_1B, "qwen3-0.6b": QWEN3_600M, "llama-3.1-8b": L
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a device: what its memory moves in a second, and what its tensor cores multiply in bfloat16."""
+    """Limits of a device: bytes a second of its memory, and bfloat16 operations a second of its tensor cores."""
 
     bytes_per_s: float = 4.3e12  #: H200, measured by a copy
     flops: float = 790e12  #: H200, measured by a large product
 
     def decode_s(self, config: dict[str, Any], batch: int, context: float) -> float:
-        """Of one step of one token for each of the sequences, contexts of that length on average."""
+        """Bound of one decode step: one token for each of the sequences, contexts of that length on average."""
         layers, head = product_parameters(config)
         weights_s = (layers + head) * _ITEM_BYTES / self.bytes_per_s
         products_s = 2 * (layers + head) * batch / self.flops
         return max(weights_s, products_s) + batch * context * _token_bytes(config) / self.bytes_per_s
 
     def prefill_s(self, config: dict[str, Any], num_tokens: int) -> float:
-        """Of one prompt; the head on its last token alone."""
+        """Bound of one prompt; the output head runs on its last token only."""
         layers, head = product_parameters(config)
         attention_size = config["num_attention_heads"] * config["head_dim"] * config["num_hidden_layers"]
         attention = 2 * attention_size * num_tokens**2  # half of the square, scores and values

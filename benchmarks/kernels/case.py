@@ -11,7 +11,7 @@ Make = Callable[[torch.device], Call]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of this device, measured in the same run: copying in torch (bytes read and written), and products of torch."""
+    """Limits of this device, measured in the same run: copies (bytes read and written) and matrix products by torch."""
 
     bytes_per_s: float
     flops: float

@@ -40,7 +40,7 @@ class Result:
     time_s: float = 0.0
     num_preemptions: int = 0
     hit_rate: float = 0.0  #: share of prompt tokens found in the prefix cache
-    held: list[int] = field(default_factory=list)  #: bytes that nobody else can have
+    held: list[int] = field(default_factory=list)  #: bytes that no other sequence or type can use
     live: list[int] = field(default_factory=list)  #: bytes that the running sequences need
     times: list[float] = field(default_factory=list)
     batch: list[int] = field(default_factory=list)  #: sequences that decode, in steps with any
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def waste(self) -> float:
-        """Share of the held bytes that nobody needs, over the whole run."""
+        """Share of the held bytes that no sequence needs, over the whole run."""
         return 1 - sum(self.live) / sum(self.held) if sum(self.held) else 0.0
 
     @property

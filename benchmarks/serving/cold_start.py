@@ -21,7 +21,7 @@ _IMPORTS = "import engine.core, engine.runner, model_worker.app, os; print(os.ge
 
 
 def measure_cold_start(model: Path, *, threads: int, repeats: int, streams: int) -> dict[str, Any]:
-    """Of a worker that packs its weights itself, and of one that finds them packed in the cache folder."""
+    """Cold starts of a worker that packs its weights itself, and of one that finds them packed in the cache folder."""
     options = ["--threads", str(threads), "--kv-cache-bytes", str(POOL_BYTES), "--share-weights"]
     with served_model(model, *options, "auto"):
         pass  # leaves its packed weights behind

@@ -17,12 +17,14 @@ from cli.arena.child import ChildSpec, ProbeResult
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis
 from cli.errors import CliError
+from engine.config import KVDType
+from engine.idle_threads import bounded_spinning
+from wire.model_names import is_model_name
 
 DRAIN_S = 30.0  #: how long a worker may finish the answers it has begun
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -45,7 +47,7 @@ class ArenaSettings:
     webui_port: int
     worker_port: int
     threads_per_worker: int
-    kv_dtype: str | None = None  #: None: the worker's own choice
+    kv_dtype: KVDType | None = None  #: None: the worker's own choice
     engine: str | None = None  #: another engine of the worker, for tests
     redis_url: str | None = None  #: an external store; None: the embedded one
 
@@ -85,7 +87,7 @@ def parse_model(text: str) -> ModelSource:
     elif not _HUB_ID.fullmatch(source) or source.startswith("."):
         raise CliError(f"--model {text}: there is no folder {source}, and it is no hub id like organisation/model.")
     name = name or Path(source).name
-    if not _MODEL_NAME.fullmatch(name):
+    if not is_model_name(name):
         raise CliError(f"--model {text}: {name!r} is no usable name; letters, digits and . _ : / - are.")
     return ModelSource(name, source)
 
@@ -204,7 +206,7 @@ def _worker(
     return ChildSpec(
         name=f"worker {model.name}",
         command=_python("model_worker", *flags),
-        environment={**_waiting(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
+        environment={**_spin_limit(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
@@ -229,14 +231,10 @@ def _python(package: str, *flags: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", package, *flags)
 
 
-def _waiting(settings: ArenaSettings) -> Mapping[str, str]:
-    """How long idle threads of a worker stay awake: some 30 us where all workers' threads leave no core for the others.
-
-    OpenMP's own choice keeps them awake for milliseconds, on cores that another worker, the controller or the store
-    need: two workers of two threads on two busy cores took 57 % longer so, and 67 % more CPU time.
-    """
-    is_crowded = len(settings.models) * settings.threads_per_worker >= (os.cpu_count() or 1)
-    return {"GOMP_SPINCOUNT": "2000"} if is_crowded else {}
+def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
+    """How long idle threads of a worker stay awake, where all workers' threads together leave no core free."""
+    num_threads = len(settings.models) * settings.threads_per_worker
+    return bounded_spinning(num_threads, os.cpu_count() or 1)
 
 
 def _plain_environment() -> Mapping[str, str]:

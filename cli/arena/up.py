@@ -18,7 +18,8 @@ from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.processes import ArenaSettings, build_stages, check_ports, default_threads, parse_models
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
-from cli.kv_dtype import KVDType
+from cli.engine_options import engine_option
+from engine.config import KVDType
 from wire.workers import WorkerView
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +48,7 @@ def up(
         typer.Option(min=1, help="CPU threads of each worker. Default: half of the cores (a battle keeps two busy)."),
     ] = None,
     kv_dtype: Annotated[
-        KVDType | None, typer.Option(help="Keys and values of all models in pages. Default: AGON_KV_DTYPE, or auto.")
+        KVDType | None, engine_option("kv_dtype", note="For all models. Default: AGON_KV_DTYPE, or auto")
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the web UI when it is ready.")] = False,
     engine: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -61,7 +62,7 @@ def up(
         webui_port=webui_port,
         worker_port=worker_port,
         threads_per_worker=threads_per_worker or default_threads(),
-        kv_dtype=kv_dtype.value if kv_dtype is not None else None,
+        kv_dtype=kv_dtype,
         engine=engine,
         redis_url=os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL") or None,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -22,11 +22,9 @@ from cli.arena.processes import demo_models
 from cli.bench import pictures, record, tables, workloads
 from cli.bench.progress import progress_bar
 from cli.bench.workloads import RECIPES, TextWork, Work
+from cli.engine_options import engine_option
 from cli.errors import CliError
-from cli.kv_dtype import KVDType
-
-if TYPE_CHECKING:
-    from cli.bench.offline import EngineSettings
+from engine.config import DType, EngineConfig, KVDType, LoadFormat
 
 
 class _OfflineByDefault(TyperGroup):
@@ -45,36 +43,22 @@ app = typer.Typer(
 )
 
 
-class Precision(StrEnum):
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-
-class Device(StrEnum):
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class Weights(StrEnum):
-    AUTO = "auto"
-    DUMMY = "dummy"
-
-
 class Peer(StrEnum):
+    """Systems that `offline --against` measures beside ours."""
+
     TRANSFORMERS = "transformers"
 
 
 Model = Annotated[str | None, typer.Option(help="A local folder. Default: the first demo model.")]
 InputLen = Annotated[int, typer.Option(min=1, help="Tokens of each prompt of fixed length.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Of each process. Default: every core.")]
-TensorParallel = Annotated[int, typer.Option(min=1, help="Processes (GPUs) that share the model.")]
-MaxRunning = Annotated[
-    int, typer.Option("--max-running", "--concurrency", min=1, help="Requests that the engine serves at once.")
-]
-MaxBatchedTokens = Annotated[int, typer.Option(min=1, help="Tokens in one step, prompts and answers together.")]
-LoadFormat = Annotated[Weights, typer.Option(help="dummy: random weights for a folder that has only config.json.")]
-KVPrecision = Annotated[KVDType, typer.Option(help="Of keys and values in pages. fp8: on CUDA.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of each process. Default: every core.")]
+Precision = Annotated[DType, engine_option("dtype")]
+KVPrecision = Annotated[KVDType, engine_option("kv_dtype")]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the engine computes.")]
+Weights = Annotated[LoadFormat, engine_option("load_format")]
+TensorParallel = Annotated[int, engine_option("tensor_parallel")]
+MaxRunning = Annotated[int, engine_option("max_running", "--max-running", "--concurrency")]
+MaxBatchedTokens = Annotated[int, engine_option("max_batched_tokens")]
 Output = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf (matplotlib).")]
 
@@ -97,10 +81,10 @@ def offline(
     max_batched_tokens: MaxBatchedTokens = 1024,
     single: Annotated[int, typer.Option(min=1, help="With --against: prompts also measured one at a time.")] = 4,
     threads: Threads = None,
-    dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
-    kv_dtype: KVPrecision = KVDType.AUTO,
-    device: Annotated[Device, typer.Option()] = Device.CPU,
-    load_format: LoadFormat = Weights.AUTO,
+    dtype: Precision = "auto",
+    kv_dtype: KVPrecision = "auto",
+    device: Device = "cpu",
+    load_format: Weights = "auto",
     tensor_parallel: TensorParallel = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
     output: Output = None,
@@ -113,18 +97,18 @@ def offline(
     from cli.bench import offline as throughput
 
     _check_outputs(output, plot)
-    if against is not None and load_format is Weights.DUMMY:
+    if against is not None and load_format == "dummy":
         raise CliError("--against needs a checkpoint: each system would draw other random weights.")
-    engine = _engine_settings(
+    engine = _engine_config(
         model,
-        dtype,
-        device,
         threads,
-        max_running,
-        max_batched_tokens=max_batched_tokens,
-        load_format=load_format,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel,
+        dtype=dtype,
         kv_dtype=kv_dtype,
+        device=device,
+        load_format=load_format,
+        max_running=max_running,
+        max_batched_tokens=max_batched_tokens,
     )
     work = _work(engine.model, workload, num_prompts, input_len, output_len)
     with _engine_errors():
@@ -140,15 +124,15 @@ def offline(
         else Path(workload).name,
         "concurrency": max_running,
         "max_batched_tokens": max_batched_tokens,
-        "threads": engine.threads,
+        "threads": engine.num_threads,
         "dtype": comparison.dtype,
         "operators": comparison.operators,
-        "device": device.value,
+        "device": device,
         "tensor_parallel": tensor_parallel,
         "repeats": repeats,
     }
     rows = [measured.as_row() for measured in comparison.measured]
-    title = f"{settings['model']}, {comparison.dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
+    title = f"{settings['model']}, {comparison.dtype}, {device}, {engine.num_threads} threads, median of {repeats}"
     Console().print(tables.offline_table(title, rows))
     more: dict[str, Any] = {}
     if against is not None:
@@ -173,10 +157,10 @@ def latency(
     input_len: InputLen = 128,
     output_len: Annotated[int, typer.Option(min=1, help="Tokens of the answer.")] = 128,
     threads: Threads = None,
-    dtype: Annotated[Precision, typer.Option()] = Precision.AUTO,
-    kv_dtype: KVPrecision = KVDType.AUTO,
-    device: Annotated[Device, typer.Option()] = Device.CPU,
-    load_format: LoadFormat = Weights.AUTO,
+    dtype: Precision = "auto",
+    kv_dtype: KVPrecision = "auto",
+    device: Device = "cpu",
+    load_format: Weights = "auto",
     tensor_parallel: TensorParallel = 1,
     max_running: MaxRunning = 32,
     max_batched_tokens: MaxBatchedTokens = 1024,
@@ -189,26 +173,26 @@ def latency(
     from cli.bench import latency as response
 
     _check_outputs(output, plot)
-    engine = _engine_settings(
+    engine = _engine_config(
         model,
-        dtype,
-        device,
         threads,
-        max_running,
-        max_batched_tokens=max_batched_tokens,
-        load_format=load_format,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel,
+        dtype=dtype,
         kv_dtype=kv_dtype,
+        device=device,
+        load_format=load_format,
+        max_running=max_running,
+        max_batched_tokens=max_batched_tokens,
     )
     (work,) = workloads.random_work(1, input_len, output_len, _vocab_size(engine.model))
     with _engine_errors(), progress_bar("answers", warm_ups + repeats) as advance:
         measuring = response.measure(engine, work, repeats=repeats, warm_ups=warm_ups, advance=advance)
         used_dtype, streams = asyncio.run(measuring)
     row = response.as_row(streams, work)
-    settings = {"model": Path(engine.model).name, "threads": engine.threads, "dtype": used_dtype}
-    title = f"{settings['model']}, {used_dtype}, {device.value}, {engine.threads} threads, median of {repeats}"
+    settings = {"model": Path(engine.model).name, "threads": engine.num_threads, "dtype": used_dtype}
+    title = f"{settings['model']}, {used_dtype}, {device}, {engine.num_threads} threads, median of {repeats}"
     Console().print(tables.latency_table(title, row))
-    where = {"device": device.value, "tensor_parallel": tensor_parallel}
+    where = {"device": device, "tensor_parallel": tensor_parallel}
     if output is not None:
         record.write(output, record.document("latency", {**settings, **where}, [row]))
     if plot is not None:
@@ -311,30 +295,14 @@ class _ServePlan:
         return rows
 
 
-def _engine_settings(
-    model: str | None,
-    dtype: Precision,
-    device: Device,
-    threads: int | None,
-    max_running: int,
-    *,
-    max_batched_tokens: int,
-    load_format: Weights,
-    tensor_parallel: int,
-    kv_dtype: KVDType,
-) -> "EngineSettings":
-    from cli.bench.offline import EngineSettings
-
-    return EngineSettings(
-        model=model or demo_models()[0].source,
-        dtype=dtype.value,
-        device=device.value,
-        threads=threads or max(1, (os.cpu_count() or 1) // tensor_parallel),
-        max_running=max_running,
-        max_batched_tokens=max_batched_tokens,
-        load_format=load_format.value,
+def _engine_config(model: str | None, threads: int | None, tensor_parallel: int, **settings: Any) -> EngineConfig:
+    """Prefix caching is off: it would answer the second round from memory."""
+    return EngineConfig(
+        model or demo_models()[0].source,
+        num_threads=threads or max(1, (os.cpu_count() or 1) // tensor_parallel),
         tensor_parallel=tensor_parallel,
-        kv_dtype=kv_dtype.value,
+        enable_prefix_caching=False,
+        **settings,
     )
 
 

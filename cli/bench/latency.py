@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from cli.bench.offline import EngineSettings
 from cli.bench.record import percentile
 from cli.bench.workloads import Work
+from engine.config import EngineConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,11 @@ class Stream:
 
 
 async def measure(
-    settings: EngineSettings, work: Work, *, repeats: int, warm_ups: int, advance: Callable[[], None]
+    config: EngineConfig, work: Work, *, repeats: int, warm_ups: int, advance: Callable[[], None]
 ) -> tuple[str, list[Stream]]:
     """The dtype that "auto" became, and one stream per repeat."""
-    from engine import AsyncEngine, EngineConfig
+    from engine import AsyncEngine
 
-    config = EngineConfig(
-        settings.model,
-        dtype=settings.dtype,
-        device=settings.device,
-        load_format=settings.load_format,
-        enable_prefix_caching=False,
-        max_running=settings.max_running,
-        max_batched_tokens=settings.max_batched_tokens,
-        num_threads=settings.threads,
-        tensor_parallel=settings.tensor_parallel,
-        kv_dtype=settings.kv_dtype,
-    )
     engine = await AsyncEngine.from_config(config)
     try:
         streams = []

@@ -11,29 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cli.bench.workloads import Tokens, Work
 from cli.errors import CliError
-
-DType = Literal["auto", "float32", "bfloat16"]
-KVDType = Literal["auto", "int8", "fp8"]
-LoadFormat = Literal["auto", "dummy"]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """How to load our engine for a measurement."""
-
-    model: str
-    dtype: DType
-    device: str
-    threads: int
-    max_running: int
-    max_batched_tokens: int
-    load_format: LoadFormat = "auto"
-    tensor_parallel: int = 1
-    kv_dtype: KVDType = "auto"
+from engine.config import EngineConfig
 
 
 @dataclass(slots=True)
@@ -95,21 +77,19 @@ def vocab_size(model: str) -> int:
     return size
 
 
-def measure(
-    settings: EngineSettings, work: Sequence[Work], *, repeats: int, progress: Callable[[str], None]
-) -> Comparison:
+def measure(config: EngineConfig, work: Sequence[Work], *, repeats: int, progress: Callable[[str], None]) -> Comparison:
     """All requests at once through our engine, one round that does not count and `repeats` that do."""
     progress("loading")
-    with _Agon(settings) as ours:
-        measured = Measured("agon", settings.max_running, work)
+    with _Agon(config) as ours:
+        measured = Measured("agon", config.max_running, work)
         progress("warming up")
-        ours.together([Work(item.ids, 2) for item in work[: settings.max_running]])
+        ours.together([Work(item.ids, 2) for item in work[: config.max_running]])
         _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
         return Comparison(ours.precision, ours.operators, [measured])
 
 
 def compare(
-    settings: EngineSettings,
+    config: EngineConfig,
     work: Sequence[Work],
     *,
     num_single: int,
@@ -117,10 +97,10 @@ def compare(
     progress: Callable[[str], None],
 ) -> Comparison:
     """One at a time on the first `num_single` prompts, and all prompts together, by transformers and by us."""
-    size = settings.max_running
+    size = config.max_running
     progress("loading both")
-    with _Agon(settings) as ours:
-        peer = _Transformers(settings.model, ours.dtype, settings.device, settings.threads)
+    with _Agon(config) as ours:
+        peer = _Transformers(config.model, ours.dtype, config.device, config.num_threads)
         single = list(work[:num_single])
         plan: list[tuple[Measured, Callable[[], list[Tokens]]]] = [
             (Measured("transformers", 1, single), lambda: peer.one_at_a_time(single)),
@@ -153,11 +133,12 @@ def _take_turns(
 class _Transformers:
     """`generate`, one prompt at a time or in padded batches."""
 
-    def __init__(self, model: str, dtype: str, device: str, threads: int) -> None:
+    def __init__(self, model: str, dtype: str, device: str, threads: int | None) -> None:
         import torch
         import transformers
 
-        torch.set_num_threads(threads)
+        if threads is not None:
+            torch.set_num_threads(threads)
         library: Any = transformers  # typed in parts only
         library.logging.set_verbosity_error()
         library.utils.logging.disable_progress_bar()
@@ -202,21 +183,10 @@ class _Transformers:
 class _Agon:
     """Our engine through its library interface."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         from engine import LLM
 
-        self._llm = LLM(
-            settings.model,
-            dtype=settings.dtype,
-            device=settings.device,
-            enable_prefix_caching=False,
-            max_running=settings.max_running,
-            max_batched_tokens=settings.max_batched_tokens,
-            num_threads=settings.threads,
-            load_format=settings.load_format,
-            tensor_parallel=settings.tensor_parallel,
-            kv_dtype=settings.kv_dtype,
-        )
+        self._llm = LLM.from_config(config)
         self.dtype = self._llm.info.dtype
         self.precision = self._llm.info.precision
         self.operators = self._llm.info.operators

@@ -1,4 +1,4 @@
-"""A battle as values: what its hash in Redis says, and what a client may see of it. No I/O."""
+"""A battle as values: the content of its hash in Redis, and the view that a client may see. No I/O."""
 
 import json
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ from pydantic import BaseModel, ConfigDict
 
 from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView, Mode, Outcome, Side, SideView, Turn
 from wire.chat import ChatMessage, FinishReason, Usage
+from wire.entry_ids import LOG_START
 from wire.errors import ErrorDetail
 
 
 class StoredAnswer(BaseModel):
-    """One side's answer to one turn, with what only the vote record may tell."""
+    """One side's answer to one turn, in the JSON of a turn in Redis. Times count from the begin of the turn, and go
+    into the vote record only."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -24,11 +26,13 @@ class StoredAnswer(BaseModel):
 
     @property
     def counts(self) -> bool:
-        """Whether a vote may rest on it: a model that was stopped before its first word has not answered."""
+        """Whether a vote may be based on it: a model that was stopped before its first word has not answered."""
         return self.finish_reason in ("stop", "length") or (self.finish_reason == "abort" and self.text != "")
 
 
 class StoredTurn(BaseModel):
+    """One message and its two answers, in the JSON of the battle's field `turn:<number>`."""
+
     model_config = ConfigDict(frozen=True)
 
     content: str
@@ -36,23 +40,27 @@ class StoredTurn(BaseModel):
     b: StoredAnswer = StoredAnswer()
 
     def answer(self, side: Side) -> StoredAnswer:
+        """The answer of one side."""
         return self.a if side == "a" else self.b
 
     @property
     def is_votable(self) -> bool:
+        """Whether both answers can be compared."""
         return self.a.counts and self.b.counts
 
 
 @dataclass(frozen=True)
 class StoredSide:
+    """The model of one side, in the JSON of the battle's field `side:<a or b>`."""
+
     model: str
     revision: str
-    worker_id: str | None  #: who answered the last turn, for its prefix cache
+    worker_id: str | None  #: the worker that answered the last turn and has the conversation in its prefix cache
 
 
 @dataclass(frozen=True)
 class Battle:
-    """One battle at one moment. `run` counts begun turns and regenerations: it tells two moments apart."""
+    """One battle at one moment."""
 
     battle_id: str
     mode: Mode
@@ -63,7 +71,7 @@ class Battle:
     probability: float | None
     sampling: BattleSampling
     turns: tuple[StoredTurn, ...]
-    run: int
+    run: int  #: begun turns and regenerations; a script refuses changes that are based on an older run
     run_from: str  #: id of the last event before the current run
     prompt_key: str | None
     redraws: int
@@ -74,15 +82,16 @@ class Battle:
 
     @property
     def names_are_known(self) -> bool:
+        """Whether a client may see the models."""
         return self.mode == "named" or self.state == "voted"
 
     @property
     def may_redraw(self) -> bool:
-        """Only the first answer to the first prompt of an anonymous battle may come from another model, once."""
+        """Whether a side may get another model: once, for the first turn of an anonymous battle."""
         return self.mode == "anonymous" and self.redraws == 0 and not self.turns
 
     def history(self, side: Side, num_turns: int) -> tuple[ChatMessage, ...]:
-        """The first `num_turns` turns as this side has seen them."""
+        """The first `num_turns` turns as chat messages with the answers of `side`."""
         messages: list[ChatMessage] = []
         for turn in self.turns[:num_turns]:
             messages.append(ChatMessage(role="user", content=turn.content))
@@ -90,6 +99,7 @@ class Battle:
         return tuple(messages)
 
     def view(self, max_turns: int) -> BattleView:
+        """What a client may see: names and token counts only once the models are known."""
         known = self.names_are_known
         return BattleView(
             id=self.battle_id,
@@ -106,6 +116,7 @@ class Battle:
 
 
 def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
+    """A battle from its hash. `now_ms` is the store's time, which decides whether the battle has expired."""
     state = fields["state"]
     if state in ("open", "answered") and int(fields["expires_ms"]) < now_ms:
         state = "expired"
@@ -121,7 +132,7 @@ def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
         sampling=BattleSampling.model_validate_json(fields["sampling"]),
         turns=tuple(StoredTurn.model_validate_json(fields[f"turn:{number}"]) for number in range(1, num_turns + 1)),
         run=int(fields["run"]),
-        run_from=fields.get("run_from", "0-0"),
+        run_from=fields.get("run_from", LOG_START),
         prompt_key=fields.get("prompt"),
         redraws=int(fields.get("redraws", "0")),
         identity_revealed=fields.get("identity") == "1",
@@ -132,6 +143,7 @@ def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
 
 
 def side_fields(side: Side, stored: StoredSide) -> dict[str, str]:
+    """The fields of the hash that say which model plays `side`."""
     return {
         f"side:{side}": json.dumps({"model": stored.model, "revision": stored.revision, "worker_id": stored.worker_id})
     }

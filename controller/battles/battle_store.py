@@ -1,5 +1,6 @@
-"""Battles in Redis: create, read, begin a turn, advance it, stop it. Each change is one script, so that it happens as a
-whole whichever controller asks. Knows no worker and no HTTP.
+"""Battles in Redis: create, read, begin a turn, advance it, stop it.
+
+Each change is one script and therefore atomic, whichever controller asks for it. Knows no worker and no HTTP.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,27 +20,30 @@ Event = tuple[str, str]  #: SSE event name and its JSON
 
 @dataclass(frozen=True)
 class BegunTurn:
-    """A turn that this controller now owns. Its events are numbered from `first_event`."""
+    """A turn that this controller owns: only it may write the turn's events, until it ends the turn or stops renewing
+    its ownership."""
 
     battle_id: str
-    owner: str
+    owner: str  #: random id of this ownership
     turn: int
-    first_event: int
-    run_from: str
+    first_event: int  #: number of the first event to write
+    run_from: str  #: id of the last event before the turn
 
 
 class BattleStore:
-    def __init__(self, store: Store, keys: Keys, *, battle_ttl_s: float, owner_lease_s: float) -> None:
+    """Reads and writes the keys `battle` and `events`. Every method raises ApiError STORE_UNAVAILABLE."""
+
+    def __init__(self, store: Store, keys: Keys, *, battle_ttl_s: float, ownership_s: float) -> None:
         self._store = store
         self._keys = keys
         self._battle_ttl_ms = round(battle_ttl_s * 1000)
-        self._owner_lease_ms = round(owner_lease_s * 1000)
+        self._ownership_ms = round(ownership_s * 1000)
 
     def _both_keys(self, battle_id: str) -> list[str]:
         return [self._keys.battle(battle_id), self._keys.events(battle_id)]
 
     async def create(self, battle_id: str, fields: Mapping[str, str]) -> None:
-        """Write a battle nobody knows yet."""
+        """Write a new battle. `fields` are those of its hash, without times."""
         await self._store.run(
             "create_battle",
             [self._keys.battle(battle_id)],
@@ -48,7 +52,7 @@ class BattleStore:
         )
 
     async def read(self, battle_id: str) -> Battle:
-        """Raises ApiError BATTLE_NOT_FOUND. Ends a turn whose owner is gone."""
+        """The battle now. Ends a turn whose controller has died. Raises ApiError BATTLE_NOT_FOUND."""
         now_ms, flat = await self._store.run(
             "read_battle",
             self._both_keys(battle_id),
@@ -64,12 +68,15 @@ class BattleStore:
     async def begin_turn(
         self, battle: Battle, turn: int, owner: str, stored: StoredTurn, changes: Mapping[str, str]
     ) -> BegunTurn:
-        """Raises ApiError BATTLE_BUSY and the like, and changes nothing then."""
+        """Begin turn number `turn`, or answer it again, and write `changes` to the battle with it.
+
+        `battle` must be as recent as its last turn. Raises the ApiError of `closed` and changes nothing then.
+        """
         answer = await self._store.run(
             "begin_turn",
             self._both_keys(battle.battle_id),
             owner,
-            self._owner_lease_ms,
+            self._ownership_ms,
             battle.run,
             turn,
             stored.model_dump_json(),
@@ -89,9 +96,12 @@ class BattleStore:
         events: Sequence[Event],
         changes: Mapping[str, str],
     ) -> bool:
-        """Append, change, end: see advance_turn.lua. May be repeated with the same arguments. Returns whether somebody
-        asked for the end of the turn; raises OwnershipLost when the turn is not this owner's any more."""
-        arguments: list[Any] = [begun.owner, self._owner_lease_ms, how, begun.turn, first_event, EVENTS_TTL_MS]
+        """Append `events` from number `first_event` on, write `changes`, and end the turn unless `how` is "append".
+
+        May be repeated with the same arguments. Returns whether a stop was asked for. Raises OwnershipLost when the
+        turn was ended by another process.
+        """
+        arguments: list[Any] = [begun.owner, self._ownership_ms, how, begun.turn, first_event, EVENTS_TTL_MS]
         arguments.append(len(events))
         arguments.extend(part for event in events for part in event)
         arguments.extend(part for pair in changes.items() for part in pair)
@@ -101,19 +111,22 @@ class BattleStore:
         return bool(answer == "stop")
 
     async def ask_stop(self, battle_id: str) -> None:
+        """Ask the controller that runs the turn to end it, if one runs. Raises ApiError BATTLE_NOT_FOUND."""
         if await self._store.run("stop_turn", [self._keys.battle(battle_id)]) == "":
             raise not_found()
 
     async def read_events(self, battle_id: str, after: str, *, block: bool) -> list[StreamEntry]:
+        """Events after the id `after`; with `block`, waits for the first one as Store.read_stream does."""
         return await self._store.read_stream(self._keys.events(battle_id), after, block=block)
 
 
 def not_found() -> ApiError:
+    """The error for a battle id without a battle (404)."""
     return ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle, or it has been forgotten.")
 
 
 def closed(reason: str) -> ApiError:
-    """Why a battle in this state takes no turn and no vote."""
+    """The error for a turn or vote in a battle that takes none; `reason` is its state, or what a script returned."""
     match reason:
         case "missing":
             return not_found()

@@ -1,7 +1,7 @@
-"""Battles as their routes see them: create, take a turn, answer it again, stop it.
+"""What a visitor can do with a battle except voting: create it, take a turn, answer it again, stop it.
 
-Everything is in Redis before anything streams: the pair at creation, the turn before its first event. Slots of both
-sides are taken together before a turn begins, so a refusal changes nothing. Votes are in votes.py.
+The pair is in Redis when the battle is created, the turn before its first event. The leases of both sides are reserved
+together before a turn begins, so that a refusal changes nothing. Votes are in controller/votes.
 """
 
 import asyncio
@@ -17,20 +17,22 @@ from controller.battles.neutral_errors import neutral
 from controller.battles.turn_run import TurnRun
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.voters import Voters
-from controller.logs import log_event, short
 from controller.metrics import Metrics
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.routing_table import RoutingTable
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleSampling, CreateBattle, Side
 from wire.errors import ApiError, ErrorCode
 
-STOP_WAIT_S = 3.0
+STOP_WAIT_S = 3.0  #: longest wait for the end of a stopped turn
 STOP_POLL_S = 0.03
 
 _logger = logging.getLogger(__name__)
 
 
 class Battles:
+    """The operations behind the battle routes. Every method raises ApiError, also STORE_UNAVAILABLE."""
+
     def __init__(
         self,
         store: BattleStore,
@@ -55,7 +57,8 @@ class Battles:
         self.max_turns = max_turns
 
     async def create(self, request: CreateBattle, identity: str) -> Battle:
-        """`identity` is who may vote."""
+        """Create a battle between drawn models, or between those that the request names. Only the visitor with this
+        `identity` may vote on it. Raises ApiError as Matchmaker.draw does, MODEL_NOT_FOUND or NO_WORKER."""
         probability: float | None = None
         if request.models is None:
             sides, probability = self._draw()
@@ -80,10 +83,11 @@ class Battles:
         return await self._store.read(battle_id)
 
     async def read(self, battle_id: str) -> Battle:
+        """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
         return await self._store.read(battle_id)
 
     async def take_turn(self, battle_id: str, content: str) -> TurnRun:
-        """Begin the next turn. Returns when its events may be read; raises ApiError when the turn was refused."""
+        """Begin the next turn and return when its events may be read. Raises ApiError when the turn was refused."""
         if not content.strip():
             raise ApiError(ErrorCode.INVALID_REQUEST, "The message is empty.", param="content")
         if len(content) > self._max_content_chars:
@@ -98,15 +102,15 @@ class Battles:
         return await self._begin(battle, len(battle.turns) + 1, content)
 
     async def regenerate(self, battle_id: str) -> TurnRun:
-        """Answer the last turn again; the answers so far are replaced."""
+        """Answer the last turn again; the new answers replace the old ones. Raises as `take_turn` does."""
         battle = await self._open_battle(battle_id)
         if not battle.turns:
             raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
         return await self._begin(battle, len(battle.turns), battle.turns[-1].content)
 
     async def stop(self, battle_id: str) -> Battle:
-        """End the running turn, wherever it runs; without one nothing happens. Returns the battle when the turn has
-        ended, or as it is after STOP_WAIT_S."""
+        """End the running turn, at whichever controller it runs; without one nothing happens. Returns the battle when
+        the turn has ended, or after STOP_WAIT_S at the latest."""
         self._runner.stop(battle_id)
         await self._store.ask_stop(battle_id)
         give_up_at = time.monotonic() + STOP_WAIT_S
@@ -144,7 +148,7 @@ class Battles:
         return run
 
     async def _reserve(self, battle: Battle) -> dict[Side, Lane]:
-        """Both slots or ApiError, in words that name no model."""
+        """Lanes of both sides, or an ApiError that names no model."""
         wishes = [Wish(battle.sides[side].model, battle.sides[side].worker_id) for side in SIDES]
         try:
             return dict(zip(SIDES, await self._dispatcher.reserve(wishes), strict=True))
@@ -156,7 +160,7 @@ class Battles:
         return {"a": StoredSide(a.model, a.revision, None), "b": StoredSide(b.model, b.revision, None)}, a.probability
 
     def _redrawn(self, battle: Battle) -> tuple[Battle, dict[str, str]]:
-        """Before its first turn an anonymous battle whose models went away gets others, once."""
+        """The battle with two new models: before its first turn, once, when the drawn ones have no worker any more."""
         sides, probability = self._draw()
         changes = {"redraws": "1", "probability": repr(probability)}
         for side, stored in sides.items():

@@ -1,16 +1,15 @@
-"""Whether an answer gives its model away: text that names a model or a maker as the speaker's own identity.
+"""Whether an answer reveals its model: text that names a model or a maker as the speaker's own identity.
 
-A deliberate rule of thumb, in several languages: a phrase of the first person ("I am", "trained by", "mein Name ist")
-and a name, close together in one sentence. Names that stand in the visitor's own prompts do not count. Knows no
-battle.
+A heuristic in several languages: a phrase of the first person ("I am", "trained by", "mein Name ist") and a name, close
+together in one sentence. Names from the visitor's own prompts do not count. Knows no battle.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-REACH_CHARS = 80  #: how far behind the phrase a name still belongs to it
+REACH_CHARS = 80  #: a name belongs to a phrase when it begins within this distance after it
 
-#: Makers and families that people know; the arena's own models are added at run time.
+#: Well-known makers and model families; the arena's own models are added at run time.
 KNOWN_NAMES = (
     "ai21", "alibaba", "amazon", "anthropic", "baichuan", "baidu", "bard", "bytedance", "chatglm", "chatgpt", "claude",
     "cohere", "command-r", "copilot", "deepmind", "deepseek", "doubao", "ernie", "falcon", "gemini", "gemma", "gpt",
@@ -36,12 +35,13 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[\n\u3002\uff01\uff1f]")
 
 
 class IdentityGuard:
-    """`models` gives the names of the models registered in this arena."""
+    """Checks answers against well-known names and those of `models`, the models registered in this arena."""
 
     def __init__(self, models: Callable[[], Iterable[str]]) -> None:
         self._models = models
 
     def is_revealed(self, answers: Sequence[str], prompts: Sequence[str]) -> bool:
+        """Whether any of `answers` claims a name that does not stand in `prompts`."""
         names = self._names(" \n ".join(prompts).lower())
         return bool(names) and any(_claims(answer, names) for answer in answers)
 
@@ -61,7 +61,7 @@ def _claims(answer: str, names: list[re.Pattern[str]]) -> bool:
 
 
 def _spellings(model: str) -> set[str]:
-    """A registered name as people write it: without the publisher, with blanks for dashes."""
+    """Spellings of a registered name in prose: without the publisher, with blanks for dashes."""
     name = model.lower().rsplit("/", 1)[-1]
     return {name, name.replace("-", " ").replace("_", " ")}
 

@@ -1,5 +1,4 @@
-"""Who meets whom: draws a pair of models that can answer now, with the probability of the draw and a fair coin for
-sides.
+"""Chooses the models of a battle: draws a pair that can answer now, with its probability, and tosses for the sides.
 
 Knows no Redis and no worker; `has_room` and the counts are handed in.
 """
@@ -17,7 +16,7 @@ from wire.workers import ModelCard
 
 @dataclass(frozen=True)
 class Drawn:
-    """A model for one side. `probability` is that of the unordered pair it makes."""
+    """A model for one side. `probability` is that of the unordered pair, which the vote record stores."""
 
     model: str
     revision: str
@@ -25,6 +24,8 @@ class Drawn:
 
 
 class Matchmaker:
+    """Draws among models that have a ready worker with room. `counts` are those of the overall board."""
+
     def __init__(
         self,
         ready_models: Callable[[], Mapping[str, ModelCard]],
@@ -38,10 +39,10 @@ class Matchmaker:
         self._has_room = has_room
         self._counts = counts
         self._mode: Literal["uniform", "active"] = mode
-        self._rng = rng or random.SystemRandom()  # nobody shall be able to predict a pair
+        self._rng = rng or random.SystemRandom()  # pairs must not be predictable
 
     def draw(self) -> tuple[Drawn, Drawn]:
-        """Sides a and b. Raises ApiError NOT_ENOUGH_MODELS, or QUEUE_FULL when models are there but without room."""
+        """Sides a and b. Raises ApiError NOT_ENOUGH_MODELS, or QUEUE_FULL when too few ready models have room."""
         ready = self._ready_models()
         open_models = sorted(model for model in ready if self._has_room(model))
         if len(open_models) < 2:
@@ -55,7 +56,8 @@ class Matchmaker:
         return a, b
 
     def redraw(self, opponent: str, *, excluded: str) -> Drawn | None:
-        """Another model against `opponent`, drawn among the pairs that are left with it."""
+        """Another model than `excluded` against `opponent`, drawn by the probabilities of the remaining pairs. None
+        when no third model has room."""
         ready = self._ready_models()
         models = sorted({model for model in ready if self._has_room(model)} - {excluded} | {opponent})
         left = {pair: share for pair, share in self._probabilities(models).items() if opponent in pair}

@@ -1,6 +1,6 @@
-"""Errors as a battle may show them: the same words whichever model failed, and however.
+"""Errors as a battle may show them: the same words for every model and every cause.
 
-A worker's own words may hold a model's name, its context length or its address; none of them leaves the controller.
+A worker's own message may contain the model's name, its context length or its address, so none leaves the controller.
 """
 
 from wire.battles import FailedEvent, Side
@@ -17,7 +17,7 @@ _MESSAGES = {
 }
 _WORKER_FAILED = "One of the models failed to answer."
 
-#: Refusals are nobody's failure: the turn is forgotten, the battle goes on.
+#: Codes that refuse a turn and are no failure of a model: the turn is forgotten and the battle goes on.
 REFUSALS = frozenset(
     {
         ErrorCode.CONTEXT_LENGTH_EXCEEDED,
@@ -30,8 +30,8 @@ REFUSALS = frozenset(
 
 
 def neutral(error: ApiError) -> ApiError:
-    """`error` without anything that could tell models apart."""
-    if error.code is ErrorCode.MODEL_NOT_FOUND:  # it was there when the battle began
+    """`error` reduced to a code and a message that do not tell models apart."""
+    if error.code is ErrorCode.MODEL_NOT_FOUND:  # it existed when the battle began
         return neutral(ApiError(ErrorCode.NO_WORKER, "", retry_after_s=5))
     if error.code in (ErrorCode.UNSUPPORTED_PARAMETER, ErrorCode.REQUEST_TOO_LARGE):
         return neutral(ApiError(ErrorCode.INVALID_REQUEST, ""))
@@ -42,8 +42,9 @@ def neutral(error: ApiError) -> ApiError:
 
 
 def failed_event(side: Side, detail: ErrorDetail) -> str:
+    """The JSON of a `failed` event; `detail` must be neutral."""
     return FailedEvent(side=side, error=detail).model_dump_json()
 
 
-#: The error of a battle whose controller died.
+#: The error of a battle whose controller died during a turn.
 OWNER_LOST = ApiError(ErrorCode.WORKER_FAILED, "The arena lost the connection to the models.").body().error

@@ -1,14 +1,15 @@
 """One turn of a battle while it runs: two independent answers, one event stream, one end.
 
-A background task of the controller that accepted the turn; no browser is needed to keep it alive, and it ends by itself
-because every answer is bounded. It ends in exactly one way: finished, stopped, refused (the turn never was) or aborted.
+It is a background task of the controller that accepted the turn. It needs no connected browser, and it ends by itself
+because every answer has a limit. It ends in exactly one way: finished, stopped, refused (the turn is forgotten) or
+aborted.
 """
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -18,13 +19,13 @@ from controller.battles.identity_guard import IdentityGuard
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import REFUSALS, neutral
 from controller.battles.turn_writer import TurnWriter
-from controller.cancellation import cancel
 from controller.errors import OwnershipLost
-from controller.logs import log_event, short
 from controller.metrics import Metrics
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
-from controller.workers.upstream import Delta, Finished, Opened
+from controller.workers.upstream import AnswerEvent, Delta, Finished, Opened
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail
@@ -35,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TurnTools:
-    """What every turn uses; made once in the composition root."""
+    """Collaborators and limits of every turn; made once in the composition root."""
 
     relay: Relay
     dispatcher: Dispatcher
@@ -43,13 +44,13 @@ class TurnTools:
     identity: IdentityGuard
     metrics: Metrics
     prompt_key: Callable[[str], str]
-    max_tokens: int
-    admission_wait_s: float
+    max_tokens: int  #: longest answer
+    admission_wait_s: float  #: events flow after this time although a worker has not accepted yet
 
 
 @dataclass
-class _Draft:
-    """One side's answer so far."""
+class _SideAnswer:
+    """One side's answer so far, with the model and the lane that produce it."""
 
     lane: Lane
     stored: StoredSide
@@ -63,7 +64,7 @@ class _Draft:
     def has_begun(self) -> bool:
         return self.first_token_ms is not None
 
-    def answer(self) -> StoredAnswer:
+    def to_store(self) -> StoredAnswer:
         return StoredAnswer(
             text="".join(self.texts),
             finish_reason=self.finish_reason,
@@ -81,7 +82,10 @@ class _SideFailed(Exception):
 
 
 class TurnRun:
-    """`battle` is the battle as it was before the turn began; `lanes` become this run's to close."""
+    """One running turn. `battle` is the battle before the turn began. The run closes `lanes`.
+
+    Made by TurnRunner, which runs `run` in a task. All methods belong to the event loop of that task.
+    """
 
     def __init__(
         self,
@@ -97,42 +101,35 @@ class TurnRun:
         self._content = content
         self._writer = writer
         self._tools = tools
-        self._drafts = {side: _Draft(lanes[side], battle.sides[side]) for side in SIDES}
+        self._answers = {side: _SideAnswer(lanes[side], battle.sides[side]) for side in SIDES}
         self._may_redraw = battle.may_redraw
-        self._opened: set[Side] = set()
-        self._failures: dict[Side, ErrorDetail] = {}  #: sides that have failed, in the order in which they did
+        self._accepted: set[Side] = set()  #: sides whose worker has accepted the request
+        self._failures: dict[Side, ErrorDetail] = {}  #: sides that have failed, in this order
         self._admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._started = time.monotonic()
 
     async def admitted(self) -> None:
-        """Returns once events may flow; raises ApiError when the workers refused the turn before any did."""
+        """Return once events may be read. Raises ApiError when the workers refused the turn before."""
         await asyncio.shield(self._admission)
 
     def stop(self) -> None:
-        """End both answers now; what there is of them is kept."""
+        """End both answers now and keep their text so far."""
         self._stop.set()
 
     async def run(self) -> None:
         """The whole turn. Cancelling it ends the battle with a typed failure."""
-        self._gate = asyncio.get_running_loop().call_later(self._tools.admission_wait_s, self._open)
+        loop = asyncio.get_running_loop()
+        self._admission_timer = loop.call_later(self._tools.admission_wait_s, self._open)
         flusher = asyncio.create_task(self._writer.run())
         result = "lost"
         try:
-            try:
-                result = await self._until_over(flusher)
-            except asyncio.CancelledError:
-                for side in self._open_sides() or ("b",):  # both finished, but nobody has been told: not answered
-                    await self._fail_side(_SideFailed(side, ApiError(ErrorCode.SHUTTING_DOWN, "")))
-                await self._end_aborted()
-                raise
+            result = await self._until_over_or_shut_down(flusher)
         except (OwnershipLost, ApiError) as error:
-            log_event(
-                _logger, "turn_lost", logging.WARNING, battle=short(self.begun.battle_id), error=type(error).__name__
-            )
+            self._log_lost(error)
         finally:
-            for draft in self._drafts.values():
-                await draft.lane.close()
+            for answer in self._answers.values():
+                await answer.lane.close()
             self._open()
             self._tools.metrics.turns.labels(result).inc()
             log_event(
@@ -144,61 +141,90 @@ class TurnRun:
                 ms=round(self._elapsed_ms()),
             )
 
+    async def _until_over_or_shut_down(self, flusher: "asyncio.Task[None]") -> str:
+        try:
+            return await self._until_over(flusher)
+        except asyncio.CancelledError:
+            await self._end_shut_down()
+            raise
+
     async def _until_over(self, flusher: "asyncio.Task[None]") -> str:
+        """Run both answers and end the turn. Returns how it ended."""
         answers = [asyncio.create_task(self._answer(side)) for side in SIDES]
         stops = [asyncio.create_task(event.wait()) for event in (self._stop, self._writer.stop_asked)]
-        waiting: set[asyncio.Task[object]] = {*answers, flusher, *stops}
         try:
-            while not all(task.done() for task in answers):
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    try:
-                        await task
-                    except _SideFailed as failure:
-                        if self._is_refusal(failure):
-                            await cancel(*answers, *stops, flusher)
-                            return await self._end_refused(failure)
-                        await self._fail_side(failure)  # the other one goes on to its own end
-                if any(task.done() for task in stops):
-                    break
+            refusal = await self._watch(answers, stops, flusher)
         finally:
             await cancel(*answers, *stops, flusher)
+        if refusal is not None:
+            return await self._end_refused(refusal)
         return await (self._end_aborted() if self._failures else self._end_answered())
 
+    async def _watch(
+        self,
+        answers: "Sequence[asyncio.Task[object]]",
+        stops: "Sequence[asyncio.Task[object]]",
+        flusher: "asyncio.Task[None]",
+    ) -> _SideFailed | None:
+        """Wait until both answers have ended or a stop was asked for; a refused turn ends the wait with its failure."""
+        waiting: set[asyncio.Task[object]] = {*answers, *stops, flusher}
+        while not (all(task.done() for task in answers) or any(task.done() for task in stops)):
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                refusal = await self._settle(task)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    async def _settle(self, task: "asyncio.Task[object]") -> _SideFailed | None:
+        """Handle the failure of a task that is done. Returns it if it refuses the turn; otherwise only its side fails,
+        and the other one continues to its own end."""
+        try:
+            await task
+        except _SideFailed as failure:
+            if self._is_refusal(failure):
+                return failure
+            await self._fail_side(failure)
+        return None
+
     async def _answer(self, side: Side) -> None:
-        draft = self._drafts[side]
+        answer = self._answers[side]
         while True:
             try:
-                await self._relay_answer(side, draft)
+                await self._relay_answer(side, answer)
                 return
             except ApiError as error:
-                if draft.has_begun or not await self._redraw(side, draft):
+                if answer.has_begun or not await self._redraw(side, answer):
                     raise _SideFailed(side, error) from None
 
-    async def _relay_answer(self, side: Side, draft: _Draft) -> None:
-        request = GenerateRequest(
-            request_id=secrets.token_hex(12),
-            messages=(
-                *self._battle.history(side, self.begun.turn - 1),
-                ChatMessage(role="user", content=self._content),
-            ),
-            sampling=self._sampling(draft.lane),
-        )
-        async with aclosing(self._tools.relay.answer(draft.lane, request)) as events:
+    async def _relay_answer(self, side: Side, answer: _SideAnswer) -> None:
+        async with aclosing(self._tools.relay.answer(answer.lane, self._request(side, answer.lane))) as events:
             async for event in events:
-                match event:
-                    case Opened():
-                        self._opened.add(side)
-                        if len(self._opened) == len(SIDES):
-                            self._open()
-                    case Delta(text):
-                        if draft.first_token_ms is None:
-                            draft.first_token_ms = self._elapsed_ms()
-                        draft.texts.append(text)
-                        self._writer.delta(side, text)
-                    case Finished(finish_reason, usage):
-                        self._finish_side(side, draft, finish_reason, usage)
-        await draft.lane.close()  # the other side may take much longer
+                self._take(side, answer, event)
+        await answer.lane.close()  # the other side may take much longer
+
+    def _request(self, side: Side, lane: Lane) -> GenerateRequest:
+        history = self._battle.history(side, self.begun.turn - 1)
+        return GenerateRequest(
+            request_id=secrets.token_hex(12),
+            messages=(*history, ChatMessage(role="user", content=self._content)),
+            sampling=self._sampling(lane),
+        )
+
+    def _take(self, side: Side, answer: _SideAnswer, event: AnswerEvent) -> None:
+        """Handle one event of a worker. Called for every token."""
+        match event:
+            case Opened():
+                self._accepted.add(side)
+                if len(self._accepted) == len(SIDES):
+                    self._open()
+            case Delta(text):
+                if answer.first_token_ms is None:
+                    answer.first_token_ms = self._elapsed_ms()
+                answer.texts.append(text)
+                self._writer.delta(side, text)
+            case Finished(finish_reason, usage):
+                self._finish_side(side, answer, finish_reason, usage)
 
     def _sampling(self, lane: Lane) -> SamplingOptions:
         chosen = self._battle.sampling
@@ -207,50 +233,50 @@ class TurnRun:
             max_tokens=min(chosen.max_tokens or limit, limit), temperature=chosen.temperature, top_p=chosen.top_p
         )
 
-    async def _redraw(self, side: Side, draft: _Draft) -> bool:
-        """Put another model on a side that has not said a word, once in a battle."""
+    async def _redraw(self, side: Side, answer: _SideAnswer) -> bool:
+        """Give a side without a token another model, once in a battle. Returns whether that was possible."""
         if not self._may_redraw:
             return False
         self._may_redraw = False
-        other = self._drafts["b" if side == "a" else "a"].stored.model
-        drawn = self._tools.matchmaker.redraw(other, excluded=draft.stored.model)
+        opponent = self._answers["b" if side == "a" else "a"].stored.model
+        drawn = self._tools.matchmaker.redraw(opponent, excluded=answer.stored.model)
         if drawn is None:
             return False
         try:
             [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)])
         except ApiError:
             return False
-        await draft.lane.close()
-        draft.lane = lane
-        draft.stored = StoredSide(drawn.model, drawn.revision, None)
-        changes = {**side_fields(side, draft.stored), "redraws": "1", "probability": repr(drawn.probability)}
+        await answer.lane.close()
+        answer.lane = lane
+        answer.stored = StoredSide(drawn.model, drawn.revision, None)
+        changes = {**side_fields(side, answer.stored), "redraws": "1", "probability": repr(drawn.probability)}
         self._writer.restarted(side, changes)
         log_event(_logger, "side_redrawn", battle=short(self.begun.battle_id))
         return True
 
-    def _finish_side(self, side: Side, draft: _Draft, finish_reason: FinishReason, usage: Usage | None) -> None:
-        draft.finish_reason, draft.usage, draft.total_ms = finish_reason, usage, self._elapsed_ms()
+    def _finish_side(self, side: Side, answer: _SideAnswer, finish_reason: FinishReason, usage: Usage | None) -> None:
+        answer.finish_reason, answer.usage, answer.total_ms = finish_reason, usage, self._elapsed_ms()
         shown = usage if self._battle.names_are_known else None
         self._writer.event(
             "finished", FinishedEvent(side=side, finish_reason=finish_reason, usage=shown), {"finished": side}
         )
 
     async def _fail_side(self, failure: _SideFailed) -> None:
-        """From here on the battle cannot be voted on, but what the other side says can still be read."""
+        """The battle cannot be voted on any more, but the other side can still be read to its end."""
         detail = neutral(failure.error).body().error
         self._failures[failure.side] = detail
         self._writer.event("failed", FailedEvent(side=failure.side, error=detail))
         self._open()
-        await self._drafts[failure.side].lane.close()
+        await self._answers[failure.side].lane.close()
 
-    def _finish_the_rest(self) -> None:
-        """Sides that were stopped: their streams end, too."""
+    def _finish_open_sides(self) -> None:
+        """End the streams of sides that were stopped."""
         for side in self._open_sides():
-            self._finish_side(side, self._drafts[side], "abort", None)
+            self._finish_side(side, self._answers[side], "abort", None)
 
     async def _end_answered(self) -> str:
-        self._finish_the_rest()
-        stopped = any(draft.finish_reason == "abort" for draft in self._drafts.values())
+        self._finish_open_sides()
+        stopped = any(answer.finish_reason == "abort" for answer in self._answers.values())
         turns = (*self._battle.turns[: self.begun.turn - 1], self._stored_turn())
         changes = self._changes("answered")
         changes["votable"] = "1" if any(turn.is_votable for turn in turns) else "0"
@@ -264,13 +290,13 @@ class TurnRun:
         return "stopped" if stopped else "finished"
 
     def _is_refusal(self, failure: _SideFailed) -> bool:
-        """Whether the whole turn can still be refused, as if it had never been asked for."""
+        """Whether the failure refuses the whole turn, which is then forgotten."""
         is_refusal = neutral(failure.error).code in REFUSALS
-        return is_refusal and not self._failures and not self._drafts[failure.side].has_begun
+        return is_refusal and not self._failures and not self._answers[failure.side].has_begun
 
     async def _end_refused(self, failure: _SideFailed) -> str:
-        """A refused turn is forgotten."""
-        self._gate.cancel()
+        """Forget the turn; `admitted` raises the refusal unless events may flow already."""
+        self._admission_timer.cancel()
         shown = neutral(failure.error)
         state: BattleState = "answered" if self._battle.turns else "open"
         self._writer.event("failed", FailedEvent(side=failure.side, error=shown.body().error))
@@ -278,12 +304,19 @@ class TurnRun:
         await self._writer.end("refuse", {})
         if not self._admission.done():
             self._admission.set_exception(shown)
-            self._admission.exception()  # retrieved: the client may have gone
+            self._admission.exception()  # marks it as retrieved: the client may have disconnected
         return "refused"
 
+    async def _end_shut_down(self) -> None:
+        """End the turn with failures because the controller shuts down."""
+        # Both sides may have finished, but turn_finished was not written: the turn is not answered.
+        for side in self._open_sides() or ("b",):
+            await self._fail_side(_SideFailed(side, ApiError(ErrorCode.SHUTTING_DOWN, "")))
+        await self._end_aborted()
+
     async def _end_aborted(self) -> str:
-        """A failed turn is the end of its battle."""
-        self._finish_the_rest()
+        """End the turn and with it the battle, for the reason of the first failure."""
+        self._finish_open_sides()
         self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="aborted"))
         await self._writer.end("finish", self._changes("aborted", next(iter(self._failures.values()))))
         self._tools.metrics.battles.labels("aborted").inc()
@@ -293,21 +326,28 @@ class TurnRun:
         changes = {"state": state, f"turn:{self.begun.turn}": self._stored_turn().model_dump_json()}
         if error is not None:
             changes["error"] = error.model_dump_json()
-        for side, draft in self._drafts.items():
-            changes.update(side_fields(side, replace(draft.stored, worker_id=draft.lane.worker.worker_id)))
+        for side, answer in self._answers.items():
+            changes.update(side_fields(side, replace(answer.stored, worker_id=answer.lane.worker.worker_id)))
         return changes
 
     def _stored_turn(self) -> StoredTurn:
-        return StoredTurn(content=self._content, a=self._drafts["a"].answer(), b=self._drafts["b"].answer())
+        return StoredTurn(content=self._content, a=self._answers["a"].to_store(), b=self._answers["b"].to_store())
 
     def _open_sides(self) -> tuple[Side, ...]:
-        """Those whose streams have not ended."""
+        """Sides whose streams have not ended."""
         return tuple(
-            side for side, draft in self._drafts.items() if draft.finish_reason is None and side not in self._failures
+            side
+            for side, answer in self._answers.items()
+            if answer.finish_reason is None and side not in self._failures
         )
 
+    def _log_lost(self, error: Exception) -> None:
+        battle = short(self.begun.battle_id)
+        log_event(_logger, "turn_lost", logging.WARNING, battle=battle, error=type(error).__name__)
+
     def _open(self) -> None:
-        self._gate.cancel()
+        """Let events flow: from now on the turn was admitted. Idempotent."""
+        self._admission_timer.cancel()
         if not self._admission.done():
             self._admission.set_result(None)
             self._writer.open()

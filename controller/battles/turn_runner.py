@@ -1,6 +1,6 @@
-"""The turns that this controller is running: starts them, stops them, and ends them when the controller goes.
+"""The turns that run in this controller: starts them, stops them, and ends them when the controller shuts down.
 
-Nothing outside this process refers to a turn here; other controllers reach it through its battle in Redis.
+Other controllers cannot reach a turn here directly; they write a request to stop into its battle in Redis.
 """
 
 import asyncio
@@ -10,14 +10,16 @@ from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore, BegunTurn
 from controller.battles.turn_run import TurnRun, TurnTools
 from controller.battles.turn_writer import TurnWriter
-from controller.logs import log_event, short
 from controller.workers.dispatch import Lane
+from service_kit.logs import log_event, short
 from wire.battles import Side
 
 _logger = logging.getLogger(__name__)
 
 
 class TurnRunner:
+    """Owns the tasks of running turns. `flush_s` and `patience_s` are those of TurnWriter."""
+
     def __init__(self, store: BattleStore, tools: TurnTools, *, flush_s: float, patience_s: float) -> None:
         self._store = store
         self._tools = tools
@@ -27,9 +29,11 @@ class TurnRunner:
 
     @property
     def num_running(self) -> int:
+        """Turns that run in this controller now."""
         return len(self._running)
 
     def start(self, battle: Battle, begun: BegunTurn, content: str, lanes: dict[Side, Lane]) -> TurnRun:
+        """Run a turn in a background task, which closes `lanes`. The arguments are those of TurnRun."""
         writer = TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s)
         run = TurnRun(battle, begun, content, lanes, writer, self._tools)
         task = asyncio.create_task(run.run())
@@ -39,17 +43,17 @@ class TurnRunner:
         return run
 
     def stop(self, battle_id: str) -> None:
-        """At once where the battle runs here; the owner elsewhere finds out from the store."""
+        """Stop the turn of a battle at once if it runs here. Another controller reads the request from the store."""
         for run, _ in self._running.values():
             if run.begun.battle_id == battle_id:
                 run.stop()
 
     async def close(self) -> None:
-        """End whatever still runs with a typed failure."""
+        """End all running turns with a typed failure, and return when that is written or given up."""
         await asyncio.gather(*(_ended(task) for _, task in list(self._running.values())))
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
-    """One cancellation: the turn then takes its time to write its end."""
+    """Cancel once and wait: the cancelled turn still writes its end."""
     task.cancel()
     await asyncio.wait((task,))

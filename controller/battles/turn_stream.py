@@ -1,7 +1,7 @@
-"""A battle's events as a browser reads them: server-sent events out of the battle's stream in Redis.
+"""A battle's events as a browser reads them: server-sent events from the battle's stream in Redis.
 
-Every reader is independent of the turn: it may come late, leave, and come back with the id of the last event it saw,
-at any controller. Each stream ends with `turn_finished`, or with one `error` that says to come back.
+A reader is independent of the turn: it may connect late, disconnect, and resume with the id of the last event it saw,
+at any controller. Each stream ends with `turn_finished`, or with one `error` that tells the client to reconnect.
 """
 
 import asyncio
@@ -13,28 +13,31 @@ from pydantic import BaseModel
 from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore
 from wire.battles import SIDES, RestartedEvent, TurnFinishedEvent
+from wire.entry_ids import MAX_EVENT_ID_CHARS, entry_order, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.sse import KEEP_ALIVE, SseEvent, encode
 
-KEEP_ALIVE_S = 10.0
-RETRY_S = 0.25
+KEEP_ALIVE_S = 10.0  #: a stream without events sends a comment this often
+RETRY_S = 0.25  #: pause after a read that the store did not answer
 
 
 def parse_event_id(text: str) -> str:
-    """A Last-Event-ID as this controller gave it out; raises ApiError INVALID_REQUEST."""
-    turn, dash, number = text.partition("-")
-    if not (dash and turn.isdecimal() and number.isdecimal() and len(text) <= 24 and text.isascii()):
+    """`text` if it has the form of an event id, `turn-number`. Raises ApiError INVALID_REQUEST."""
+    if not is_entry_id(text, MAX_EVENT_ID_CHARS):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Last-Event-ID must be the id of an event.", param="Last-Event-ID")
     return text
 
 
 class TurnStream:
+    """Streams events to readers. `patience_s`: seconds without the store after which a stream is given up."""
+
     def __init__(self, store: BattleStore, *, patience_s: float) -> None:
         self._store = store
         self._patience_s = patience_s
 
     async def follow(self, battle_id: str, after: str | None) -> AsyncGenerator[bytes, None]:
-        """Events after the id `after` (None: of the whole current turn) up to the next turn_finished."""
+        """Encoded events after the id `after` (None: from the begin of the current turn) up to the next turn_finished.
+        Raises nothing: errors become the last event."""
         reader = _Reader(self._store, battle_id, after)
         last_sent = last_contact = time.monotonic()
         while not reader.is_over:
@@ -56,7 +59,7 @@ class TurnStream:
 
 
 class _Reader:
-    """One way along a battle's events. A step that failed may be repeated; nothing is lost or doubled by that."""
+    """A position in a battle's events. A read that failed may be repeated; no event is lost or sent twice by that."""
 
     def __init__(self, store: BattleStore, battle_id: str, after: str | None) -> None:
         self._store = store
@@ -67,13 +70,13 @@ class _Reader:
         self.is_over = False
 
     def take(self) -> bytes:
-        """What has been read and not yet taken, encoded."""
+        """The encoded events that were read since the last call."""
         out = b"".join(self._out)
         self._out.clear()
         return out
 
     async def read(self) -> None:
-        """Wait a little for events. When none come, look after the battle: its owner may have died."""
+        """Wait up to a second for events. When none come, read the battle: that ends a turn whose controller died."""
         battle = self._battle or await self._begin()
         after = self._after or battle.run_from
         entries = await self._store.read_events(self._battle_id, after, block=battle.state == "streaming")
@@ -97,7 +100,7 @@ class _Reader:
         return battle
 
     def _end_with(self, battle: Battle) -> None:
-        """There was nothing to come: say so, because a stream never ends without an end."""
+        """No turn runs and no event is left: send the end all the same, because every stream has one."""
         self._out.append(_event("turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state)))
         self.is_over = True
 
@@ -107,10 +110,6 @@ def _event(name: str, event: BaseModel) -> bytes:
 
 
 def _is_void(event_id: str, battle: Battle) -> bool:
-    """Whether the turn of this event is being, or has been, answered again since."""
-    return _order(event_id) < _order(battle.run_from) and _order(event_id)[0] == len(battle.turns)
-
-
-def _order(event_id: str) -> tuple[int, int]:
-    turn, _, number = event_id.partition("-")
-    return int(turn), int(number)
+    """Whether the event belongs to answers that were replaced: its turn was begun again after it."""
+    order = entry_order(event_id)
+    return order < entry_order(battle.run_from) and order[0] == len(battle.turns)

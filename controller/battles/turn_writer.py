@@ -1,8 +1,8 @@
-"""The event stream of one running turn, as its owner writes it.
+"""Writes the event stream of one running turn to Redis, for the controller that owns the turn.
 
-Deltas are gathered: the first one leaves at once, then about one flush every 45 ms carries whatever has come, so that
-the store sees some twenty small writes a second and battle instead of one per token. While the store is away events
-are kept and sent again under the same numbers; the script drops what it has already. Knows no worker and no browser.
+Deltas are gathered: the first one is written at once, then one flush about every 45 ms writes all text since the last,
+so that a battle costs the store some twenty small writes a second and not one per token. While the store is away events
+are kept and sent again under the same numbers; the script drops those it has already. Knows no worker and no browser.
 """
 
 import asyncio
@@ -14,17 +14,20 @@ from collections.abc import Mapping
 from pydantic import BaseModel
 
 from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
-from controller.logs import log_event, short
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, DeltaEvent, RestartedEvent, Side
 from wire.errors import ApiError
 
-IDLE_S = 0.5  #: without events the owner asks this often whether it shall stop, and renews its lease
-RETRY_S = 0.2
+IDLE_S = 0.5  #: without events a write this often renews the ownership and learns whether a stop was asked for
+RETRY_S = 0.2  #: pause after a write that the store did not answer
 
 _logger = logging.getLogger(__name__)
 
 
 class TurnWriter:
+    """Owns the events that are not yet in Redis. `stop_asked` is set when a stop was asked for at any controller.
+    `patience_s`: seconds without the store after which a write is given up."""
+
     def __init__(self, store: BattleStore, begun: BegunTurn, *, flush_s: float, patience_s: float) -> None:
         self._store = store
         self._begun = begun
@@ -36,36 +39,40 @@ class TurnWriter:
         self._texts: dict[Side, list[str]] = {side: [] for side in SIDES}
         self._seqs: dict[Side, int] = dict.fromkeys(SIDES, 0)
         self._wake = asyncio.Event()
-        self._gate = asyncio.Event()
+        self._opened = asyncio.Event()
         self.stop_asked = asyncio.Event()
 
     def open(self) -> None:
-        """Nothing leaves before this: until then the turn may still be refused as a whole."""
-        self._gate.set()
+        """Allow writes. Until then the turn may still be refused as a whole."""
+        self._opened.set()
 
     @property
     def is_open(self) -> bool:
-        return self._gate.is_set()
+        """Whether events may be written."""
+        return self._opened.is_set()
 
     def delta(self, side: Side, text: str) -> None:
+        """Append text to one side. Called for every token; the events are made when they are written."""
         if text:
             self._texts[side].append(text)
             self._wake.set()
 
     def event(self, name: str, event: BaseModel, changes: Mapping[str, str] | None = None) -> None:
-        """Queue an event after all text that came before it; `changes` to the battle are written with it."""
+        """Queue an event behind all text so far; `changes` to the battle are written in the same step."""
         self._gather()
         self._unsent.append((name, event.model_dump_json()))
         self._changes.update(changes or {})
         self._wake.set()
 
     def restarted(self, side: Side, changes: Mapping[str, str]) -> None:
+        """Queue `restarted`, after which the deltas of `side` count from 0 again."""
         self._seqs[side] = 0
         self.event("restarted", RestartedEvent(side=side), changes)
 
     async def run(self) -> None:
-        """Flush until cancelled. Raises OwnershipLost, or ApiError when the store stayed away for too long."""
-        await self._gate.wait()
+        """Flush until cancelled, from `open` on. Raises OwnershipLost, or ApiError when the store stayed away longer
+        than `patience_s`."""
+        await self._opened.wait()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(IDLE_S):
@@ -75,7 +82,7 @@ class TurnWriter:
             await asyncio.sleep(self._flush_s)
 
     async def end(self, how: TurnEnd, changes: Mapping[str, str]) -> None:
-        """Send what is left and end the turn. `run` must have been cancelled before."""
+        """Write the remaining events and end the turn. `run` must have been cancelled. Raises as `run` does."""
         self._changes.update(changes)
         if how == "refuse" and not self.is_open:
             self._gather()

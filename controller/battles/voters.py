@@ -1,8 +1,7 @@
-"""Pseudonyms of voters and keys of prompts: hashes under a secret, so that no address and no text is stored with a
-vote.
+"""Pseudonyms of voters and keys of prompts: hashes under a secret, so that a vote stores no address and no text.
 
-The pseudonym's key changes every day. A battle remembers the day it began on, so that its vote is recognised after
-midnight.
+The key of pseudonyms changes every day. A battle stores the day on which it began, so that its voter is recognised
+after midnight.
 """
 
 import hashlib
@@ -14,23 +13,26 @@ _PSEUDONYM_CHARS = 24
 
 
 class Voters:
+    """Hashes under one secret, which all controllers of an arena share."""
+
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
     @classmethod
     def from_settings(cls, voter_key: str, admin_token: str) -> "Voters":
-        """Without a key of its own, one that all controllers of the arena derive alike."""
+        """Without a voter key it is derived from the admin token, so that all controllers have the same one."""
         return cls(voter_key or _digest(admin_token.encode(), "voter key"))
 
     def today(self) -> str:
+        """The day in UTC, as `pseudonym` takes it."""
         return time.strftime("%Y-%m-%d", time.gmtime())
 
     def pseudonym(self, identity: str, day: str) -> str:
-        """`identity` is an address, or the /64 of one."""
+        """24 hexadecimal digits for `identity`, an IPv4 address or the /64 of an IPv6 address, on `day`."""
         return _digest(_digest(self._key, f"day {day}").encode(), identity)[:_PSEUDONYM_CHARS]
 
     def prompt_key(self, prompt: str) -> str:
-        """Equal for prompts that differ in case and blanks only."""
+        """24 hexadecimal digits, equal for prompts that differ only in case and white space."""
         return _digest(self._key, "prompt " + re.sub(r"\s+", " ", prompt).strip().casefold())[:_PSEUDONYM_CHARS]
 
 

@@ -7,9 +7,9 @@ from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battles import Battles
 from controller.battles.turn_stream import TurnStream, parse_event_id
-from controller.body import Bodies
-from controller.event_stream import EventStream
 from controller.routes.replies import json_reply
+from service_kit.bodies import Bodies
+from service_kit.event_stream import EventStream
 from wire.battles import CreateBattle, CreateTurn
 
 

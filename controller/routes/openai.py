@@ -15,13 +15,13 @@ from fastapi.responses import JSONResponse, Response
 
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import Charge, RateLimiter
-from controller.body import Bodies
-from controller.event_stream import EventStream, until_disconnect
 from controller.routes.replies import json_reply
 from controller.workers.dispatch import Dispatcher, Wish
 from controller.workers.relay import Relay
 from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Delta, Finished, Opened
+from service_kit.bodies import Bodies
+from service_kit.event_stream import EventStream, until_disconnect
 from wire.errors import ApiError, ErrorCode
 from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
 from wire.workers import GenerateRequest, ModelCard
@@ -83,13 +83,13 @@ def add_openai_routes(
         if not body.stream:
             async with aclosing(events):
                 return JSONResponse(await until_disconnect(request, _whole(events, shaper)))
-        return EventStream(_chunks(events, shaper, body.wants_usage), is_answer=True)
+        return EventStream(_chunks(events, shaper, body.wants_usage), begins_with_event=True)
 
 
 async def _answer(
     dispatcher: Dispatcher, relay: Relay, model: str, generate: GenerateRequest, charge: Charge
 ) -> AsyncGenerator[Delta | Finished, None]:
-    """Text and end of one answer; holds a slot of the model's worker as long as it is open."""
+    """Text and end of one answer; holds a lease at a worker as long as it is open."""
     [lane] = await dispatcher.reserve([Wish(model)], charge)
     async with lane, aclosing(relay.answer(lane, generate)) as events:
         async for event in events:

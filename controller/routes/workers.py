@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from controller.body import Bodies
 from controller.routes.replies import json_reply
 from controller.workers.pools import Pools
 from controller.workers.registry import WorkerRegistry
+from service_kit.bodies import Bodies
 from wire.workers import HeartbeatRequest, RegisterRequest
 
 

@@ -1,6 +1,6 @@
-"""Whether the store keeps what it acknowledges: asked once at start, told to the operator in the log.
+"""Checks once, at start, whether Redis is configured to keep what it acknowledges, and logs the result.
 
-Nothing is refused: a store that may not be asked (CONFIG is often forbidden) may still be right.
+Nothing is refused: hosted stores often forbid CONFIG, and one that cannot be checked may be configured correctly.
 """
 
 import asyncio
@@ -8,13 +8,13 @@ import logging
 
 from redis.exceptions import ResponseError
 
-from controller.logs import log_event
 from controller.store.store import Store
+from service_kit.logs import log_event
 from wire.errors import ApiError
 
 RETRY_S = 2.0
 
-#: What makes "acknowledged" mean "on disk", and keeps votes from being evicted.
+#: With these settings "acknowledged" means "on disk", and votes are never evicted.
 NEEDED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 
 _logger = logging.getLogger(__name__)

@@ -1,63 +1,91 @@
-"""Every Redis key of the arena and how long it lives, each with its reason.
+"""Every Redis key of the arena: its type, content and lifetime, each with the reason. No other file names a key.
 
-One Redis, no cluster: the vote script touches a battle and the vote log in one step, which a cluster would split. Times
-inside values are Redis TIME in milliseconds; no controller's clock decides anything.
+To add a key:
+
+1. Add a property or method to Keys. The docstring says `<Redis type>: <content>. <TTL and its reason>`. A constant TTL
+   stands above the class; a TTL that operators set is a field of controller/config.py.
+2. Write it by one script in lua/ when the write belongs together with another one, or depends on what is there. A
+   script gets its keys as KEYS and sets the TTL itself, so that no key is left without one.
+3. Read and write it in one class, which owns it: WorkerRegistry, RoutingTable, Dispatcher, BattleStore, VoteLog,
+   RateLimiter. Values are plain text, JSON or wire types, never pickles.
+4. Add it to tests/controller/store/test_keys.py. A key of a released version keeps its name and its format, because a
+   store outlives the upgrade of its controllers; a new format gets a new name.
+
+One Redis without cluster mode: the vote script writes a battle and the vote log in one step, and a cluster would place
+them on different nodes. All times inside values are milliseconds of Redis TIME, because the clocks of controllers
+differ.
 """
 
 from dataclasses import dataclass
 
-#: A set of slots outlives its last lease by this much, so that a worker that left does not leave a key behind.
-SLOTS_GRACE_MS = 60_000
-#: Events serve browsers that come back after a dropped connection; the transcript itself is in the battle.
+#: The set of a worker's leases outlives the end of its last lease by this much. It has a TTL because expired leases are
+#: removed only when a request is sent to the worker, and none is sent to a worker that has left.
+LEASES_GRACE_MS = 60_000
+#: Events serve browsers that reconnect: an hour covers a closed laptop. Older turns are read from the battle itself.
 EVENTS_TTL_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class Keys:
+    """Key names under one prefix (AGON_KEY_PREFIX), so that two arenas can share one Redis."""
+
     prefix: str
 
-    @property
-    def epoch(self) -> str:
-        """String: the last epoch given to a worker. No TTL: epochs must grow for ever."""
-        return f"{self.prefix}:epoch"
+    # Workers
 
     @property
     def workers(self) -> str:
-        """Sorted set: worker id -> end of its lease. Swept whenever a routing table is read."""
+        """Sorted set: worker id -> end of its registration in ms. No TTL: expired members are removed whenever a
+        routing table is read."""
         return f"{self.prefix}:workers"
 
-    @property
-    def worker_prefix(self) -> str:
-        return f"{self.prefix}:worker:"
-
     def worker(self, worker_id: str) -> str:
-        """Hash: registration, state and load. TTL = the lease, renewed by each heartbeat: a dead worker vanishes."""
+        """Hash: registration, state, load, last heartbeat. TTL AGON_WORKER_LEASE_S, renewed by each heartbeat: a dead
+        worker vanishes by itself."""
         return self.worker_prefix + worker_id
 
     @property
-    def models(self) -> str:
-        """Hash: model name -> its last card. No TTL: boards show models whose workers are away."""
-        return f"{self.prefix}:models"
+    def worker_prefix(self) -> str:
+        """Prefix of the keys `worker`: the script that reads the routing table gets worker ids only while it runs."""
+        return f"{self.prefix}:worker:"
 
     @property
-    def slots_prefix(self) -> str:
+    def epoch(self) -> str:
+        """String: the last epoch given to a worker. No TTL: epochs must always grow."""
+        return f"{self.prefix}:epoch"
+
+    @property
+    def models(self) -> str:
+        """Hash: model name -> JSON of its last model card. No TTL: boards list models whose workers are away."""
+        return f"{self.prefix}:models"
+
+    def leases(self, worker_id: str) -> str:
+        """Sorted set: id of a capacity lease -> its end in ms. TTL AGON_SLOT_LEASE_S + LEASES_GRACE_MS. The members are
+        counted, there is no counter: leases of a crashed controller expire without anything to correct."""
+        return self.leases_prefix + worker_id
+
+    @property
+    def leases_prefix(self) -> str:
+        """Prefix of the keys `leases`, for the same script. `slots` is an older word for leases."""
         return f"{self.prefix}:slots:"
 
-    def slots(self, worker_id: str) -> str:
-        """Sorted set: lease id -> its end. Counted, never incremented: what a crashed controller held runs out."""
-        return self.slots_prefix + worker_id
+    # Battles
 
     def battle(self, battle_id: str) -> str:
-        """Hash: all of a battle. TTL from its last turn; kept (or given another TTL) once voted."""
+        """Hash: everything about a battle. TTL twice AGON_BATTLE_TTL_S from its last turn: a late visitor reads
+        "expired" and not "no such battle". Once voted on, AGON_VOTED_BATTLE_TTL_S, or none where that is 0."""
         return f"{self.prefix}:battle:{battle_id}"
 
     def events(self, battle_id: str) -> str:
-        """Stream: the events of a battle's turns, entry ids `turn-n` = SSE ids. TTL EVENTS_TTL_MS."""
+        """Stream: events of the battle's turns; entry ids `turn-number` are the ids of the server-sent events. TTL
+        EVENTS_TTL_MS, set when a turn begins and when read_battle.lua ends one whose controller has died."""
         return f"{self.prefix}:battle:{battle_id}:events"
+
+    # Votes
 
     @property
     def votes(self) -> str:
-        """Stream: the vote log, the truth of the arena. No TTL, never trimmed."""
+        """Stream: the vote log, from which every board is computed. No TTL, never trimmed: votes are kept for ever."""
         return f"{self.prefix}:votes"
 
     @property
@@ -66,6 +94,9 @@ class Keys:
         nor the import of this arena's own export may count a vote twice."""
         return f"{self.prefix}:logged"
 
+    # Rate limits
+
     def rate(self, kind: str, identity: str) -> str:
-        """String: theoretical arrival time in microseconds. TTL = until the bucket is full again."""
+        """String: theoretical arrival time of the generic cell rate algorithm, in microseconds of Redis TIME. TTL until
+        the bucket is full again: from then on the key would say the same as its absence."""
         return f"{self.prefix}:rate:{kind}:{identity}"

@@ -1,7 +1,7 @@
-"""The way to Redis: two pools, scripts by their digest, and every failure of the store as one ApiError.
+"""The client of Redis: two connection pools, Lua scripts by their digest, and one ApiError for every failure.
 
-Nothing is retried here. A command whose answer did not come may have been executed, so whoever may repeat it safely (an
-idempotent script) repeats it himself. Knows no key and no meaning.
+Nothing is retried here. A command without an answer may have been executed, so only its caller knows whether it is safe
+to repeat (an idempotent script is). Knows no key and not what values mean.
 """
 
 import hashlib
@@ -21,21 +21,22 @@ from wire.errors import ApiError, ErrorCode
 CONNECT_TIMEOUT_S = 0.5
 MAX_CONNECTIONS = 64
 MAX_READERS = 4096  #: one connection per open battle stream
-READ_BLOCK_S = 1.0  #: a blocked reader wakes up this often, to look after its battle
+READ_BLOCK_S = 1.0  #: a blocked read returns after this time at the latest, so that its caller can check the battle
 
-StreamEntry = tuple[str, dict[str, str]]
+StreamEntry = tuple[str, dict[str, str]]  #: id and fields
 Result = TypeVar("Result")
 
-#: Errors that Redis answers while it cannot work, as opposed to those that our commands deserve.
+#: Errors of a Redis that cannot serve now. Every other error response is a defect of our commands.
 _NOT_NOW = ("MISCONF", "OOM", "LOADING", "READONLY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY")
 
 
 def unavailable() -> ApiError:
+    """The error for every failure of the store (503): nothing is known about the effect of the command."""
     return ApiError(ErrorCode.STORE_UNAVAILABLE, "The arena's store does not answer. Try again in a moment.")
 
 
 class Store:
-    """Owns the connections. `redis` may be used for single idempotent commands, inside `guard`."""
+    """Owns the connections. `redis` may be used for single idempotent commands, inside `guard`. Connects on demand."""
 
     def __init__(self, url: str, *, timeout_s: float, metrics: Metrics) -> None:
         settings: dict[str, Any] = {
@@ -57,7 +58,7 @@ class Store:
 
     @contextmanager
     def guard(self, operation: str) -> Iterator[None]:
-        """Turns a failure of the store inside the block into ApiError STORE_UNAVAILABLE."""
+        """Turns a failure of the store inside the block into ApiError STORE_UNAVAILABLE, counted under `operation`."""
         try:
             yield
         except (RedisError, OSError) as error:
@@ -67,37 +68,40 @@ class Store:
             raise unavailable() from error
 
     async def run(self, script: str, keys: Sequence[str], *args: str | int | float) -> Any:
-        """Execute lua/<script>.lua. After NOSCRIPT nothing was executed, so sending the text is no retry."""
+        """Execute lua/<script>.lua and return its reply. Raises ApiError STORE_UNAVAILABLE."""
         digest, text = self._scripts[script]
         with self.guard(script):
             try:
                 return await _call(self.redis.evalsha, digest, len(keys), *keys, *args)
-            except NoScriptError:
+            except NoScriptError:  # nothing was executed, so this is no retry
                 return await _call(self.redis.eval, text, len(keys), *keys, *args)
 
     async def read_stream(self, key: str, after: str, *, block: bool, count: int = 256) -> list[StreamEntry]:
-        """Entries of a stream after the id `after`; with `block`, waits up to READ_BLOCK_S for the first one."""
+        """At most `count` entries of a stream after the id `after`; with `block`, waits up to READ_BLOCK_S for the
+        first one. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("read_stream"):
             client, block_ms = (self._readers, int(READ_BLOCK_S * 1000)) if block else (self.redis, None)
             answer = await _call(client.xread, {key: after}, count=count, block=block_ms)
         return cast(list[StreamEntry], answer[0][1]) if answer else []
 
     async def range_stream(self, key: str, after: str, *, count: int) -> list[StreamEntry]:
-        """The same, of a log that nobody waits for."""
+        """The same, without waiting, by XRANGE. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("range_stream"):
             return cast(list[StreamEntry], await _call(self.redis.xrange, key, f"({after}", "+", count))
 
     async def ping(self) -> None:
+        """Raises ApiError STORE_UNAVAILABLE unless the store answers."""
         with self.guard("ping"):
             await _call(self.redis.ping)
 
     async def close(self) -> None:
+        """Close all connections; blocked reads end with an error."""
         await self.redis.aclose(close_connection_pool=True)
         await self._readers.aclose(close_connection_pool=True)
 
 
 async def _call(command: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """redis-py declares the results of one class for both of its clients; ours is always awaitable."""
+    """redis-py types its results for the sync and the async client alike; results of the async one are awaitable."""
     return await cast(Awaitable[Any], command(*args, **kwargs))
 
 

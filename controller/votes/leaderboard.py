@@ -1,8 +1,7 @@
-"""The boards: folds of the vote log, fitted exactly. The same fold serves the live page and `agon leaderboard
---recompute`.
+"""The leaderboards: exact fits of folds of the vote log, for the live page and for `agon leaderboard --recompute`.
 
-Each controller folds new votes into counts of its own process and fits again when there are some, at most once a
-second, in a thread. Nothing here is stored: a controller that starts reads the log once.
+Each controller folds new votes into counts of its own process, and fits again in a thread when a board is asked for
+after new votes, at most once a second. Nothing here is stored: a controller reads the whole log once, after its start.
 """
 
 import asyncio
@@ -13,21 +12,22 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from controller.cancellation import cancel
-from controller.logs import log_event
 from controller.metrics import Metrics
 from controller.votes.vote_fold import BOARDS, VoteFold
-from controller.votes.vote_log import VoteLog, event_order
+from controller.votes.vote_log import VoteLog
 from ratings.bradley_terry import POINTS
 from ratings.outcomes import PairCounts
 from ratings.ranking import Leaderboard, rank_models, rank_with_style
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event
+from wire.entry_ids import LOG_START, entry_order
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
 from wire.votes import VoteRecord
 
-BACKGROUND_S = 2.0  #: counts for drawing pairs are at most so old when nobody looks at a board
-MIN_VOTES = 30
-MAX_CACHED = 64
+BACKGROUND_S = 2.0  #: the counts for drawing pairs are read this often when no board is asked for
+MIN_VOTES = 30  #: a model with fewer votes is flagged, unless the request says otherwise
+MAX_CACHED = 64  #: fitted boards that are kept until the next vote
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def fold_votes(
     style_control: bool = False,
     updated_at: float | None = None,
 ) -> LeaderboardView:
-    """A whole log to a board in one go. `models` adds models without a vote."""
+    """The board of a whole log. `models` adds models without a vote; `updated_at` is Unix time, by default now."""
     fold = VoteFold()
     for vote in votes:
         fold.add(vote)
@@ -64,7 +64,7 @@ def make_view(
     style_control: bool,
     updated_at: float,
 ) -> Callable[[], LeaderboardView]:
-    """Copies what the fit needs out of `fold` now; the returned function may run in a thread, while votes go on."""
+    """Copy from `fold` what the fit needs. The returned function fits, in any thread, while votes are added."""
     counts, last_vote_id = fold.snapshot(board), fold.last_vote_id
     columns = fold.columns(board) if style_control and counts.num_votes else None
 
@@ -80,7 +80,10 @@ def make_view(
 
 
 class Leaderboards:
-    """Owns the live fold. `models` gives every registered model, `clock` the store's time."""
+    """Owns the live fold and the cache of fitted boards. Runs on the event loop, fits run in a thread.
+
+    `models` gives every registered model, `clock` the store's Unix time, `refresh_s` how old a board may be.
+    """
 
     def __init__(
         self,
@@ -106,17 +109,20 @@ class Leaderboards:
 
     @property
     def counts(self) -> PairCounts:
-        """Of the overall board, for drawing pairs."""
+        """Counts of the overall board, for drawing pairs. The live object: do not change it."""
         return self._fold.counts["overall"]
 
     async def start(self) -> None:
+        """Begin to fold new votes in the background."""
         self._task = asyncio.create_task(self._refresh_for_ever())
 
     async def stop(self) -> None:
+        """End the background task."""
         await cancel(self._task)
 
     async def view(self, board: str, *, style_control: bool, min_votes: int) -> LeaderboardView:
-        """The board with every vote older than `refresh_s`. Raises ApiError for an unknown board."""
+        """The board with every vote older than `refresh_s`. Raises ApiError INVALID_REQUEST for an unknown board,
+        STORE_UNAVAILABLE."""
         if board not in BOARDS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"board must be one of {', '.join(BOARDS)}.", param="board")
         await self.refresh()
@@ -139,23 +145,24 @@ class Leaderboards:
             return self._cache[query]
 
     async def refresh(self) -> None:
-        """Fold what is new in the log; looks at most once in `refresh_s`."""
+        """Fold the new votes of the log; reads the log at most once in `refresh_s`. Raises ApiError
+        STORE_UNAVAILABLE."""
         async with self._folding:
             if time.monotonic() - self._checked_at < self._refresh_s:
                 return
             last = await self._log.last_id()
-            folded = self._fold.last_vote_id or "0-0"
-            if event_order(last) < event_order(folded):  # the log was replaced
+            folded = self._fold.last_vote_id or LOG_START
+            if entry_order(last) < entry_order(folded):  # the log was replaced
                 log_event(_logger, "vote_log_replaced", logging.WARNING)
-                self._fold, folded = VoteFold(), "0-0"
-            while event_order(folded) < event_order(last):
+                self._fold, folded = VoteFold(), LOG_START
+            while entry_order(folded) < entry_order(last):
                 votes = await self._log.read(folded)
                 if not votes:
                     break
                 for vote in votes:
                     self._fold.add(vote)
                 folded = votes[-1].vote_id
-                await asyncio.sleep(0)  # a long log must not hold up the streams
+                await asyncio.sleep(0)  # a long log must not block the event streams
             self._metrics.rating_lag.set(await self._log.length() - self._fold.num_seen)
             self._checked_at = time.monotonic()
 

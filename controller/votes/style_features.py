@@ -1,6 +1,6 @@
 """Counts of an answer's style for style-controlled ratings: tokens, headers, list items, bold. Pure.
 
-Code is taken out first, because `#` and `*` in it are no markdown.
+Code is removed first, because `#` and `*` in code are not markdown.
 """
 
 import re
@@ -15,7 +15,7 @@ _BOLD = re.compile(r"\*\*(?=\S)(?:[^*\n]|\*(?!\*))+?(?<=\S)\*\*|__(?=\S)(?:[^_\n
 
 
 def style_counts(text: str, tokens: int) -> StyleCounts:
-    """`tokens` is counted by the model's tokenizer, not here."""
+    """Counts of a markdown text. `tokens` comes from the model's tokenizer and is passed through."""
     prose = without_code(text)
     return StyleCounts(
         tokens=tokens,
@@ -26,4 +26,5 @@ def style_counts(text: str, tokens: int) -> StyleCounts:
 
 
 def without_code(text: str) -> str:
+    """`text` without fenced blocks and inline code; an open fence reaches to the end."""
     return _INLINE.sub("", _FENCED.sub("", text))

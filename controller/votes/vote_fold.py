@@ -1,6 +1,6 @@
-"""The fold of the vote log that every board is made from: pair counts and style columns, one pair of each per board.
+"""The fold of the vote log from which every board is computed: for each board pair counts and style columns.
 
-Knows no store and no fit. Votes go in once, in the order of the log, in constant time.
+Knows no store and no fit. Votes are added once, in the order of the log, in constant time each.
 """
 
 from array import array
@@ -22,7 +22,7 @@ BOARDS: dict[str, Callable[[VoteRecord], bool]] = {
 
 
 class VoteFold:
-    """All that the boards need of the log."""
+    """Owns the counts of all boards. Not thread-safe: fits get copies by `snapshot` and `columns`."""
 
     def __init__(self) -> None:
         self.counts = {board: PairCounts() for board in BOARDS}
@@ -32,7 +32,8 @@ class VoteFold:
         self._columns = {board: _Columns() for board in BOARDS}
 
     def add(self, vote: VoteRecord) -> None:
-        """A record that cannot be a vote is left out: one bad line of an import must not stop the boards."""
+        """Count one vote on the boards that take it. A record of a model against itself is left out: one bad line of an
+        import must not stop the boards."""
         self.last_vote_id = vote.vote_id
         self.num_seen += 1
         if vote.a.model == vote.b.model:
@@ -45,12 +46,13 @@ class VoteFold:
                 self._columns[board].add(a, b, OUTCOMES.index(Outcome(vote.outcome)), covariates)
 
     def snapshot(self, board: str) -> PairCounts:
-        """Counts of one board that later votes do not change."""
+        """A copy of one board's counts, which later votes do not change."""
         copy = PairCounts()
         copy.merge(self.counts[board])
         return copy
 
     def columns(self, board: str) -> VoteColumns:
+        """A copy of one board's votes as columns, for the fit with style control."""
         return self._columns[board].freeze(tuple(self._models))
 
 

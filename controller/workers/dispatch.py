@@ -1,7 +1,8 @@
-"""Which worker gets a request, and the slots that requests hold while they run.
+"""Chooses the worker for a request and holds the capacity lease that admits the request there.
 
-A slot is a lease in Redis, renewed here while it is held and released in a `finally`; what a crashed controller held
-runs out. The two sides of a battle get their slots together or not at all. Knows no HTTP; relay talks to the workers.
+A capacity lease is one place at a worker, reserved in Redis for one request. The controller that serves the request
+renews the lease while it holds it and releases it in a `finally`; leases of a crashed controller expire. Both sides of
+a battle get their leases in one script call, or neither gets one. Knows no HTTP: relay.py talks to the workers.
 """
 
 import asyncio
@@ -14,23 +15,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.access.rate_limits import Charge
-from controller.cancellation import cancel
-from controller.logs import log_event
-from controller.store.keys import SLOTS_GRACE_MS, Keys
+from controller.store.keys import LEASES_GRACE_MS, Keys
 from controller.store.store import Store
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.routing_table import RoutingTable, Worker
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 
-MAX_PICKS = 4  #: how often a full worker is swapped for another before the request is refused
-AFFINITY_MARGIN = 0.5  #: the worker of the last turn keeps the conversation while it is at most this much fuller
+MAX_PICKS = 4  #: workers that may turn out to be full before the request is refused
+AFFINITY_MARGIN = 0.5  #: the worker of the last turn keeps a conversation while its load is at most this much higher
+RENEWALS_PER_LEASE = 3  #: so that a lease survives two renewals that fail
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A slot wanted: at a worker of `model`, rather at `preferred`, never at one of `excluded`."""
+    """A request for one lease: at a worker of `model`, preferably `preferred`, never one of `excluded` (worker ids)."""
 
     model: str
     preferred: str | None = None
@@ -38,31 +40,38 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Slot:
+class Lease:
+    """One place at `worker`, as a member of the worker's sorted set in Redis. Made by Dispatcher."""
+
     worker: Worker
     lease_id: str
 
 
 class Lane:
-    """One request's hold on a worker. Its slot may move to another replica; `async with` releases it for certain."""
+    """The lease of one running request. On failover it moves to another replica; `async with` releases it at exit."""
 
-    def __init__(self, dispatcher: "Dispatcher", slot: Slot) -> None:
+    def __init__(self, dispatcher: "Dispatcher", lease: Lease) -> None:
         self._dispatcher = dispatcher
-        self.slot = slot
+        self.lease = lease
 
     @property
     def worker(self) -> Worker:
-        return self.slot.worker
+        """The worker that serves the request now; another one after `move`."""
+        return self.lease.worker
 
     async def move(self, excluded: frozenset[str]) -> None:
-        """Take a slot at another replica of the same model, then give the old one back."""
-        old = self.slot
+        """Reserve a place at another replica of the same model, then release the old one.
+
+        Raises ApiError when no replica outside `excluded` takes the request; the lane then keeps its lease.
+        """
+        old = self.lease
         [lane] = await self._dispatcher.reserve([Wish(old.worker.card.name, excluded=excluded)])
-        self.slot = lane.slot
+        self.lease = lane.lease
         await self._dispatcher.release(old)
 
     async def close(self) -> None:
-        await self._dispatcher.release(self.slot)
+        """Release the lease. Idempotent."""
+        await self._dispatcher.release(self.lease)
 
     async def __aenter__(self) -> "Lane":
         return self
@@ -72,102 +81,111 @@ class Lane:
 
 
 class Dispatcher:
-    """Owns the slots that this controller holds."""
+    """Owns the leases that this controller holds and the task that renews them. Runs on the event loop."""
 
     def __init__(
-        self, store: Store, keys: Keys, table: RoutingTable, breaker: CircuitBreaker, *, slot_lease_s: float
+        self, store: Store, keys: Keys, table: RoutingTable, breaker: CircuitBreaker, *, lease_s: float
     ) -> None:
         self._store = store
         self._keys = keys
         self._table = table
         self._breaker = breaker
-        self._lease_ms = round(slot_lease_s * 1000)
-        self._held: dict[str, Slot] = {}
-        self._since_refresh: Counter[str] = Counter()  #: slots taken and given back since the table was read
+        self._lease_ms = round(lease_s * 1000)
+        self._held: dict[str, Lease] = {}
+        self._since_refresh: Counter[str] = Counter()  #: by worker: leases taken minus released since the last refresh
         self._releases: set[asyncio.Task[None]] = set()
         self._renewal: asyncio.Task[None] | None = None
         table.on_refresh(self._on_refresh)
 
     async def start(self) -> None:
+        """Begin to renew the leases that are held."""
         self._renewal = asyncio.create_task(self._renew_for_ever())
 
     async def stop(self) -> None:
+        """End the renewals and wait for releases under way. Leases that are still held expire."""
         await cancel(self._renewal)
         await asyncio.gather(*self._releases, return_exceptions=True)
 
     @property
     def num_held(self) -> int:
+        """Leases that this controller holds now."""
         return len(self._held)
 
     def has_room(self, model: str) -> bool:
-        """Whether a worker of `model` would take one more request, as far as is known here."""
-        return any(self._is_open(worker) and self._slots(worker) < worker.limit for worker in self._table.ready(model))
+        """Whether a worker of `model` has a free place, by the routing table and this controller's own changes."""
+        ready = self._table.ready(model)
+        return any(self._may_get_work(worker) and self._num_leases(worker) < worker.limit for worker in ready)
 
     async def reserve(self, wishes: Sequence[Wish], charge: Charge | None = None) -> list[Lane]:
-        """One lane for each wish, or ApiError: MODEL_NOT_FOUND, NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and with a
-        charge, which is taken once and before any slot, RATE_LIMITED."""
+        """One lane for each wish, or none at all.
+
+        `charge` is a place in a rate limit; it is taken once, before any lease. Raises ApiError: MODEL_NOT_FOUND,
+        NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and with a charge RATE_LIMITED.
+        """
         full: set[str] = set()
         for _ in range(MAX_PICKS):
-            slots = [Slot(self._pick(wish, full), secrets.token_hex(8)) for wish in wishes]
-            refusal = await self._ask_for(slots, charge)
+            leases = [Lease(self._pick(wish, full), secrets.token_hex(8)) for wish in wishes]
+            refusal = await self._ask_for(leases, charge)
             if charge is not None:
                 charge.settle(max(0, -refusal))
                 charge = None
             if refusal == 0:
-                return [self._hold(slot) for slot in slots]
-            full.add(slots[refusal - 1].worker.worker_id)
+                return [self._hold(lease) for lease in leases]
+            full.add(leases[refusal - 1].worker.worker_id)
         raise _queue_full(wishes[0].model)
 
-    async def _ask_for(self, slots: list[Slot], charge: Charge | None) -> int:
-        """What reserve_slots.lua says."""
-        keys = [self._keys.slots(slot.worker.worker_id) for slot in slots]
-        args = [arg for slot in slots for arg in (slot.lease_id, slot.worker.limit)]
+    async def _ask_for(self, leases: list[Lease], charge: Charge | None) -> int:
+        """The answer of reserve_leases.lua."""
+        keys = [self._keys.leases(lease.worker.worker_id) for lease in leases]
+        args = [arg for lease in leases for arg in (lease.lease_id, lease.worker.limit)]
         if charge is not None:
             keys.append(charge.bucket)
             args += (charge.interval_us, charge.burst)
         try:
-            refusal = await self._store.run("reserve_slots", keys, self._lease_ms, SLOTS_GRACE_MS, len(slots), *args)
+            refusal = await self._store.run("reserve_leases", keys, self._lease_ms, LEASES_GRACE_MS, len(leases), *args)
         except BaseException:  # cancelled or without an answer: the leases may exist
-            for slot in slots:
-                self._release_soon(slot)
+            for lease in leases:
+                self._release_soon(lease)
             raise
         return int(refusal)
 
-    async def release(self, slot: Slot) -> None:
-        """Give a slot back. Goes through even when the caller is being cancelled; a store that is away is no error,
-        because the lease then runs out by itself."""
-        if self._held.pop(slot.lease_id, None) is not None:
-            self._since_refresh[slot.worker.worker_id] -= 1
-            await asyncio.shield(self._release_soon(slot))
+    async def release(self, lease: Lease) -> None:
+        """Give a lease back. Idempotent, and completes even when the caller is cancelled. Raises nothing when the store
+        is away: the lease then expires."""
+        if self._held.pop(lease.lease_id, None) is not None:
+            self._since_refresh[lease.worker.worker_id] -= 1
+            await asyncio.shield(self._release_soon(lease))
 
-    def _release_soon(self, slot: Slot) -> "asyncio.Task[None]":
-        task = asyncio.create_task(self._forget_lease(slot))
+    def _release_soon(self, lease: Lease) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._remove(lease))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
         return task
 
-    def _hold(self, slot: Slot) -> Lane:
-        self._held[slot.lease_id] = slot
-        self._since_refresh[slot.worker.worker_id] += 1
-        self._breaker.chosen((slot.worker.worker_id, slot.worker.epoch))
-        return Lane(self, slot)
+    def _hold(self, lease: Lease) -> Lane:
+        self._held[lease.lease_id] = lease
+        self._since_refresh[lease.worker.worker_id] += 1
+        self._breaker.chosen((lease.worker.worker_id, lease.worker.epoch))
+        return Lane(self, lease)
 
     def _pick(self, wish: Wish, full: set[str]) -> Worker:
         ready = [worker for worker in self._table.ready(wish.model) if worker.worker_id not in wish.excluded]
-        open_ = [worker for worker in ready if self._is_open(worker)]
-        if not open_:
-            raise self._nobody(wish.model)
-        free = [worker for worker in open_ if worker.worker_id not in full]  # who is full, the store decides
-        if not free:
+        allowed = [worker for worker in ready if self._may_get_work(worker)]
+        if not allowed:
+            raise self._no_worker(wish.model)
+        # The store decides which worker is full; the local count of leases is as old as the routing table.
+        candidates = [worker for worker in allowed if worker.worker_id not in full]
+        if not candidates:
             raise _queue_full(wish.model)
-        # Two choices: nearly as good as the best of all, without every controller running to the same idle worker.
-        best = min(random.sample(free, min(2, len(free))), key=self._fullness)
-        preferred = next((worker for worker in free if worker.worker_id == wish.preferred), None)
-        if preferred is not None and self._fullness(preferred) <= self._fullness(best) + AFFINITY_MARGIN:
+        # Power of two choices: nearly as good as the least loaded worker of all, and controllers with equal tables do
+        # not all choose the same idle worker.
+        best = min(random.sample(candidates, min(2, len(candidates))), key=self._relative_load)
+        preferred = next((worker for worker in candidates if worker.worker_id == wish.preferred), None)
+        if preferred is not None and self._relative_load(preferred) <= self._relative_load(best) + AFFINITY_MARGIN:
             return preferred
         return best
 
-    def _nobody(self, model: str) -> ApiError:
+    def _no_worker(self, model: str) -> ApiError:
         if self._table.age_s == float("inf"):
             return ApiError(ErrorCode.STORE_UNAVAILABLE, "The arena has not reached its store yet.")
         if not self._table.knows(model):
@@ -176,20 +194,21 @@ class Dispatcher:
             ErrorCode.NO_WORKER, f"No worker of the model {model!r} can answer now.", param="model", retry_after_s=5
         )
 
-    def _is_open(self, worker: Worker) -> bool:
+    def _may_get_work(self, worker: Worker) -> bool:
         return self._breaker.allows((worker.worker_id, worker.epoch), worker.beat_ms)
 
-    def _slots(self, worker: Worker) -> int:
-        return worker.slots + self._since_refresh[worker.worker_id]
+    def _num_leases(self, worker: Worker) -> int:
+        return worker.num_leases + self._since_refresh[worker.worker_id]
 
-    def _fullness(self, worker: Worker) -> float:
-        """Requests at the worker as a share of what it runs at once; above 1 they wait. Its own report is older than
-        the count of slots, but knows of requests that came past the arena."""
-        return max(self._slots(worker), worker.load.running + worker.load.waiting) / worker.capacity.max_running
+    def _relative_load(self, worker: Worker) -> float:
+        """Requests at the worker divided by the number it runs at once; above 1 requests wait. The worker's own report
+        is older than the count of leases, but includes requests that reached the worker without a controller."""
+        num_requests = max(self._num_leases(worker), worker.load.running + worker.load.waiting)
+        return num_requests / worker.capacity.max_running
 
-    async def _forget_lease(self, slot: Slot) -> None:
-        with contextlib.suppress(ApiError), self._store.guard("release_slot"):
-            await self._store.redis.zrem(self._keys.slots(slot.worker.worker_id), slot.lease_id)
+    async def _remove(self, lease: Lease) -> None:
+        with contextlib.suppress(ApiError), self._store.guard("release_lease"):
+            await self._store.redis.zrem(self._keys.leases(lease.worker.worker_id), lease.lease_id)
 
     def _on_refresh(self) -> None:
         self._since_refresh.clear()
@@ -197,17 +216,16 @@ class Dispatcher:
 
     async def _renew_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._lease_ms / 3000)
-            slots = list(self._held.values())
-            if not slots:
+            await asyncio.sleep(self._lease_ms / 1000 / RENEWALS_PER_LEASE)
+            leases = list(self._held.values())
+            if not leases:
                 continue
-            keys = [self._keys.slots(slot.worker.worker_id) for slot in slots]
+            keys = [self._keys.leases(lease.worker.worker_id) for lease in leases]
+            lease_ids = [lease.lease_id for lease in leases]
             try:
-                await self._store.run(
-                    "renew_slots", keys, self._lease_ms, SLOTS_GRACE_MS, *(slot.lease_id for slot in slots)
-                )
+                await self._store.run("renew_leases", keys, self._lease_ms, LEASES_GRACE_MS, *lease_ids)
             except ApiError:
-                log_event(_logger, "slots_not_renewed", logging.WARNING, slots=len(slots))
+                log_event(_logger, "slots_not_renewed", logging.WARNING, slots=len(leases))
 
 
 def _queue_full(model: str) -> ApiError:

@@ -1,7 +1,7 @@
-"""Pictures of the workers' page pools, asked from the workers when somebody looks and shared by all who do.
+"""Pictures of the workers' page pools, asked from the workers on demand and shared by all requests.
 
-However many look, each worker is asked at most once in MAX_AGE_S, and only while somebody does. A worker that is slow,
-away or has no pool is left out: this is a picture, nothing waits for it. Runs on the event loop.
+Each worker is asked at most once in MAX_AGE_S, and only when a request for the pictures comes. A worker that is slow,
+away or has no pool is left out, because nothing depends on the pictures. Runs on the event loop.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ MAX_AT_ONCE = 16  #: workers asked at the same time
 
 
 class Pools:
-    """Owns the last pictures."""
+    """Owns the last pictures and the limit on concurrent questions to workers."""
 
     def __init__(self, workers: WorkerHttp, table: RoutingTable) -> None:
         self._workers = workers
@@ -33,7 +33,7 @@ class Pools:
         self._taken_at = float("-inf")
 
     async def views(self) -> tuple[WorkerPool, ...]:
-        """At most MAX_AGE_S old, by worker id. Callers that come while workers are asked wait for the same answer."""
+        """Pictures in the order of worker ids, at most MAX_AGE_S old. Concurrent callers wait for the same answer."""
         async with self._lock:
             if time.monotonic() - self._taken_at > MAX_AGE_S:
                 self._views = await self._ask_all(self._table.live())

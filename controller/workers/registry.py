@@ -1,18 +1,18 @@
-"""The register of workers in Redis: who serves which model, under which epoch, until when.
+"""The registry of workers in Redis: which worker serves which model, under which epoch, until when.
 
-A worker is named after its URL, so that a restarted one replaces its predecessor at once; the epoch it gets then
-fences the predecessor off. Leases run by the store's clock. Who may call this is decided by the routes, who gets work
-by dispatch.
+A worker's id is a hash of its URL, so a restarted worker replaces its predecessor at once, and its new epoch fences the
+predecessor off. A registration expires by the store's clock unless heartbeats renew it. The routes decide which callers
+may register, dispatch.py decides which worker gets a request.
 """
 
 import hashlib
 import logging
 
-from controller.logs import log_event
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_hosts import WorkerHosts
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, WorkerView
 
@@ -20,6 +20,9 @@ _logger = logging.getLogger(__name__)
 
 
 class WorkerRegistry:
+    """Writes registrations. `heartbeat_s` and `lease_s` are told to the workers: how often to renew a registration,
+    and how long it lasts without a heartbeat."""
+
     def __init__(
         self,
         store: Store,
@@ -42,7 +45,10 @@ class WorkerRegistry:
         return round(self._lease_s * 1000)
 
     async def register(self, request: RegisterRequest) -> RegisterReply:
-        """Registering again with the same boot id only renews the lease."""
+        """Register a worker under a new epoch; with a known boot id only renew its registration.
+
+        Raises ApiError INVALID_REQUEST or FORBIDDEN for its URL (see WorkerHosts), STORE_UNAVAILABLE.
+        """
         url = self._hosts.checked(request.url)
         worker_id = "w-" + hashlib.sha256(url.encode()).hexdigest()[:12]
         epoch = await self._store.run(
@@ -64,6 +70,8 @@ class WorkerRegistry:
         )
 
     async def heartbeat(self, worker_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """Renew a registration and store the worker's state and load. Raises ApiError STALE_EPOCH when a newer start
+        of the worker has registered; an expired registration is no error (`known` is false then)."""
         answer = await self._store.run(
             "heartbeat",
             [self._keys.workers, self._keys.worker(worker_id)],
@@ -78,7 +86,8 @@ class WorkerRegistry:
         return HeartbeatReply(known=answer == "ok")
 
     async def leave(self, worker_id: str, epoch: int | None) -> None:
-        """Idempotent. With an epoch, a predecessor cannot take its successor off the register."""
+        """Remove a worker from the registry. Idempotent. With an epoch it raises ApiError STALE_EPOCH when a newer
+        start has registered, so that a predecessor cannot remove its successor."""
         answer = await self._store.run(
             "leave",
             [self._keys.workers, self._keys.worker(worker_id)],
@@ -91,7 +100,7 @@ class WorkerRegistry:
         await self._table.refresh()
 
     def views(self) -> list[WorkerView]:
-        """All live workers, for the workers page."""
+        """All registered workers by model and id, for the workers page."""
         now_ms = round(self._table.store_time() * 1000)
         workers = sorted(self._table.live(), key=lambda worker: (worker.card.name, worker.worker_id))
         return [_view(worker, now_ms) for worker in workers]
@@ -102,7 +111,7 @@ def _view(worker: Worker, now_ms: int) -> WorkerView:
         worker_id=worker.worker_id,
         model=worker.card.name,
         state=worker.state,
-        in_flight=worker.slots,
+        in_flight=worker.num_leases,
         card=worker.card,
         capacity=worker.capacity,
         load=worker.load,

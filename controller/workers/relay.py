@@ -1,8 +1,8 @@
-"""One answer from one of a model's workers, as a stream of events; another replica goes on where one fails.
+"""One answer of a model as a stream of events, with failover between the model's replicas.
 
-Before the first token a failed request is simply sent again, after it the emitted token ids are replayed: the replica
-continues them, so the text goes on byte for byte. Never falls over to another model. Knows no battle and no client:
-closing the iterator closes the upstream stream, at which the worker aborts.
+An attempt that fails before the first token is sent again to another replica. After the first token the emitted token
+ids are replayed there, and the replica continues them, so the text continues byte for byte. Never switches to another
+model. Knows no battle and no client: closing the iterator closes the upstream stream, and the worker then aborts.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from controller.logs import log_event
+from prometheus_client import Histogram
+
 from controller.metrics import Metrics
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.dispatch import Lane
-from controller.workers.routing_table import RoutingTable
+from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.upstream import AnswerEvent, Delta, Trouble, Upstream
+from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.workers import GenerateRequest
 
@@ -26,15 +28,38 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class _Attempts:
-    """What has been tried for one answer."""
+    """What has been tried and received for one answer."""
 
+    first_token: Histogram
+    started: float = field(default_factory=time.monotonic)
     emitted: list[int] = field(default_factory=list)
     has_begun: bool = False  #: a delta came; it may have carried no token ids (see ModelCard.can_resume)
-    tried: set[str] = field(default_factory=set)
+    is_finished: bool = False
+    tried: set[str] = field(default_factory=set)  #: ids of workers that failed
     count: int = 1
+
+    @property
+    def phase(self) -> str:
+        """Label of metrics and logs."""
+        return "after_first_token" if self.has_begun else "before_first_token"
+
+    def rest_of(self, request: GenerateRequest, worker: Worker) -> GenerateRequest:
+        """The request as `worker` gets it: for its epoch, with the token ids to replay."""
+        return request.model_copy(update={"epoch": worker.epoch, "resume_token_ids": tuple(self.emitted)})
+
+    def record(self, event: AnswerEvent) -> None:
+        """Keep what a replay needs of `event`. Called for every token."""
+        if not isinstance(event, Delta):
+            return
+        if not self.has_begun:
+            self.has_begun = True
+            self.first_token.observe(time.monotonic() - self.started)
+        self.emitted.extend(event.token_ids)
 
 
 class Relay:
+    """Relays answers of workers; shared by all requests and without state of its own."""
+
     def __init__(
         self,
         upstream: Upstream,
@@ -51,47 +76,42 @@ class Relay:
         self._max_attempts = max_attempts
 
     async def answer(self, lane: Lane, request: GenerateRequest) -> AsyncGenerator[AnswerEvent, None]:
-        """Events up to Finished, or ApiError. The lane stays the caller's to close."""
-        attempts = _Attempts()
-        started = time.monotonic()
-        while True:
-            worker = lane.worker
-            try:
-                resumed = request.model_copy(
-                    update={"epoch": worker.epoch, "resume_token_ids": tuple(attempts.emitted)}
-                )
-                async with contextlib.aclosing(self._upstream.attempt(worker, resumed)) as events:
-                    async for event in events:
-                        if isinstance(event, Delta):
-                            if not attempts.has_begun:
-                                attempts.has_begun = True
-                                self._metrics.first_token.observe(time.monotonic() - started)
-                            attempts.emitted.extend(event.token_ids)
-                        yield event
-                self._breaker.succeeded((worker.worker_id, worker.epoch))
-                self._metrics.streams.labels("finished").inc()
-                return
-            except Trouble as trouble:
-                await self._move_on(lane, attempts, trouble)
-            except ApiError:
-                self._metrics.streams.labels("refused").inc()
-                raise
-            except (asyncio.CancelledError, GeneratorExit):
-                self._metrics.streams.labels("closed").inc()
-                raise
+        """Events up to and including Finished; raises ApiError when no replica could finish the answer.
+
+        `lane` moves to another replica on failover. The caller closes it.
+        """
+        attempts = _Attempts(self._metrics.first_token)
+        while not attempts.is_finished:
+            events = self._upstream.attempt(lane.worker, attempts.rest_of(request, lane.worker))
+            async with self._attempt(lane, attempts), contextlib.aclosing(events):
+                async for event in events:
+                    attempts.record(event)
+                    yield event
+
+    @contextlib.asynccontextmanager
+    async def _attempt(self, lane: Lane, attempts: _Attempts) -> AsyncGenerator[None, None]:
+        """Accounts for the end of one attempt. Trouble is swallowed when another replica takes over."""
+        worker = lane.worker
+        try:
+            yield
+        except Trouble as trouble:
+            await self._move_on(lane, attempts, trouble)
+        except ApiError:
+            self._metrics.streams.labels("refused").inc()
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self._metrics.streams.labels("closed").inc()
+            raise
+        else:
+            self._breaker.succeeded((worker.worker_id, worker.epoch))
+            self._metrics.streams.labels("finished").inc()
+            attempts.is_finished = True
 
     async def _move_on(self, lane: Lane, attempts: _Attempts, trouble: Trouble) -> None:
-        """Put the lane on another replica, or raise the error that ends the answer."""
+        """Move the lane to another replica, or raise the error that ends the answer."""
         worker = lane.worker
-        if trouble.no_listener:
-            self._breaker.refused((worker.worker_id, worker.epoch), round(self._table.store_time() * 1000))
-        if trouble.blame:
-            self._breaker.failed((worker.worker_id, worker.epoch))
-        phase = "after_first_token" if attempts.has_begun else "before_first_token"
-        log_event(
-            _logger, "worker_trouble", logging.WARNING, worker=worker.worker_id, reason=trouble.reason, phase=phase
-        )
-        if trouble.reason == ErrorCode.STALE_EPOCH:  # it has registered anew since we looked: ask it again
+        self._report(worker, attempts, trouble)
+        if trouble.reason == ErrorCode.STALE_EPOCH:  # the worker has a newer registration: read it and ask again
             with contextlib.suppress(ApiError):
                 await self._table.refresh()
         else:
@@ -103,7 +123,22 @@ class Relay:
             await lane.move(frozenset(attempts.tried))
         except ApiError:
             raise self._final(trouble) from None
-        self._metrics.failovers.labels(phase).inc()
+        self._metrics.failovers.labels(attempts.phase).inc()
+
+    def _report(self, worker: Worker, attempts: _Attempts, trouble: Trouble) -> None:
+        """Tell the circuit breaker and the log."""
+        if trouble.no_listener:
+            self._breaker.refused((worker.worker_id, worker.epoch), round(self._table.store_time() * 1000))
+        if trouble.blame:
+            self._breaker.failed((worker.worker_id, worker.epoch))
+        log_event(
+            _logger,
+            "worker_trouble",
+            logging.WARNING,
+            worker=worker.worker_id,
+            reason=trouble.reason,
+            phase=attempts.phase,
+        )
 
     def _final(self, trouble: Trouble) -> ApiError:
         self._metrics.streams.labels(trouble.code.value).inc()

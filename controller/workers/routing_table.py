@@ -1,7 +1,7 @@
-"""Which workers are there now: a copy of the registry in this process, read again every quarter of a second.
+"""The routing table: this process's copy of the worker registry, read again every quarter of a second.
 
-So the load on Redis grows with the number of workers and controllers, not with requests. When Redis is away the last
-copy stays in use for STALE_S; leases are then taken as they were when it was last seen.
+So the load on Redis grows with the number of workers and controllers, not with requests. While Redis is away the last
+copy stays in use for STALE_S, with the registrations and counts of leases that it held.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.cancellation import cancel
-from controller.logs import log_event
 from controller.store.keys import Keys
 from controller.store.store import Store
+from service_kit.cancellation import cancel
+from service_kit.logs import log_event
 from wire.errors import ApiError
 from wire.workers import Capacity, Load, ModelCard, WorkerState
 
@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker as the registry knew it at the last look. `slots` are the leases all controllers hold at it."""
+    """A registered worker at the last refresh."""
 
     worker_id: str
     epoch: int
@@ -35,27 +35,27 @@ class Worker:
     card: ModelCard
     capacity: Capacity
     load: Load
-    slots: int
-    beat_ms: int
+    num_leases: int  #: capacity leases that all controllers held at it
+    beat_ms: int  #: its last heartbeat, by the store's clock
 
     @property
     def limit(self) -> int:
-        """Requests it may hold at once, running and queued."""
+        """Requests that it takes at once, running and queued."""
         return self.capacity.max_running + self.capacity.max_queued
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One look at the registry; `taken_at` is monotonic, `now_ms` is the store's clock."""
+    """The registry at one moment."""
 
-    workers: Mapping[str, Worker]
-    models: Mapping[str, ModelCard]  #: every model that was ever registered
-    now_ms: int
-    taken_at: float
+    workers: Mapping[str, Worker]  #: by worker id
+    models: Mapping[str, ModelCard]  #: every model that was ever registered, by name
+    now_ms: int  #: Unix time of the store
+    taken_at: float  #: time.monotonic() of this process
 
 
 class RoutingTable:
-    """Owns the snapshot and the task that renews it. `on_refresh` callbacks run after every look that succeeded."""
+    """Owns the snapshot and the task that refreshes it. Runs on the event loop."""
 
     def __init__(self, store: Store, keys: Keys, *, refresh_s: float) -> None:
         self._store = store
@@ -66,51 +66,59 @@ class RoutingTable:
         self._callbacks: list[Callable[[], None]] = []
 
     def on_refresh(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after every refresh that succeeded."""
         self._callbacks.append(callback)
 
     @property
     def snapshot(self) -> Snapshot:
+        """The last one, however old; empty before the first refresh."""
         return self._snapshot
 
     @property
     def age_s(self) -> float:
+        """Seconds since the last refresh; infinite before the first."""
         return time.monotonic() - self._snapshot.taken_at
 
     def store_time(self) -> float:
-        """The store's Unix time, as far as is known."""
+        """The store's Unix time in seconds, from the last refresh and this process's clock since then."""
         return self._snapshot.now_ms / 1000 + self.age_s if self._snapshot.now_ms else time.time()
 
     def live(self) -> Iterable[Worker]:
+        """All registered workers in any state; none when the table is older than STALE_S."""
         return self._snapshot.workers.values() if self.age_s < STALE_S else ()
 
     def ready(self, model: str) -> list[Worker]:
+        """Workers of `model` that take requests, the full ones included."""
         return [worker for worker in self.live() if worker.card.name == model and worker.state == "ready"]
 
     def ready_models(self) -> dict[str, ModelCard]:
-        """Models that can answer now, by name."""
+        """Models with a worker that takes requests, by name."""
         return {worker.card.name: worker.card for worker in self.live() if worker.state == "ready"}
 
     def knows(self, model: str) -> bool:
+        """Whether a worker of `model` has ever registered."""
         return model in self._snapshot.models
 
-    def has_lease(self, worker: Worker) -> bool:
-        """Whether this start of the worker has a lease, under whatever epoch, as far as is known."""
-        now = self._snapshot.workers.get(worker.worker_id)
-        return now is not None and now.boot_id == worker.boot_id
+    def is_registered(self, worker: Worker) -> bool:
+        """Whether this start of the worker was registered at the last refresh, under any epoch."""
+        found = self._snapshot.workers.get(worker.worker_id)
+        return found is not None and found.boot_id == worker.boot_id
 
     async def start(self) -> None:
+        """Begin to refresh. The first refresh has not happened when this returns."""
         self._task = asyncio.create_task(self._refresh_for_ever())
 
     async def stop(self) -> None:
+        """End the refreshes."""
         await cancel(self._task)
 
     async def refresh(self) -> None:
-        """Look now. Raises ApiError STORE_UNAVAILABLE."""
+        """Read the registry now. Raises ApiError STORE_UNAVAILABLE and keeps the old snapshot then."""
         now_ms, models, rows = await self._store.run(
             "routing_table",
             [self._keys.workers, self._keys.models],
             self._keys.worker_prefix,
-            self._keys.slots_prefix,
+            self._keys.leases_prefix,
         )
         workers = {row[0]: _worker(row[0], int(row[2]), _pairs(row[3])) for row in rows}
         cards = {name: ModelCard.model_validate_json(card) for name, card in _pairs(models).items()}
@@ -130,14 +138,14 @@ class RoutingTable:
                 if reachable:
                     log_event(_logger, "store_unavailable", logging.WARNING)
                 reachable = False
-            await asyncio.sleep(self._refresh_s * random.uniform(0.8, 1.2))  # replicas shall not march in step
+            await asyncio.sleep(self._refresh_s * random.uniform(0.8, 1.2))  # jitter, so that controllers spread out
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _worker(worker_id: str, slots: int, fields: dict[str, str]) -> Worker:
+def _worker(worker_id: str, num_leases: int, fields: dict[str, str]) -> Worker:
     return Worker(
         worker_id=worker_id,
         epoch=int(fields["epoch"]),
@@ -147,6 +155,6 @@ def _worker(worker_id: str, slots: int, fields: dict[str, str]) -> Worker:
         card=ModelCard.model_validate_json(fields["card"]),
         capacity=Capacity.model_validate_json(fields["capacity"]),
         load=Load.model_validate_json(fields["load"]),
-        slots=slots,
+        num_leases=num_leases,
         beat_ms=int(fields["beat"]),
     )

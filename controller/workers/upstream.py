@@ -1,15 +1,15 @@
 """One request to one worker: its answer as a stream of events, with a time limit on every wait.
 
-Limits are watched by one timer a stream, which moves on when it fires and not at each token. Knows no replica, no
-battle and no client: closing the iterator before its end closes the connection, at which the worker aborts. After the
-end the connection is kept for the next request.
+One timer per stream checks the limits. It is set again when it fires, not at each token. Knows no replica, no battle
+and no client: closing the iterator before its end closes the connection, and the worker then aborts. After the end the
+connection is kept for the next request.
 """
 
 import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -22,11 +22,11 @@ from wire.sse import SseDecoder, SseEvent
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest
 
 GENERATE_PATH = "/internal/generate"
-LAST_BYTES_S = 1.0  #: a connection is kept if the end of its response comes so soon after the answer's
-VANISHED_S = 1.0  #: a worker that has been silent and without a lease for so long is given up
+LAST_BYTES_S = 1.0  #: the connection is kept if its response ends within this time after the answer
+VANISHED_S = 1.0  #: a request is given up when its worker has been silent and unregistered for this long
 MAX_REFUSAL_BYTES = 100_000
 
-#: A worker that answers with these is alive and has said no: elsewhere there may be room.
+#: A worker that answers with these is healthy and refuses the request: another replica may accept it.
 _BUSY = {ErrorCode.QUEUE_FULL, ErrorCode.RATE_LIMITED, ErrorCode.SHUTTING_DOWN, ErrorCode.STALE_EPOCH}
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
@@ -38,12 +38,16 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
+    """Text to append to the answer, which may be empty, and the tokens that it stands for."""
+
     text: str
     token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """The answer is complete."""
+
     finish_reason: FinishReason
     usage: Usage
 
@@ -52,8 +56,11 @@ AnswerEvent = Opened | Delta | Finished
 
 
 class Trouble(Exception):
-    """This attempt is over; another replica may do better. `blame` says whether the worker is at fault, `no_listener`
-    that nobody listens at its address."""
+    """This attempt failed; another replica may succeed.
+
+    `code` is what the client gets when no replica does, `reason` is for logs. `blame`: the worker is at fault, which
+    counts for its circuit. `no_listener`: its address refused the connection.
+    """
 
     def __init__(
         self,
@@ -74,14 +81,14 @@ class Trouble(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Wait:
-    """One request's wait for its worker. `deadline` is in loop time, infinite while it waits for its reader instead;
-    `give_up` ends the wait, and `verdict` then says why."""
+    """The wait of one request for its worker."""
 
     worker: Worker
-    deadline: float
-    give_up: Callable[[], None]
+    deadline: float  #: in loop time; infinite while the stream waits for its reader and not for the worker
+    give_up: Callable[[], None]  #: ends the wait; `verdict` says why
     verdict: Trouble | None = None
-    missing_since: float | None = None  #: when its worker was first seen without a lease
+    is_whole: bool = False  #: the answer has ended as it should
+    missing_since: float | None = None  #: loop time at which the worker was first seen unregistered
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def end(self, verdict: Trouble) -> None:
@@ -90,7 +97,7 @@ class _Wait:
 
 
 class Upstream:
-    """Owns the waits for workers."""
+    """Owns the waits for workers and their timers. Runs on the event loop."""
 
     def __init__(
         self,
@@ -109,29 +116,33 @@ class Upstream:
 
     async def attempt(self, worker: Worker, request: GenerateRequest) -> AsyncGenerator[AnswerEvent, None]:
         """Opened, deltas and Finished. Raises Trouble, or ApiError where the request itself is at fault."""
-        loop = asyncio.get_running_loop()
         body = request.model_dump_json(exclude_none=True).encode()
+        async with self._accepted(worker, body) as (wait, response):
+            yield Opened()
+            async with aclosing(self._events(wait, response.content)) as events:
+                async for event in events:
+                    yield event
+
+    @asynccontextmanager
+    async def _accepted(
+        self, worker: Worker, body: bytes
+    ) -> AsyncGenerator[tuple[_Wait, aiohttp.ClientResponse], None]:
+        """The response of a worker that accepted the request. Errors of the connection become Trouble."""
+        loop = asyncio.get_running_loop()
         limit = asyncio.timeout(None)
         wait = _Wait(worker, loop.time() + self._first_token_timeout_s, lambda: limit.reschedule(loop.time()))
         self._watch(wait)
         try:
             async with limit:
                 response = await self._post(worker, body)
-            wait.give_up, is_whole = response.close, False
+            wait.give_up = response.close
             try:
                 if response.status != 200:
                     raise await _refusal(response)
                 wait.deadline = math.inf
-                yield Opened()
-                async with aclosing(self._events(wait, response.content)) as events:
-                    async for event in events:
-                        is_whole = isinstance(event, Finished)
-                        yield event
+                yield wait, response
             finally:
-                if is_whole:  # at the end of the response, if that comes in time, aiohttp takes the connection back
-                    loop.call_later(LAST_BYTES_S, response.close)
-                else:
-                    response.close()
+                _release(response, wait.is_whole)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise wait.verdict or _broken(error) from None
         finally:
@@ -141,7 +152,7 @@ class Upstream:
         url = worker.url + GENERATE_PATH
         try:
             return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
-        except aiohttp.ServerDisconnectedError:  # a kept connection may have been closed just as it was taken
+        except aiohttp.ServerDisconnectedError:  # the worker closed a kept connection at the moment of its use
             return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
 
     async def _events(self, wait: _Wait, content: aiohttp.StreamReader) -> AsyncGenerator[AnswerEvent, None]:
@@ -154,8 +165,9 @@ class Upstream:
                 parsed = _parse(event)
                 if parsed is None:
                     continue
-                wait.deadline = math.inf  # from here to the next read it is the reader that is waited for
+                wait.deadline = math.inf  # until the next read the stream waits for its reader
                 if isinstance(parsed, GenerateFinished):
+                    wait.is_whole = True
                     yield Finished(parsed.finish_reason, parsed.usage)
                     return
                 if parsed.seq != next_seq:
@@ -166,7 +178,7 @@ class Upstream:
         raise wait.verdict or Trouble(ErrorCode.WORKER_FAILED, "stream ended without an end", blame=True)
 
     def _watch(self, wait: _Wait) -> None:
-        """Look when a token could be late at the earliest, and at the deadline where that comes first."""
+        """Set the timer to the earliest time at which a token can be late, or to the deadline if that is sooner."""
         loop = asyncio.get_running_loop()
         self._waits.add(wait)
         due = min(wait.deadline, loop.time() + self._token_timeout_s)
@@ -184,15 +196,23 @@ class Upstream:
             wait.timer.cancel()
 
     def _give_up_vanished(self) -> None:
-        """After each look at the registry: whoever waits for a worker that lost its lease waits no longer."""
+        """After each refresh of the routing table: end the waits for workers whose registration has expired."""
         now = asyncio.get_running_loop().time()
         for wait in self._waits:
-            if wait.verdict is not None or wait.deadline == math.inf or self._table.has_lease(wait.worker):
+            if wait.verdict is not None or wait.deadline == math.inf or self._table.is_registered(wait.worker):
                 wait.missing_since = None
             elif wait.missing_since is None:
                 wait.missing_since = now
             elif now - wait.missing_since > VANISHED_S:
                 wait.end(Trouble(ErrorCode.WORKER_FAILED, "worker vanished", blame=True))
+
+
+def _release(response: aiohttp.ClientResponse, is_whole: bool) -> None:
+    """Close the connection, or let aiohttp keep it: it does so when the response ends, which must come in time."""
+    if is_whole:
+        asyncio.get_running_loop().call_later(LAST_BYTES_S, response.close)
+    else:
+        response.close()
 
 
 def _parse(event: SseEvent) -> GenerateDelta | GenerateFinished | None:
@@ -218,7 +238,7 @@ def _broken(error: Exception) -> Trouble:
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> Exception:
-    """What a worker's answer other than 200 means."""
+    """The error for an answer of a worker with a status other than 200."""
     body = bytearray()
     try:
         while len(body) < MAX_REFUSAL_BYTES and (chunk := await response.content.readany()):

@@ -1,4 +1,4 @@
-"""Which URLs a worker may register: the guard against making the controller call addresses of an attacker's choice.
+"""Which URLs a worker may register: protection against server-side request forgery (SSRF) by a registration.
 
 Knows no store and resolves no name. A pattern is a network (`10.0.0.0/8`), or a host name in which `*` stands for part
 of one label (`worker-*` does not match `worker-1.example.com`).
@@ -15,6 +15,8 @@ MAX_URL_CHARS = 512
 
 
 class WorkerHosts:
+    """The allowed hosts, from the patterns of AGON_WORKER_HOSTS."""
+
     def __init__(self, patterns: Sequence[str]) -> None:
         self._networks: list[IPv4Network | IPv6Network] = []
         self._names: list[re.Pattern[str]] = []
@@ -26,7 +28,8 @@ class WorkerHosts:
                 self._names.append(re.compile(name))
 
     def checked(self, url: str) -> str:
-        """`url` without a trailing slash; raises ApiError INVALID_REQUEST for any other than http(s)://host[:port]."""
+        """`url` without a trailing slash. Raises ApiError INVALID_REQUEST unless it is http(s)://host[:port], FORBIDDEN
+        when no pattern allows its host."""
         parts = self._split(url)
         if parts is None:
             raise ApiError(

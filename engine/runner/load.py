@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from engine.attention.layout import is_quantised
-from engine.config import EngineConfig, ModelLimits
+from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
 from engine.errors import CheckpointError, NotDivisible
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
@@ -35,8 +35,6 @@ FLOAT32_LIMIT_BYTES = 256 * 2**20
 ONE_THREAD_LIMIT_BYTES = 32 * 2**20
 #: Of CUDA devices: from there on they have bfloat16 and asynchronous copies, which the kernels are written for.
 _LEAST_CAPABILITY = (8, 0)
-#: Of CUDA devices that convert float8_e4m3fn (Ada, Hopper).
-_LEAST_FP8_CAPABILITY = (8, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +211,8 @@ def choose_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torc
     if device.type != "cuda":
         raise CheckpointError(f"kv_dtype fp8 is for CUDA devices that compute it, not for {device}; int8 is for all")
     capability = torch.cuda.get_device_capability(device)
-    if capability < _LEAST_FP8_CAPABILITY:
-        found, needed = (".".join(map(str, version)) for version in (capability, _LEAST_FP8_CAPABILITY))
+    if capability < FP8_CAPABILITY:
+        found, needed = (".".join(map(str, version)) for version in (capability, FP8_CAPABILITY))
         raise CheckpointError(f"kv_dtype fp8 needs compute capability {needed}, {device} has {found}; int8 does not")
     return torch.float8_e4m3fn
 

@@ -7,10 +7,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from model_worker.access import require_worker
-from model_worker.body import read_model
 from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
-from model_worker.event_stream import EventStream
 from model_worker.worker import Worker
+from service_kit.bodies import Bodies
+from service_kit.event_stream import EventStream
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
@@ -21,13 +21,14 @@ router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
 @router.post("/generate")
 async def generate(request: Request) -> Response:
     worker: Worker = request.app.state.worker
-    asked = await read_model(request, GenerateRequest, worker.settings.max_body_bytes)
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, GenerateRequest)
     if asked.epoch is not None and asked.epoch not in worker.epochs:
         raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
     source: PromptSource = asked.messages if asked.messages is not None else asked.prompt or ""
     answer = worker.answer(source, asked.sampling, request_id=asked.request_id, resume_token_ids=asked.resume_token_ids)
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
-    return EventStream(_events(answer), answer, slow_client_s=worker.settings.slow_client_s)
+    return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
 
 
 @router.get("/pool")

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from model_worker.access import require_user
-from model_worker.body import read_model
 from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
-from model_worker.event_stream import EventStream, while_connected
 from model_worker.worker import Worker
+from service_kit.bodies import Bodies
+from service_kit.event_stream import EventStream, until_disconnect
 from wire.errors import ApiError, ErrorCode
 from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
 from wire.sse import SseEvent, encode
@@ -22,7 +22,6 @@ from wire.sse import SseEvent, encode
 router = APIRouter(dependencies=[Depends(require_user)])
 
 _DONE = encode(SseEvent("[DONE]"))
-_CLIENT_LEFT = 499  #: nginx's status for it; nobody reads it
 
 
 @router.get("/v1/models")
@@ -39,15 +38,15 @@ async def get_model(request: Request, model: str) -> ModelObject:
 
 @router.post("/v1/chat/completions")
 async def chat_completions(request: Request) -> Response:
-    worker: Worker = request.app.state.worker
-    asked = await read_model(request, ChatCompletionRequest, worker.settings.max_body_bytes)
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, ChatCompletionRequest)
     return await _complete(request, asked, "chat", asked.chat_messages())
 
 
 @router.post("/v1/completions")
 async def completions(request: Request) -> Response:
-    worker: Worker = request.app.state.worker
-    asked = await read_model(request, CompletionRequest, worker.settings.max_body_bytes)
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, CompletionRequest)
     return await _complete(request, asked, "text", asked.prompt)
 
 
@@ -72,10 +71,9 @@ async def _complete(
     if asked.stream:
         await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
         events = _events(answer, shaper, include_usage=asked.wants_usage)
-        return EventStream(events, answer, slow_client_s=worker.settings.slow_client_s)
+        return EventStream(events, source=answer, stall_s=worker.settings.slow_client_s)
     async with aclosing(answer):
-        whole = await while_connected(request.receive, _collect(answer, shaper))
-    return JSONResponse(whole) if whole is not None else Response(status_code=_CLIENT_LEFT)
+        return JSONResponse(await until_disconnect(request, _collect(answer, shaper)))
 
 
 async def _events(

@@ -1,3 +1,5 @@
+"""Settings from the environment and from secret files."""
+
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,7 @@ def test_no_secret_shows_in_the_text_of_the_settings() -> None:
 
     for secret in (*TOKENS.values(), "the-key", "the-voter-key"):
         assert secret not in repr(settings)
+
+
+def test_every_setting_says_what_it_sets() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []

@@ -94,7 +94,7 @@ async def test_a_controller_ends_on_sigterm_and_logs_json(arena: Arena) -> None:
     assert all({"ts", "level", "event", "logger"} <= set(line) for line in lines)
 
 
-async def test_a_killed_worker_is_asked_once_and_not_again_although_its_lease_runs_on(arena: Arena) -> None:
+async def test_a_killed_worker_is_asked_once_and_not_again_although_its_registration_lasts(arena: Arena) -> None:
     living = await arena.add_worker(FakeWorker("alpha"))
     async with _echo_worker(arena, "alpha") as process:
         process.kill()
@@ -104,7 +104,7 @@ async def test_a_killed_worker_is_asked_once_and_not_again_although_its_lease_ru
             reply = await arena.client.post("/v1/chat/completions", json=_hello("alpha"))
             assert reply.status_code == 200
 
-    assert len((await arena.client.get("/arena/workers")).json()) == 2, "its lease still runs"
+    assert len((await arena.client.get("/arena/workers")).json()) == 2, "its registration has not expired"
     assert len(living.requests) == 20
     metrics = (await arena.client.get("/metrics")).text
     [moves] = [line for line in metrics.splitlines() if line.startswith("arena_failovers_total{")] or ["x 0"]
@@ -123,7 +123,7 @@ async def test_a_model_whose_only_worker_was_killed_is_drawn_for_no_battle(arena
 
     keys = [arena.keys.battle(view["id"]) for view in views]
     sides = [await arena.redis.hget(key, f"side:{side}") for key in keys for side in ("a", "b")]
-    assert len((await arena.client.get("/arena/workers")).json()) == 3, "its lease still runs"
+    assert len((await arena.client.get("/arena/workers")).json()) == 3, "its registration has not expired"
     assert {json.loads(side)["model"] for side in sides} == {"alpha", "beta"}
 
 
@@ -157,8 +157,8 @@ async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_anothe
     assert (await arena.vote(battle_id)).json()["error"]["code"] == "battle_aborted"
     await eventually(lambda: sum(worker.num_open for worker in workers) == 0)
 
-    async def slots_have_run_out() -> bool:
+    async def leases_have_run_out() -> bool:
         [first, second] = (await arena.client.get("/arena/workers")).json()
         return first["in_flight"] == second["in_flight"] == 0
 
-    await eventually(slots_have_run_out)
+    await eventually(leases_have_run_out)

@@ -82,7 +82,7 @@ def test_an_unknown_model_is_404_with_its_own_code(sdk: openai.OpenAI) -> None:
     ],
 )
 def test_a_bad_request_is_400_with_its_own_code(http: httpx.Client, body: bytes, code: str) -> None:
-    answer = http.post("/v1/chat/completions", content=body)
+    answer = http.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 

@@ -18,8 +18,8 @@ from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.engine_protocol import Engine
 from model_worker.worker import Worker
+from service_kit.heads import BoundedHttp
 from tests.quick_server import QuickServer
-from wire.http_head import BoundedHttp
 from wire.sse import SseDecoder, SseEvent
 
 WORKER_TOKEN = "worker-token-for-tests"

@@ -93,14 +93,3 @@ async def test_client_that_stops_reading_is_dropped(serve: Serve, chat_body: Any
         await eventually(lambda: engine.load().running == 1)
         await eventually(lambda: is_idle(engine), timeout_s=60)
         writer.close()
-
-
-async def test_quiet_stream_is_kept_alive(serve: Serve, chat_body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model_worker.event_stream._KEEP_ALIVE_S", 0.05)
-    async with (
-        serve(EchoEngine(tokens_per_s=4)) as served,
-        served.client.stream("POST", "/v1/chat/completions", json=chat_body("one", stream=True)) as response,
-    ):
-        text = b"".join([chunk async for chunk in response.aiter_raw()])
-    assert b": keep-alive\n\n" in text
-    assert text.endswith(b"data: [DONE]\n\n")

@@ -207,7 +207,7 @@ async def test_stalled_engine_falls_silent(serve_app: Any, beating: Beating, eve
 async def test_wrong_token_is_tried_again_and_never_logged(
     serve_app: Any, make_settings: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="agon.worker")
+    caplog.set_level("INFO", logger="model_worker")
     register = Register()
     async with serve_app(controller_over(register)) as url:
         worker = Worker(make_settings(controller_urls=(url,)), EchoEngine())

@@ -8,16 +8,17 @@ from typing import Any
 
 import uvicorn
 
+from service_kit.heads import BoundedHttp
 from tests.quick_server import QuickServer
-from wire.http_head import BoundedHttp
 
 
 class ServerThread:
     """An ASGI app on a free port of this machine, in a thread of its own. The app is made inside the thread's event
     loop: made outside of one, Gradio opens loops of its own and never closes them."""
 
-    def __init__(self, make_app: Callable[[], Any]) -> None:
+    def __init__(self, make_app: Callable[[], Any], *, http: type[BoundedHttp] = BoundedHttp) -> None:
         self._make_app = make_app
+        self._http = http
         self._server: QuickServer | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
@@ -26,7 +27,7 @@ class ServerThread:
             self._make_app(),
             host="127.0.0.1",
             port=0,
-            http=BoundedHttp,
+            http=self._http,
             log_level="warning",
             timeout_graceful_shutdown=1,
         )

@@ -53,17 +53,17 @@ async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     client = ControllerClient("http://127.0.0.1:9")
     chats = DirectChats(client, 0.005)
     chat = chats.begin(Chat(), "Hello", None)
-    assert (chat.draft, chat.notice) == ("Hello", texts.CHOOSE_MODEL)
+    assert (chat.unsent_text, chat.notice) == ("Hello", texts.CHOOSE_MODEL)
     long = "x" * (chats.max_prompt_chars + 1)
     assert chats.begin(Chat(), long, MODEL).notice == texts.too_long(len(long), chats.max_prompt_chars)
     begun = chats.begin(Chat(), "Hello", MODEL)
     down = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
-    assert (down[-1].draft, down[-1].notice, down[-1].messages) == ("Hello", texts.UNREACHABLE, ())
+    assert (down[-1].unsent_text, down[-1].notice, down[-1].messages) == ("Hello", texts.UNREACHABLE, ())
 
 
 def test_editing_takes_the_last_exchange_back() -> None:
     messages = (ChatMessage(role="user", content="One"), ChatMessage(role="assistant", content="1"))
-    assert Chat(messages).without_last_exchange() == Chat(draft="One")
+    assert Chat(messages).without_last_exchange() == Chat(unsent_text="One")
 
 
 def test_what_a_browser_kept_is_not_trusted() -> None:

@@ -70,7 +70,7 @@ def test_a_failed_side_ends_the_battle() -> None:
 def test_a_refused_turn_never_happened_and_its_prompt_goes_back() -> None:
     session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="open")])
     assert session.exchanges == ()
-    assert session.draft == "Hello"
+    assert session.unsent_text == "Hello"
     assert not session.is_over
 
 

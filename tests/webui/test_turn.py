@@ -78,7 +78,7 @@ async def test_a_full_house_is_waited_for(turns: Turns, arena: FakeArena) -> Non
 async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns: Turns) -> None:
     long = "x" * (turns.max_prompt_chars + 1)
     session = await last(ask(turns, Session(), long, ANONYMOUS, VISITOR))
-    assert session.draft == long
+    assert session.unsent_text == long
     assert session.notice == texts.too_long(len(long), turns.max_prompt_chars)
     assert session.exchanges == ()
 
@@ -87,7 +87,7 @@ async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     client = ControllerClient("http://127.0.0.1:9")
     down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
     session = await last(ask(down, Session(), "Hello!", ANONYMOUS, VISITOR))
-    assert session.draft == "Hello!"
+    assert session.unsent_text == "Hello!"
     assert session.notice == texts.UNREACHABLE
     assert session.exchanges == ()
 

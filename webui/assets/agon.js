@@ -1,12 +1,12 @@
-// What the page does by itself: theme, voting by keyboard, room for the dock, and putting a new question at the top.
-// Everything else is Gradio's. No network, no storage but the chosen theme.
+// The page's own script: theme, voting by keyboard, space for the dock, and scrolling a new question to the top.
+// Gradio does the rest. No network access; the only thing stored is the chosen theme.
 (() => {
   "use strict";
 
   const BRAND = "Agon";
   const THEME_KEY = "agon-theme";
   const VOTE_KEYS = { ArrowLeft: "vote-left", ArrowRight: "vote-right", ArrowUp: "vote-up", ArrowDown: "vote-down" };
-  // A key that was pressed for something else must not vote by accident in the moment in which the bar appears.
+  // For this long after the vote bar has appeared keys do not vote: the key may have been pressed for something else.
   const VOTE_GRACE_MS = 500;
 
   const find = (id) => document.getElementById(id);
@@ -31,21 +31,21 @@
     try {
       localStorage.setItem(THEME_KEY, next);
     } catch {
-      // Private windows may refuse; then the choice holds for this page only.
+      // Storage may be forbidden in private windows; then the choice holds for this page only.
     }
   }
 
   function isTyping(target) {
     if (target.isContentEditable || target.tagName === "SELECT") return true;
     if (target.tagName !== "TEXTAREA" && target.tagName !== "INPUT") return false;
-    // After a question the cursor still stands in the prompt box; while that is empty the arrows have nothing to do there.
+    // After a question the cursor is still in the prompt box. While the box is empty, arrow keys have no effect there.
     return target.value !== "" || !target.closest("#prompt");
   }
 
   let votesSince = 0;
 
   function onKey(event) {
-    // Enter alone sends as well (Gradio's doing); people who write several lines press it with Ctrl or Cmd.
+    // Gradio sends on Enter alone; Ctrl or Cmd with Enter sends too, as in editors of several lines.
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest?.("#prompt")) {
       event.preventDefault();
       find("send")?.click();
@@ -68,14 +68,14 @@
     button.click();
   }
 
-  // The dock covers the end of the page, so the page is that much longer.
+  // The dock covers the end of the page, so the page is made longer by the height of the dock.
   const dockSize = new ResizeObserver(([entry]) => {
     root.style.setProperty("--agon-dock", `${Math.ceil(entry.target.getBoundingClientRect().height)}px`);
   });
   let watchedDock = null;
   let numQuestions = 0;
 
-  // A new question moves to the top and stays there: the answers grow downwards and nothing above them moves.
+  // A new question is scrolled to the top once: the answers grow downwards and nothing above them moves.
   function placeQuestion() {
     const thread = find("thread");
     const questions = thread ? thread.querySelectorAll(".user-row") : [];
@@ -88,7 +88,7 @@
       return;
     }
     if (numQuestions === 1) {
-      // One question stands where it is; also when a second one was not taken and went back into the box.
+      // A single question is not scrolled, also after a second one was refused and went back into the box.
       root.style.removeProperty("--agon-room");
       if (!isNew) window.scrollTo(0, 0);
       return;
@@ -98,14 +98,14 @@
     const top = heads ? heads.getBoundingClientRect().height : 0;
     const header = parseFloat(getComputedStyle(root).getPropertyValue("--agon-header"));
     const offset = last.getBoundingClientRect().top - thread.getBoundingClientRect().top;
-    // In terms of the dock's height, which changes while the vote bar comes and goes.
+    // Relative to the height of the dock, which changes when the vote bar appears and disappears.
     root.style.setProperty("--agon-room", `calc(${Math.ceil(offset - header - top)}px + 100vh - var(--agon-dock) - 40px)`);
     const y = last.getBoundingClientRect().top + window.scrollY - header - top;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     window.scrollTo({ top: y, behavior: calm ? "auto" : "smooth" });
   }
 
-  // Gradio gives every page one title; tabs and histories need to tell them apart.
+  // Gradio gives all pages the same title; browser tabs and histories need one title per page.
   function nameTab() {
     const current = document.querySelector(".agon-header a[aria-current]") ?? document.querySelector(".agon-about h1");
     if (!current) return;
@@ -113,7 +113,7 @@
     if (document.title !== title) document.title = title;
   }
 
-  // Screen readers hear of changes only in an element that was there before; Gradio builds the heads anew every time.
+  // Screen readers announce changes only in an element that exists already; Gradio replaces the heads every time.
   const live = document.createElement("p");
   live.style.cssText = "position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)";
   live.setAttribute("role", "status");
@@ -123,8 +123,8 @@
     if (live.textContent !== said) live.textContent = said;
   }
 
-  // A button that was pressed and is gone (a vote, an example, Stop) must not take the keyboard's place with it. Not on
-  // phones, where the box would open the keyboard.
+  // When the focused button disappears (a vote, an example, Stop), the focus moves to the prompt box. Not on phones,
+  // where focus would open the on-screen keyboard.
   let lastFocused = null;
 
   function keepFocus() {

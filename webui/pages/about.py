@@ -1,4 +1,4 @@
-"""How the arena works and what becomes of what people write; with the operator's own terms where there are any."""
+"""The About page: how the arena works, what is stored of a visitor's texts, and the operator's own terms, if any."""
 
 from html import escape
 from typing import Any
@@ -10,12 +10,13 @@ from webui.components import header
 
 
 def build(page: Any, terms: str | None) -> None:
+    """Create the page's components."""
     header(texts.ABOUT_PATH)
     gr.HTML(render(terms), apply_default_css=False)
 
 
 def render(terms: str | None) -> str:
-    """`terms` is plain text; an empty line begins a paragraph."""
+    """The page as markup. `terms` is plain text; an empty line begins a paragraph."""
     sections = [_section(title, paragraphs) for title, paragraphs in texts.ABOUT]
     if terms is not None:
         sections.append(_section(texts.TERMS_TITLE, [part for part in terms.split("\n\n") if part.strip()]))

@@ -10,6 +10,7 @@ from wire.battles import CreateBattle
 
 
 def build(page: Any, turns: Turns) -> None:
+    """Create the page's components and bind their events."""
     header("/")
     parts = battle_parts("anonymous", texts.BATTLE_TITLE, texts.BATTLE_LEAD)
     wire_battle(page, parts, turns, "anonymous", lambda: CreateBattle(mode="anonymous"), [])

@@ -1,4 +1,4 @@
-"""The leaderboard: who is better, how sure that is, and who met whom. A new vote shows within seconds."""
+"""The leaderboard page: ratings, intervals, win rates and battle counts. A new vote appears within seconds."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ REFRESH_S = 2.5
 
 
 def build(page: Any, boards: Boards) -> None:
+    """Create the page's components and bind their events; the board is refreshed every REFRESH_S."""
     header("/leaderboard")
     shown = gr.State(Seat(""))
     gr.HTML(
@@ -65,7 +66,8 @@ def build(page: Any, boards: Boards) -> None:
 
 
 async def _cards(boards: Boards, visitor: str) -> dict[str, ModelCard]:
-    """Of the models that are served now, by name. The board has everything else without them."""
+    """The cards of all models that are served now, by name; empty if the workers cannot be read, the board works
+    without them."""
     try:
         return {worker.model: worker.card for worker in await boards.workers(visitor)}
     except (ApiError, ControllerUnreachable):
@@ -75,7 +77,8 @@ async def _cards(boards: Boards, visitor: str) -> dict[str, ModelCard]:
 def render(
     view: LeaderboardView, wanted: str = "", min_votes: int = 0, cards: Mapping[str, ModelCard] | None = None
 ) -> str:
-    """The whole board as markup. `cards` tells about the models that are served now."""
+    """The whole board as markup. `wanted` filters by a part of the name; `cards` holds the models that are served
+    now."""
     if not view.rows or not view.num_votes:
         return (
             f'<section class="agon-nothing"><h2>{texts.LEADERBOARD_EMPTY_TITLE}</h2><p>{texts.LEADERBOARD_EMPTY}</p>'

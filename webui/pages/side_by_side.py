@@ -1,4 +1,4 @@
-"""The named battle: the visitor chooses both models and, if they like, the sampling parameters."""
+"""The named battle: the visitor chooses both models and optionally the sampling parameters."""
 
 from typing import Any
 
@@ -12,10 +12,11 @@ from webui.turn import Turns
 from wire.battles import BattleSampling, CreateBattle
 from wire.errors import ApiError, ErrorCode
 
-ASK_AGAIN_S = 3.0  #: while there are too few models to choose from
+ASK_AGAIN_S = 3.0  #: poll interval while there are too few models to choose from
 
 
 def build(page: Any, turns: Turns, client: ControllerClient) -> None:
+    """Create the page's components and bind their events."""
     header("/side-by-side")
     choices: list[gr.Dropdown] = []
     parameters: list[Sampling] = []
@@ -49,6 +50,7 @@ def build(page: Any, turns: Turns, client: ControllerClient) -> None:
 def open_named(
     a: str | None, b: str | None, uses_own: bool, temperature: float, top_p: float, max_tokens: float
 ) -> CreateBattle | str:
+    """The Opening of a named battle; the last four arguments are the values of Sampling.inputs."""
     if not a or not b:
         return texts.CHOOSE_MODEL
     if a == b:
@@ -58,7 +60,7 @@ def open_named(
 
 
 async def served_models(client: ControllerClient, visitor: str) -> tuple[str, ...] | str:
-    """The models that can be chosen now, or a sentence that says why there is none."""
+    """The models that can be chosen now, or a sentence that says why there are none."""
     try:
         return await client.models(visitor) or texts.NO_MODELS
     except ControllerUnreachable:

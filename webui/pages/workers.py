@@ -1,4 +1,4 @@
-"""The workers page: who serves which model, what each is doing, and the pages of its memory."""
+"""The workers page: the model, the load and the page pool of each worker."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,11 @@ from wire.errors import ApiError
 from wire.workers import PageCounts, PoolPicture, WorkerView
 
 REFRESH_S = 2.0
-SILENT_AFTER_S = 3.0  #: a healthy worker is heard every second
+SILENT_AFTER_S = 3.0  #: a healthy worker sends a heartbeat every second
 
 
 def build(page: Any, boards: Boards) -> None:
+    """Create the page's components and bind their events; the workers are refreshed every REFRESH_S."""
     header("/workers")
     shown = gr.State(Seat(""))
     gr.HTML(
@@ -57,7 +58,7 @@ def build(page: Any, boards: Boards) -> None:
 
 
 async def _pictures(boards: Boards, visitor: str) -> dict[str, PoolPicture]:
-    """By worker id. Without them the page has everything else."""
+    """Page pools by worker id; empty if they cannot be read, the page works without them."""
     try:
         return {pool.worker_id: pool.picture for pool in await boards.pools(visitor)}
     except (ControllerUnreachable, ApiError):
@@ -65,6 +66,7 @@ async def _pictures(boards: Boards, visitor: str) -> dict[str, PoolPicture]:
 
 
 def render(workers: Sequence[WorkerView], pictures: Mapping[str, PoolPicture]) -> str:
+    """All workers as markup. `pictures` has the page pools by worker id."""
     if not workers:
         return (
             f'<section class="agon-nothing"><h2>{texts.WORKERS_EMPTY_TITLE}</h2><p>{texts.WORKERS_EMPTY}</p></section>'
@@ -102,7 +104,7 @@ def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
 
 
 def _pool(pages: Sequence[PageCounts], picture: PoolPicture | None) -> str:
-    """The picture, and under it a line for each family of layer types, which is also its legend."""
+    """The picture of the pool, with a line for each family of layer types below it as legend."""
     by_family: dict[str, list[PageCounts]] = {}
     for counts in pages:
         by_family.setdefault(plots.family(counts.layer_type), []).append(counts)

@@ -1,10 +1,10 @@
--- Appends events to a running turn, renews its owner's lease, changes fields of the battle, and ends the turn.
--- Safe to repeat: entry ids are given by the owner, and what is there already is not written again.
+-- Appends events to a running turn, renews its ownership, changes fields of the battle, and ends the turn.
+-- Safe to repeat: the owner numbers the events, and an event that is there already is not written again.
 -- KEYS: battle, events
--- ARGV: owner, owner lease ms, 'append' | 'finish' | 'refuse', turn, number of the first event, events ttl ms,
---       how many events, then event and data of each, then field and value of each change
+-- ARGV: owner, ownership ms, 'append' | 'finish' | 'refuse', turn, number of the first event, events ttl ms,
+--       number of events, then event and data of each, then field and value of each change
 -- 'refuse' forgets the turn: the battle is again what it was before.
--- Returns 'ok', 'stop' (somebody asked for the end) or 'lost' (somebody else ended the turn).
+-- Returns 'ok', 'stop' (a stop was asked for) or 'lost' (the turn was ended by another process).
 local owned = redis.call('HMGET', KEYS[1], 'owner', 'owner_until', 'stop', 'run', 'closed_by', 'undo', 'undo_turn')
 if owned[1] ~= ARGV[1] then
   return owned[5] == ARGV[1] and 'ok' or 'lost'
@@ -43,7 +43,7 @@ if ARGV[3] ~= 'append' then
   redis.call('HDEL', KEYS[1], 'undo')
   return 'ok'
 end
--- A write costs an fsync: renew only when a third of the lease has gone.
+-- A write costs an fsync: renew only when a third of the time has passed.
 if tonumber(owned[2]) < now + ARGV[2] * 2 / 3 then
   redis.call('HSET', KEYS[1], 'owner_until', now + ARGV[2])
 end

@@ -1,8 +1,9 @@
--- Gives a turn to an owner. KEYS: battle, events
--- ARGV: owner, owner lease ms, run that the caller has read, turn number, turn json, battle ttl ms, events ttl ms,
+-- Begins a turn and makes a controller its owner.
+-- KEYS: battle, events
+-- ARGV: owner, ownership ms, run that the caller has read, turn number, turn json, battle ttl ms, events ttl ms,
 --       then field and value of each change
--- The turn number is that of a new turn, or the last one's: then that turn is answered again.
--- Returns {'ok', number of the first event, id of the last event before} or {why not}.
+-- The turn number is that of a new turn, or of the last one, which is then answered again.
+-- Returns {'ok', number of the first event, id of the last event before} or {reason of the refusal}.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local battle = redis.call('HMGET', KEYS[1], 'state', 'run', 'expires_ms')
@@ -10,7 +11,7 @@ local state = battle[1]
 if not state then return {'missing'} end
 if state ~= 'open' and state ~= 'answered' then return {state} end
 if tonumber(battle[3]) < now then return {'expired'} end
-if battle[2] ~= ARGV[3] then return {'streaming'} end  -- somebody else's turn came in between
+if battle[2] ~= ARGV[3] then return {'streaming'} end  -- another turn has begun since the caller read
 local last_id, first = '0-0', 0
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
 if last[1] then

@@ -1,7 +1,8 @@
--- Decides about a vote and records it, in one step. KEYS: battle, votes, battles in the log
--- ARGV: voter, outcome, run that the record describes, record json, '1' when rated, ttl ms of a voted battle (0 = none),
--- battle id
--- Returns {'ok' | 'same', vote id, rated} or {why not}.
+-- Decides about a vote and records it, in one step.
+-- KEYS: battle, vote log, battles in the log
+-- ARGV: voter, outcome, run that the record describes, record json, '1' when rated, ttl ms of a voted battle
+--       (0 = none), battle id
+-- Returns {'ok' | 'same', vote id, rated} or {reason of the refusal}.
 local battle = redis.call('HMGET', KEYS[1], 'state', 'voter', 'vote_id', 'outcome', 'rated', 'run', 'votable', 'expires_ms')
 if not battle[1] then return {'missing'} end
 if battle[2] ~= ARGV[1] then return {'stranger'} end

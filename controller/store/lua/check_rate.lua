@@ -1,3 +1,6 @@
 -- needs: gcra
--- KEYS: the bucket. ARGV: microseconds per request, burst. Returns 0 when allowed, else the microseconds to wait.
+-- Takes a place in a rate limit.
+-- KEYS: bucket
+-- ARGV: microseconds per request, burst
+-- Returns 0 when allowed, else the microseconds to wait.
 return gcra(KEYS[1], ARGV[1], ARGV[2])

@@ -1,5 +1,5 @@
--- A function for the scripts that name it in a line "needs": the generic cell rate algorithm. Takes a place in the bucket
--- and returns 0, or the microseconds until there is one.
+-- A function for scripts whose first line is "-- needs: gcra": the generic cell rate algorithm. Takes a place in the
+-- bucket and returns 0, or the microseconds until there is one.
 local function gcra(bucket, interval_us, burst)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]

@@ -1,5 +1,7 @@
--- Renews a worker's lease. KEYS: workers, worker. ARGV: worker id, epoch, state, load, lease ms
--- Returns 'ok', 'unknown' or 'stale'.
+-- Renews the registration of a worker and stores its state and load.
+-- KEYS: workers, worker
+-- ARGV: worker id, epoch, state, load, lifetime of the registration in ms
+-- Returns 'ok', 'unknown' (not registered) or 'stale' (registered under another epoch).
 local epoch = redis.call('HGET', KEYS[2], 'epoch')
 if not epoch then return 'unknown' end
 if epoch ~= ARGV[2] then return 'stale' end

@@ -1,6 +1,8 @@
--- Appends votes of another arena's log. KEYS: votes, battles in the log
--- ARGV: for each vote battle id, record json, time ms. Returns how many were new.
--- A log from before there was the set: a battle has one entry in either. In pieces, so that no reply becomes large.
+-- Appends votes of another arena's log, except those of battles that the log has already.
+-- KEYS: vote log, battles in the log
+-- ARGV: for each vote battle id, record json, time ms
+-- Returns the number of votes appended.
+-- A log that is older than the set of its battles: fill the set first, in pieces, so that no reply becomes large.
 if redis.call('SCARD', KEYS[2]) < redis.call('XLEN', KEYS[1]) then
   local after = '-'
   while after do

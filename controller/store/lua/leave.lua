@@ -1,5 +1,7 @@
--- Takes a worker off the registry. KEYS: workers, worker. ARGV: worker id, epoch ('' = whichever)
--- Returns 'ok', 'unknown' or 'stale'.
+-- Removes a worker from the registry.
+-- KEYS: workers, worker
+-- ARGV: worker id, epoch ('' = any)
+-- Returns 'ok', 'unknown' (not registered) or 'stale' (registered under another epoch).
 local epoch = redis.call('HGET', KEYS[2], 'epoch')
 if not epoch then return 'unknown' end
 if ARGV[2] ~= '' and epoch ~= ARGV[2] then return 'stale' end

@@ -1,7 +1,8 @@
--- Reads a battle. A turn whose owner let its lease run out is ended here, with one failed event, so that no stream and no
--- battle hangs on a dead controller.
--- KEYS: battle, events. ARGV: events ttl ms, error json, failed event of side a, failed event of side b
--- Returns {now, fields as a flat list}.
+-- Reads a battle. A turn whose owner did not renew its ownership is ended here with one failed event, so that no reader
+-- waits for a controller that has died.
+-- KEYS: battle, events
+-- ARGV: events ttl ms, error json, failed event of side a, failed event of side b
+-- Returns {now, fields as a flat list}; the list is empty when there is no such battle.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local owned = redis.call('HMGET', KEYS[1], 'state', 'owner_until', 'turn', 'finished')

@@ -1,13 +1,13 @@
--- Registers a worker, or renews the lease of one that registers again with the same boot id.
+-- Registers a worker, or renews the registration of one that sends the same boot id again.
 -- KEYS: workers, worker, epoch, models
--- ARGV: worker id, boot id, url, model, card, capacity, state, lease ms
+-- ARGV: worker id, boot id, url, model, card, capacity, state, lifetime of the registration in ms
 -- Returns the epoch as a string.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('HMGET', KEYS[2], 'boot_id', 'epoch')
 local epoch = known[2]
 if known[1] ~= ARGV[2] then
-  -- The clock is the floor, so that epochs grow even over a store that lost its data.
+  -- Never below the clock, so that epochs grow even when the store has lost its data.
   local last = tonumber(redis.call('GET', KEYS[3]) or '0')
   epoch = string.format('%.0f', math.max(last + 1, now))
   redis.call('SET', KEYS[3], epoch)

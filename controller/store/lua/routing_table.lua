@@ -1,6 +1,8 @@
--- Reads every live worker with its lease and its taken slots, and every model that was ever registered.
--- KEYS: workers, models. ARGV: prefix of worker keys, prefix of slot keys
--- Returns {now, models as a flat list, {{worker id, lease end, slots, fields as a flat list}, ...}}.
+-- Reads every registered worker with its number of capacity leases, and every model that was ever registered.
+-- KEYS: workers, models
+-- ARGV: prefix of worker keys, prefix of lease keys
+-- Returns {now, models as a flat list, rows}, a row being
+--       {worker id, end of registration, number of leases, fields as a flat list}.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for _, worker_id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do

@@ -107,7 +107,7 @@ async def test_answers_are_bounded_by_half_of_the_models_context(arena: Arena) -
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
-        ({"mode": "named", "models": ["alpha", "nobody"]}, 404, "model_not_found"),
+        ({"mode": "named", "models": ["alpha", "unknown"]}, 404, "model_not_found"),
         ({"mode": "named", "models": ["alpha", "alpha"]}, 400, "invalid_request"),
         ({"mode": "named"}, 400, "invalid_request"),
         ({"mode": "anonymous", "models": ["alpha", "beta"]}, 400, "invalid_request"),
@@ -165,7 +165,7 @@ async def test_of_many_turns_at_once_one_begins(arena: Arena) -> None:
     assert sorted(response.status_code for response in responses) == [200] + [409] * 9
     assert len(alpha.requests) == 1
     await eventually(lambda: arena.workers[0].num_open == 0)
-    await eventually(arena.has_no_slots)
+    await eventually(arena.has_no_leases)
 
 
 async def test_a_conversation_has_a_last_turn(open_arena: Any) -> None:

@@ -1,3 +1,5 @@
+"""Which answers reveal their model, in several languages."""
+
 import pytest
 
 from controller.battles.identity_guard import IdentityGuard

@@ -1,3 +1,5 @@
+"""Pairs as they are drawn: fair, among models with room, with their probability."""
+
 import random
 from collections import Counter
 

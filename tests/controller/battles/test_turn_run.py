@@ -30,7 +30,7 @@ async def test_stop_ends_both_sides_and_keeps_what_there_is(arena: Arena) -> Non
         assert text
         assert words(1000).startswith(text)
     assert (await arena.vote(battle["id"])).status_code == 200
-    await eventually(arena.has_no_slots)
+    await eventually(arena.has_no_leases)
 
 
 async def test_stop_reaches_a_turn_of_another_controller(arena: Arena) -> None:
@@ -88,7 +88,7 @@ async def test_a_prompt_that_is_too_long_is_refused_and_the_battle_goes_on(arena
     assert end_state(await arena.turn(battle["id"], "short again")) == "answered"
     assert [message.content for message in alpha.requests[-1].messages or ()][-1] == "short again"
     assert (await arena.vote(battle["id"])).status_code == 200
-    await eventually(arena.has_no_slots)
+    await eventually(arena.has_no_leases)
 
 
 async def test_a_first_prompt_that_is_too_long_leaves_the_battle_open(arena: Arena) -> None:
@@ -149,7 +149,7 @@ async def test_both_sides_are_admitted_or_refused_together(arena: Arena) -> None
     assert (response.status_code, response.json()["error"]["code"]) == (503, "queue_full")
     assert int(response.headers["retry-after"]) >= 1
     assert len(alpha.requests) == 1
-    assert await arena.num_slots() <= 2
+    assert await arena.num_leases() <= 2
     assert (await arena.view(second["id"]))["state"] == "open"
     beta.may_speak.set()
     await turn
@@ -220,7 +220,7 @@ async def test_the_other_side_of_a_failed_one_goes_on_to_its_own_end(arena: Aren
     assert ends == [("failed", "a"), ("finished", "b"), ("turn_finished", None)]
     first_end = next(index for index, event in enumerate(events) if event.event == "failed")
     assert [json.loads(event.data)["side"] for event in events[first_end:] if event.event == "delta"]
-    assert await arena.num_slots() == 0
+    assert await arena.num_leases() == 0
 
 
 async def test_a_stop_after_a_failure_ends_the_other_side(arena: Arena) -> None:
@@ -250,7 +250,7 @@ async def test_two_sides_that_fail_are_told_each_and_the_first_says_why(arena: A
     assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a", "b"]
     assert end_state(events) == "aborted"
     assert (await arena.view(battle["id"]))["error"]["code"] == "worker_failed"
-    assert await arena.num_slots() == 0
+    assert await arena.num_leases() == 0
 
 
 async def test_a_worker_that_dies_in_the_middle_is_replaced_by_its_replica(arena: Arena) -> None:

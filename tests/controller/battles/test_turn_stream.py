@@ -1,3 +1,5 @@
+"""Readers of a turn: they disconnect, resume at any controller, come late, and always read an end."""
+
 import asyncio
 import json
 from typing import Any
@@ -119,7 +121,7 @@ async def test_an_event_id_that_is_none_is_refused(arena: Arena) -> None:
 
 
 async def test_when_the_owner_of_a_turn_dies_its_readers_get_one_failure(arena: Arena) -> None:
-    """The turn's lease runs out because nobody renews it."""
+    """The ownership of the turn expires because no controller renews it."""
     await arena.add_two()
     battle = await arena.create()
     key = arena.keys.battle(battle["id"])

@@ -1,3 +1,5 @@
+"""Pseudonyms of voters and keys of prompts."""
+
 from controller.battles.voters import Voters
 
 VOTERS = Voters("secret")

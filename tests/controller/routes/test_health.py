@@ -5,7 +5,7 @@ import pytest
 from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
 from fake_worker import FakeWorker
 
-from controller.logs import JsonFormatter
+from service_kit.logs import JsonLines
 
 
 async def test_a_controller_says_that_it_lives_and_which_version_it_is(arena: Arena) -> None:
@@ -54,8 +54,8 @@ async def test_neither_logs_nor_metrics_hold_what_people_wrote(arena: Arena, cap
     arena.workers[0].break_at = 0
     await arena.client.post("/v1/chat/completions", json=chat, headers=headers)
 
-    ours = [record for record in caplog.records if record.name.startswith("controller")]
-    logged = "\n".join(JsonFormatter().format(record) for record in ours)
+    ours = [record for record in caplog.records if record.name.startswith(("controller", "service_kit"))]
+    logged = "\n".join(JsonLines().format(record) for record in ours)
     metrics = (await arena.client.get("/metrics", headers=arena.admin)).text
     assert "vote_recorded" in logged
     for text in (logged, metrics):

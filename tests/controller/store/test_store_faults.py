@@ -1,4 +1,4 @@
-"""The store dies, hangs and comes back, while people vote and models answer."""
+"""The store dies, hangs and comes back, while visitors vote and models answer."""
 
 import asyncio
 import json
@@ -29,8 +29,14 @@ async def _is_ready(arena: Arena) -> bool:
     return (await arena.client.get("/ready")).status_code == 200
 
 
-async def _vote_until_acknowledged(arena: Arena, battle_id: str, outcome: str) -> dict[str, Any]:
-    """As the page does it: no answer means unknown, the same vote is sent again."""
+async def _has_events(arena: Arena, battle_id: str) -> bool:
+    return bool(await arena.redis.xlen(arena.keys.events(battle_id)))
+
+
+async def _vote_until_acknowledged(
+    arena: Arena, battle_id: str, outcome: str, is_refused: asyncio.Event | None = None
+) -> dict[str, Any]:
+    """As the page does: without an answer the state of the vote is unknown, so the same vote is sent again."""
     while True:
         try:
             response = await arena.vote(battle_id, outcome)
@@ -41,6 +47,8 @@ async def _vote_until_acknowledged(arena: Arena, battle_id: str, outcome: str) -
         assert response.status_code == 503, response.text
         assert response.json()["error"]["code"] == "store_unavailable"
         assert int(response.headers["retry-after"]) >= 1
+        if is_refused is not None:
+            is_refused.set()
         await asyncio.sleep(0.05)
 
 
@@ -50,17 +58,19 @@ async def test_no_acknowledged_vote_is_lost_or_doubled_when_the_store_is_killed(
         battle_ids = [await _answered(arena) for _ in range(12)]
         acknowledged: dict[str, dict[str, Any]] = {}
 
-        async def vote(number: int, battle_id: str) -> None:
-            await asyncio.sleep(0.3 * number / len(battle_ids))
-            acknowledged[battle_id] = await _vote_until_acknowledged(arena, battle_id, "ab"[number % 2])
+        async def vote(battle_id: str, outcome: str, is_refused: asyncio.Event) -> None:
+            acknowledged[battle_id] = await _vote_until_acknowledged(arena, battle_id, outcome, is_refused)
 
-        voting = [asyncio.create_task(vote(number, battle_id)) for number, battle_id in enumerate(battle_ids)]
-        for _ in range(3):
-            await asyncio.sleep(0.08)
+        for first in range(0, len(battle_ids), 4):
+            is_refused = asyncio.Event()
+            votes = [vote(battle_ids[first + i], "ab"[i % 2], is_refused) for i in range(4)]
+            early = [asyncio.create_task(vote) for vote in votes[:2]]
+            await asyncio.wait(early, return_when=asyncio.FIRST_COMPLETED)  # the other one may be under way
             own_store.kill()
-            await asyncio.sleep(0.05)
+            late = [asyncio.create_task(vote) for vote in votes[2:]]
+            await is_refused.wait()
             await asyncio.to_thread(own_store.start)
-        await asyncio.gather(*voting)
+            await asyncio.gather(*early, *late)
 
         log = {record["battle_id"]: record for record in await arena.vote_log()}
         assert len(await arena.vote_log()) == len(battle_ids)
@@ -105,7 +115,7 @@ async def test_while_the_store_is_down_everything_answers_503_and_recovers_by_it
         await _answered(arena)
 
 
-async def test_a_store_that_hangs_blocks_nobody_for_long(own_store: StoreProcess) -> None:
+async def test_a_store_that_hangs_blocks_no_request_for_long(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store, store_timeout_s=2.0)) as arena:
         await arena.add_two()
         battle_id = await _answered(arena)
@@ -124,16 +134,17 @@ async def test_a_store_that_hangs_blocks_nobody_for_long(own_store: StoreProcess
         assert [record["vote_id"] for record in await arena.vote_log()] == [reply["vote_id"]]
 
 
-async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_word(own_store: StoreProcess) -> None:
+async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_word(
+    own_store: StoreProcess, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running_arena(_settings(own_store, worker_lease_s=10.0)) as arena:
         await arena.add_two(num_tokens=80, delay_s=0.02)
         battle = await arena.create()
         turn = asyncio.create_task(arena.turn(battle["id"]))
-        await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: _has_events(arena, battle["id"]))
 
         own_store.kill()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: "turn_waits_for_store" in caplog.messages)
         await asyncio.to_thread(own_store.start)
 
         events = await turn
@@ -150,8 +161,7 @@ async def test_a_reader_whose_store_stays_away_is_told_to_come_back(own_store: S
         await arena.add_two(num_tokens=300, delay_s=0.02)
         battle = await arena.create()
         turn = asyncio.create_task(arena.turn(battle["id"]))
-        await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: _has_events(arena, battle["id"]))
         own_store.kill()
 
         events = await turn
@@ -167,14 +177,11 @@ async def test_a_store_that_may_lose_votes_is_noticed_at_start(
     caplog.set_level(logging.INFO, logger="controller")
     settings = _settings(own_store)
 
-    def said(event: str) -> bool:
-        return any(record.getMessage() == event for record in caplog.records)
-
     async with running_arena(settings) as arena:
-        await eventually(lambda: said("store_durable"))
+        await eventually(lambda: "store_durable" in caplog.messages)
         await arena.redis.config_set("appendfsync", "everysec")
     async with running_arena(settings):
-        await eventually(lambda: said("store_not_durable"))
+        await eventually(lambda: "store_not_durable" in caplog.messages)
 
 
 async def test_a_controller_starts_without_a_store_and_finds_it_later(own_store: StoreProcess) -> None:

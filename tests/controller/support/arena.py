@@ -23,6 +23,7 @@ ADMIN_TOKEN = "admin-token-for-tests"
 
 
 def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
+    """Settings with short refreshes, long time limits and no rate limit worth the name; `changes` override them."""
     values: dict[str, Any] = {
         "redis_url": redis_url,
         "key_prefix": prefix,
@@ -30,7 +31,7 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "admin_token": ADMIN_TOKEN,
         "table_refresh_s": 0.05,
         "heartbeat_s": 0.2,
-        "worker_lease_s": 20.0,  # a busy machine is no fault
+        "worker_lease_s": 20.0,  # a busy machine must not look like a dead worker or controller
         "owner_lease_s": 20.0,
         "flush_s": 0.02,
         "admission_wait_s": 20.0,
@@ -44,6 +45,8 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
 
 @dataclass
 class Arena:
+    """One controller, its store, and what a test adds; `client` is a visitor's."""
+
     settings: Settings
     url: str
     client: httpx.AsyncClient
@@ -53,47 +56,52 @@ class Arena:
 
     @property
     def keys(self) -> Keys:
+        """Names of the arena's keys in `redis`."""
         return Keys(self.settings.key_prefix)
 
     @property
     def admin(self) -> dict[str, str]:
+        """Headers of the administrator."""
         return {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 
     async def add_worker(self, worker: FakeWorker) -> FakeWorker:
+        """Serve `worker` and register it; it is known when this returns."""
         await self._stack.enter_async_context(worker.running(self.url, WORKER_TOKEN))
         self.workers.append(worker)
         return worker
 
     async def add_two(self, **options: Any) -> tuple[FakeWorker, FakeWorker]:
-        """Of the models alpha and beta."""
+        """Workers of the models alpha and beta."""
         return (
             await self.add_worker(FakeWorker("alpha", **options)),
             await self.add_worker(FakeWorker("beta", **options)),
         )
 
     async def remove(self, worker: FakeWorker) -> None:
-        """The worker leaves the registry and stays away."""
+        """Take the worker off the registry for good."""
         worker.is_beating = False
         headers = {"Authorization": f"Bearer {WORKER_TOKEN}"}
         await self.client.delete(f"/internal/workers/{worker.worker_id}", headers=headers)
 
     async def add_controller(self, **changes: Any) -> httpx.AsyncClient:
-        """Another replica over the same store; gives a client of it."""
+        """Start another controller over the same store. Returns a client of it."""
         app = create_app(self.settings.model_copy(update=changes))
         url = await self._stack.enter_async_context(running_app(app))
         return await self._stack.enter_async_context(_client(url))
 
     async def create(self, *models: str, client: httpx.AsyncClient | None = None, **options: Any) -> dict[str, Any]:
+        """The view of a new battle, between `models` or between drawn ones."""
         body = {"mode": "named", "models": models, **options} if models else {"mode": "anonymous"}
         response = await (client or self.client).post("/arena/battles", json=body)
         assert response.status_code == 201, response.text
         return response.json()
 
     async def turn(self, battle_id: str, content: str = "hello", **kwargs: Any) -> list[SseEvent]:
+        """All events of a new turn."""
         return await self.events("POST", f"/arena/battles/{battle_id}/turns", json={"content": content}, **kwargs)
 
     async def post_turn(self, battle_id: str, content: Any = "hello") -> httpx.Response:
-        """The answer when the turn is over, or at once where it is refused."""
+        """The response when the turn is over, or at once when it is refused."""
         return await self.client.post(f"/arena/battles/{battle_id}/turns", json={"content": content})
 
     async def events(
@@ -116,31 +124,35 @@ class Arena:
                     yield event
 
     async def vote(self, battle_id: str, outcome: str = "a", **kwargs: Any) -> httpx.Response:
+        """The response to a vote."""
         return await self.client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": outcome}, **kwargs)
 
     async def view(self, battle_id: str) -> dict[str, Any]:
+        """The battle as a client sees it."""
         response = await self.client.get(f"/arena/battles/{battle_id}")
         assert response.status_code == 200, response.text
         return response.json()
 
     async def vote_log(self) -> list[dict[str, Any]]:
+        """All records of the vote log, oldest first."""
         response = await self.client.get("/arena/votes", headers=self.admin)
         assert response.status_code == 200, response.text
         return [json.loads(line) for line in response.text.splitlines()]
 
-    async def num_slots(self) -> int:
-        """Leases that exist in the store, at all workers."""
+    async def num_leases(self) -> int:
+        """Capacity leases in the store, at all workers."""
         total = 0
-        async for key in self.redis.scan_iter(match=self.keys.slots_prefix + "*"):
+        async for key in self.redis.scan_iter(match=self.keys.leases_prefix + "*"):
             total += await self.redis.zcard(key)
         return total
 
-    async def has_no_slots(self) -> bool:
-        return await self.num_slots() == 0
+    async def has_no_leases(self) -> bool:
+        """For `eventually`."""
+        return await self.num_leases() == 0
 
 
 async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], timeout_s: float = 30) -> None:
-    """Wait until `check` holds; fails the test when it does not in time."""
+    """Wait until `check` holds; fail the test when that takes longer than `timeout_s`."""
     give_up_at = time.monotonic() + timeout_s
     while True:
         holds = check()
@@ -154,6 +166,7 @@ async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], 
 
 @contextlib.asynccontextmanager
 async def running_arena(settings: Settings) -> AsyncGenerator[Arena, None]:
+    """An arena with one controller and no worker, until the block ends."""
     async with contextlib.AsyncExitStack() as stack:
         redis = Redis.from_url(settings.redis_url, decode_responses=True)
         stack.push_async_callback(redis.aclose)
@@ -164,15 +177,16 @@ async def running_arena(settings: Settings) -> AsyncGenerator[Arena, None]:
 
 def _client(url: str) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None)
-    # No TLS here: loading the certificates of the world takes longer than most tests.
+    # Without TLS: loading the certificates of all authorities takes longer than most tests.
     return httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, limits=limits, verify=False)
 
 
 def of_kind(events: list[SseEvent], name: str) -> list[SseEvent]:
+    """The events with this name."""
     return [event for event in events if event.event == name]
 
 
 def end_state(events: list[SseEvent]) -> str:
-    """What the battle is after a turn with these events."""
+    """The state of the battle after a turn with these events."""
     [last] = of_kind(events, "turn_finished")
     return str(json.loads(last.data)["state"])

@@ -1,7 +1,7 @@
 """A worker without an engine: speaks the internal protocol over real HTTP, registers and sends heartbeats.
 
-Its tokens are a function of their position, so that a lost or a doubled one shows: token i has the id 1000 + i and the
-text `words(i)`. What it does wrong, and when, is set by fields.
+Its tokens are a function of their position, so that a lost or doubled token shows: token i has the id 1000 + i and the
+text "wi ". Fields set what it does wrong, and when.
 """
 
 import asyncio
@@ -33,10 +33,13 @@ PICTURE = PoolPicture(layer_types=("main.full",), cells=((0, 50, 25), (None, 0, 
 
 
 def words(num_tokens: int, first: int = 0) -> str:
+    """The text of tokens `first` to `num_tokens` - 1."""
     return "".join(f"w{i} " for i in range(first, num_tokens))
 
 
 class FakeWorker:
+    """An ASGI app that answers as a worker, with the task that keeps it registered."""
+
     def __init__(
         self, model: str, *, num_tokens: int = 5, delay_s: float = 0.0, max_running: int = 64, kv_bytes: int = 64
     ) -> None:
@@ -51,8 +54,8 @@ class FakeWorker:
         self.refusal: ApiError | None = None  #: answered instead of a stream
         self.break_at: int | None = None  #: token number before which the stream breaks off
         self.fail_at: int | None = None  #: token number before which it sends `failed`
-        self.hang_at: int | None = None
-        self.may_speak = asyncio.Event()  #: while it is cleared no token comes
+        self.hang_at: int | None = None  #: token number before which it stops sending
+        self.may_speak = asyncio.Event()  #: while it is cleared no token is sent
         self.may_speak.set()
         self.failure = ApiError(ErrorCode.INTERNAL_ERROR, f"{model} at 10.1.2.3 ran out of pages")
         self.reply: str | None = None  #: one token of this text instead of words
@@ -62,7 +65,7 @@ class FakeWorker:
         self.pool_delay_s = 0.0
         self.num_pool_looks = 0
         self.requests: list[GenerateRequest] = []
-        self.clients: set[tuple[str, int]] = set()  #: ends of the connections over which they came
+        self.clients: set[tuple[str, int]] = set()  #: client addresses of their connections
         self.num_open = 0
         self.num_aborted = 0
         self.token = ""
@@ -73,9 +76,11 @@ class FakeWorker:
         self.is_beating = True
 
     def heal(self) -> None:
+        """Do nothing wrong from now on."""
         self.refusal = self.break_at = self.fail_at = self.hang_at = None
 
     async def app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """The ASGI app."""
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
@@ -156,6 +161,7 @@ class FakeWorker:
         yield _event("finished", GenerateFinished(finish_reason=reason, usage=usage))
 
     def card(self) -> ModelCard:
+        """The model card of its registration."""
         return ModelCard(
             name=self.model,
             revision=f"rev-{self.model}",
@@ -167,6 +173,7 @@ class FakeWorker:
         )
 
     def registration(self) -> RegisterRequest:
+        """The registration of this start of the worker."""
         return RegisterRequest(
             boot_id=self.boot_id,
             url=self.url,
@@ -176,6 +183,7 @@ class FakeWorker:
 
     @contextlib.asynccontextmanager
     async def running(self, controller_url: str, token: str) -> AsyncGenerator["FakeWorker", None]:
+        """Serves the worker, registered, until the block ends."""
         self.token = token
         async with (
             running_app(self.app) as self.url,

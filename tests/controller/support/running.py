@@ -11,12 +11,12 @@ from pathlib import Path
 import uvicorn
 
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from service_kit.heads import BoundedHttp
 from tests.quick_server import QuickServer
-from wire.http_head import BoundedHttp
 
 
 class StoreProcess:
-    """A store as `agon up` starts it, which may be killed and started again on the same data."""
+    """A store as `agon up` starts it, which tests may kill and start again on the same data."""
 
     def __init__(self, folder: Path) -> None:
         self._embedded = EmbeddedRedis(folder, find_binary())
@@ -24,9 +24,11 @@ class StoreProcess:
 
     @property
     def url(self) -> str:
+        """URL of its socket for redis-py."""
         return self._embedded.url
 
     def start(self) -> None:
+        """Start the process and wait until it answers."""
         self._embedded.prepare()
         self._process = subprocess.Popen(self._embedded.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         give_up_at = time.monotonic() + 20
@@ -35,12 +37,13 @@ class StoreProcess:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """As `kill -9` does it; does nothing when it is dead already."""
+        """Kill with SIGKILL and wait for the end. Does nothing when the process is dead already."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def signal(self, number: int) -> None:
+        """Send a signal to the process."""
         assert self._process is not None
         self._process.send_signal(number)
 
@@ -56,6 +59,7 @@ class StoreProcess:
 
 @contextlib.contextmanager
 def running_store(folder: Path) -> Generator[StoreProcess, None, None]:
+    """A store with its data in `folder`, until the block ends."""
     store = StoreProcess(folder)
     store.start()
     try:
@@ -66,8 +70,8 @@ def running_store(folder: Path) -> Generator[StoreProcess, None, None]:
 
 @contextlib.asynccontextmanager
 async def running_app(app: object, *, port: int | None = None) -> AsyncGenerator[str, None]:
-    """Serve `app` on a loopback port; gives its base URL."""
-    # asyncio switches off Nagle only where the protocol is named; without it each small answer waits 40 ms.
+    """Serves `app` on a loopback port until the block ends; gives its base URL."""
+    # asyncio disables Nagle's algorithm only when the protocol is named; otherwise each small answer waits 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port or 0))

@@ -1,3 +1,5 @@
+"""Boards of known logs, live and folded at once."""
+
 import secrets
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""What counts as style in a markdown text."""
+
 import pytest
 
 from controller.votes.style_features import style_counts, without_code

@@ -1,3 +1,5 @@
+"""The circuit breaker, with a clock of the test."""
+
 from controller.workers.breaker import FAILURES_TO_OPEN, FIRST_PAUSE_S, LONGEST_PAUSE_S, CircuitBreaker
 
 WORKER = ("w-1", 7)

@@ -1,3 +1,5 @@
+"""Capacity leases and the choice of a worker, against a real store."""
+
 import asyncio
 import secrets
 from collections import Counter
@@ -23,13 +25,13 @@ from wire.workers import Capacity, ModelCard, RegisterRequest
 
 
 class _Parts:
-    def __init__(self, url: str, slot_lease_s: float) -> None:
+    def __init__(self, url: str, lease_s: float) -> None:
         self.keys = Keys(f"test:{secrets.token_hex(6)}")
         metrics = Metrics()
         self.store = Store(url, timeout_s=10, metrics=metrics)
         self.table = RoutingTable(self.store, self.keys, refresh_s=60)
         self.breaker = CircuitBreaker()
-        self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, slot_lease_s=slot_lease_s)
+        self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, lease_s=lease_s)
         rate = Rate(per_minute=1, burst=2)
         self.limits = RateLimiter(self.store, self.keys, metrics, rate=rate, local_rate=rate)
         self.registry = WorkerRegistry(
@@ -44,18 +46,18 @@ class _Parts:
         )
         return (await self.registry.register(request)).worker_id
 
-    async def num_slots(self, worker_id: str) -> int:
-        return int(await self.store.redis.zcard(self.keys.slots(worker_id)))
+    async def num_leases(self, worker_id: str) -> int:
+        return int(await self.store.redis.zcard(self.keys.leases(worker_id)))
 
-    async def end_of_slot(self, worker_id: str) -> float:
-        """When the lease of the only slot runs out, in milliseconds of the store's clock."""
-        [(_, end_ms)] = await self.store.redis.zrange(self.keys.slots(worker_id), 0, -1, withscores=True)
+    async def end_of_lease(self, worker_id: str) -> float:
+        """When the only lease at the worker ends, in milliseconds of the store's clock."""
+        [(_, end_ms)] = await self.store.redis.zrange(self.keys.leases(worker_id), 0, -1, withscores=True)
         return float(end_ms)
 
 
 @asynccontextmanager
-async def _parts(store: StoreProcess, slot_lease_s: float = 15) -> AsyncGenerator[_Parts, None]:
-    parts = _Parts(store.url, slot_lease_s)
+async def _parts(store: StoreProcess, lease_s: float = 15) -> AsyncGenerator[_Parts, None]:
+    parts = _Parts(store.url, lease_s)
     await parts.dispatcher.start()
     try:
         yield parts
@@ -64,7 +66,7 @@ async def _parts(store: StoreProcess, slot_lease_s: float = 15) -> AsyncGenerato
         await parts.store.close()
 
 
-async def test_both_sides_get_slots_or_neither(shared_store: StoreProcess) -> None:
+async def test_both_sides_get_leases_or_neither(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         free, full = await parts.add("x", 1, 5), await parts.add("y", 2, 1)
         [taken] = await parts.dispatcher.reserve([Wish("y")])
@@ -74,16 +76,16 @@ async def test_both_sides_get_slots_or_neither(shared_store: StoreProcess) -> No
 
         assert refusal.value.code is ErrorCode.QUEUE_FULL
         assert refusal.value.retry_after_s
-        assert await parts.num_slots(free) == 0
+        assert await parts.num_leases(free) == 0
         await taken.close()
         lanes = await parts.dispatcher.reserve([Wish("x"), Wish("y")])
-        assert [await parts.num_slots(worker) for worker in (free, full)] == [1, 1]
+        assert [await parts.num_leases(worker) for worker in (free, full)] == [1, 1]
         for lane in lanes:
             await lane.close()
-        assert [await parts.num_slots(worker) for worker in (free, full)] == [0, 0]
+        assert [await parts.num_leases(worker) for worker in (free, full)] == [0, 0]
 
 
-async def test_a_request_that_comes_too_often_takes_no_slot(shared_store: StoreProcess) -> None:
+async def test_a_request_that_comes_too_often_takes_no_lease(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         worker = await parts.add("x", 1, 5)
         charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
@@ -95,13 +97,13 @@ async def test_a_request_that_comes_too_often_takes_no_slot(shared_store: StoreP
 
         assert refusal.value.code is ErrorCode.RATE_LIMITED
         assert 30 <= (refusal.value.retry_after_s or 0) <= 60
-        assert await parts.num_slots(worker) == 2
+        assert await parts.num_leases(worker) == 2
 
 
 async def test_a_request_is_charged_once_however_many_workers_are_full(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         full, free = await parts.add("x", 1, 1), await parts.add("x", 2, 5)
-        await parts.store.redis.zadd(parts.keys.slots(full), {"another controller's": 1e15})
+        await parts.store.redis.zadd(parts.keys.leases(full), {"another controller's": 1e15})
         charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
 
         for _ in range(2):  # as many as the bucket has places; each asks the full one first
@@ -118,7 +120,7 @@ async def test_concurrent_reservations_never_exceed_the_limit(shared_store: Stor
         )
 
         assert sum(isinstance(result, list) for result in results) == 7
-        assert await parts.num_slots(worker) == 7
+        assert await parts.num_leases(worker) == 7
 
 
 async def test_a_full_worker_is_swapped_for_another(shared_store: StoreProcess) -> None:
@@ -155,33 +157,37 @@ async def test_a_conversation_stays_at_its_worker_unless_that_is_much_fuller(sha
         assert first.count(home) == 4
 
 
-async def test_a_crashed_controllers_slots_run_out(shared_store: StoreProcess) -> None:
-    async with _parts(shared_store, slot_lease_s=0.3) as crashed:
+async def test_a_crashed_controllers_leases_run_out(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store, lease_s=15) as crashed:
         worker = await crashed.add("x", 1, 1)
-        await crashed.dispatcher.reserve([Wish("x")])
+        [lost] = await crashed.dispatcher.reserve([Wish("x")])
         await crashed.dispatcher.stop()  # renews no more, releases nothing
+        with pytest.raises(ApiError):
+            await crashed.dispatcher.reserve([Wish("x")])
+        seconds, microseconds = await crashed.store.redis.time()
+        assert 0 < await crashed.end_of_lease(worker) - (seconds * 1000 + microseconds / 1000) <= 15_000
 
-        await asyncio.sleep(0.4)
+        await crashed.store.redis.zadd(crashed.keys.leases(worker), {lost.lease.lease_id: 1})  # its end has passed
 
         [lane] = await crashed.dispatcher.reserve([Wish("x")])
         assert lane.worker.worker_id == worker
 
 
-async def test_slots_that_are_held_are_renewed(shared_store: StoreProcess) -> None:
-    async with _parts(shared_store, slot_lease_s=3) as parts:
+async def test_leases_that_are_held_are_renewed(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store, lease_s=3) as parts:
         worker = await parts.add("x", 1, 1)
         await parts.dispatcher.reserve([Wish("x")])
-        first_end = await parts.end_of_slot(worker)
+        first_end = await parts.end_of_lease(worker)
 
         async def is_renewed() -> bool:
-            return await parts.end_of_slot(worker) > first_end
+            return await parts.end_of_lease(worker) > first_end
 
         await eventually(is_renewed)
         with pytest.raises(ApiError):
             await parts.dispatcher.reserve([Wish("x")])
 
 
-async def test_a_cancelled_reservation_leaves_no_slot(shared_store: StoreProcess) -> None:
+async def test_a_cancelled_reservation_leaves_no_lease(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         worker = await parts.add("x", 1, 100)
         tasks = [asyncio.create_task(parts.dispatcher.reserve([Wish("x")])) for _ in range(20)]
@@ -191,7 +197,7 @@ async def test_a_cancelled_reservation_leaves_no_slot(shared_store: StoreProcess
         await asyncio.gather(*tasks, return_exceptions=True)
 
         async def is_even() -> bool:
-            return await parts.num_slots(worker) == parts.dispatcher.num_held
+            return await parts.num_leases(worker) == parts.dispatcher.num_held
 
         await eventually(is_even)
 
@@ -204,7 +210,7 @@ async def test_a_lane_moves_to_another_replica_and_frees_the_first(shared_store:
         await lane.move(frozenset({one}))
 
         assert lane.worker.worker_id == two
-        assert [await parts.num_slots(worker) for worker in (one, two)] == [0, 1]
+        assert [await parts.num_leases(worker) for worker in (one, two)] == [0, 1]
 
 
 async def test_workers_behind_an_open_circuit_get_nothing(shared_store: StoreProcess) -> None:

@@ -42,16 +42,18 @@ async def test_every_worker_with_a_pool_is_shown(arena: Arena) -> None:
     assert hosted.num_pool_looks == 0
 
 
-async def test_many_who_look_are_one_request_to_a_worker(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_requests_for_pictures_are_one_request_to_a_worker(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pools, "MAX_AGE_S", 60.0)
     worker = await arena.add_worker(FakeWorker("alpha"))
     await _until_loads_are_known(arena, 1)
     worker.pool_delay_s = 0.1
 
-    everybody = await asyncio.gather(*(_pools(arena) for _ in range(20)))
+    answers = await asyncio.gather(*(_pools(arena) for _ in range(20)))
 
     assert worker.num_pool_looks == 1
-    assert all(shown == everybody[0] for shown in everybody)
+    assert all(shown == answers[0] for shown in answers)
 
 
 @pytest.mark.parametrize("pool", ["{", "{}", '{"picture": {"layer_types": [], "cells": [[7, 1, 1]]}}'])

@@ -1,3 +1,5 @@
+"""Registration, heartbeats and epochs, over HTTP."""
+
 from typing import Any
 
 import httpx
@@ -54,7 +56,7 @@ async def test_a_heartbeat_of_an_unknown_worker_says_so(arena: Arena) -> None:
     assert (await _beat(arena, "w-unknown", 1)).json() == {"known": False}
 
 
-async def test_a_worker_that_falls_silent_is_gone_when_its_lease_ends(open_arena: Any) -> None:
+async def test_a_worker_that_falls_silent_is_gone_when_its_registration_expires(open_arena: Any) -> None:
     async with open_arena(worker_lease_s=0.8) as arena:
         worker = await arena.add_worker(FakeWorker("alpha"))
         worker.is_beating = False
@@ -71,7 +73,7 @@ async def test_a_worker_that_falls_silent_is_gone_when_its_lease_ends(open_arena
         await eventually(back)
 
 
-async def test_a_worker_may_leave_but_not_its_successor_for_it(arena: Arena) -> None:
+async def test_a_worker_cannot_take_its_successor_off_the_registry(arena: Arena) -> None:
     old = (await _register(arena, _worker(boot_id="boot-old"))).json()
     await _register(arena, _worker(boot_id="boot-new"))
     path = f"/internal/workers/{old['worker_id']}"

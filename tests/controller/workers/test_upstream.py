@@ -1,16 +1,21 @@
-"""One request to one worker: what a slow reader does to it, and what happens to the connection afterwards."""
+"""One request to one worker: its time limits, and what happens to the connection afterwards."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
+import pytest
+from arena import eventually
 from fake_worker import FakeWorker, words
+from loop_clock import LoopClock
 from running import running_app
 
 from controller.store.keys import Keys
+from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
-from controller.workers.upstream import Delta, Finished, Upstream
+from controller.workers.upstream import VANISHED_S, Delta, Finished, Opened, Trouble, Upstream
 from controller.workers.worker_http import WorkerHttp
 from wire.chat import Usage
 from wire.sse import SseEvent, encode
@@ -19,27 +24,65 @@ from wire.workers import Capacity, GenerateFinished, GenerateRequest, Load, Mode
 CARD = ModelCard(
     name="alpha", revision="r", architecture="llama", num_parameters=1, dtype="float32", context_length=4096
 )
+CAPACITY = Capacity(max_running=1, max_queued=0, kv_tokens=64)
 REQUEST = GenerateRequest(request_id="r", epoch=0, prompt="hello")
 USAGE = Usage(prompt_tokens=1, completion_tokens=0, total_tokens=1)
 FINISHED = encode(SseEvent(GenerateFinished(finish_reason="stop", usage=USAGE).model_dump_json(), "finished"))
 
 
+TOKEN_TIMEOUT_S = 2.0
+
+
+class _Registry:
+    """Stands for the store: what a refresh of the routing table reads."""
+
+    def __init__(self) -> None:
+        self.boot_ids: list[str] = []  #: of the workers that are registered now
+
+    async def run(self, script: str, *_: object) -> Any:
+        assert script == "routing_table"
+        return 1, [], [["w", "1", "0", self._fields(boot_id)] for boot_id in self.boot_ids]
+
+    def _fields(self, boot_id: str) -> list[str]:
+        values = {"capacity": CAPACITY.model_dump_json(), "card": CARD.model_dump_json(), "load": "{}"}
+        values |= {"boot_id": boot_id, "epoch": "7", "url": "", "state": "ready", "beat": "0"}
+        return [part for pair in values.items() for part in pair]
+
+
+@dataclass
+class _Parts:
+    upstream: Upstream
+    table: RoutingTable
+    registry: _Registry
+    http: WorkerHttp
+
+    async def until_connections_are_idle(self) -> None:
+        """The end of a response follows the end of its answer; then aiohttp keeps the connection."""
+        connector = self.http.session.connector
+        assert connector is not None
+        await eventually(lambda: not connector._acquired)
+
+
 @asynccontextmanager
-async def _upstream() -> AsyncGenerator[Upstream, None]:
-    http = WorkerHttp("token", 5.0)
+async def _parts() -> AsyncGenerator[_Parts, None]:
+    http, registry = WorkerHttp("token", 5.0), _Registry()
     http.start()
-    table = RoutingTable(cast(Any, None), Keys("unused"), refresh_s=60.0)  # nobody looks at the registry here
-    yield Upstream(http, table, first_token_timeout_s=20.0, token_timeout_s=2.0)
-    await http.stop()
+    table = RoutingTable(cast(Store, registry), Keys("unused"), refresh_s=60.0)  # refreshed by the tests alone
+    upstream = Upstream(http, table, first_token_timeout_s=20.0, token_timeout_s=TOKEN_TIMEOUT_S)
+    try:
+        yield _Parts(upstream, table, registry, http)
+    finally:
+        await http.stop()
 
 
 def _worker(url: str) -> Worker:
-    return Worker("w", 1, "boot", url, "ready", CARD, Capacity(max_running=1, max_queued=0, kv_tokens=64), Load(), 0, 0)
+    return Worker("w", 1, "boot", url, "ready", CARD, CAPACITY, Load(), 0, 0)
 
 
 def _fake() -> FakeWorker:
-    fake = FakeWorker("alpha", num_tokens=5, delay_s=0.05)
+    fake = FakeWorker("alpha", num_tokens=5)
     fake.token = "token"
+    fake.epoch = 0
     return fake
 
 
@@ -48,23 +91,90 @@ async def _is_finished(upstream: Upstream, url: str) -> bool:
 
 
 async def test_a_slow_reader_is_not_taken_for_a_worker_that_stands_still() -> None:
-    async with running_app(_fake().app) as url, _upstream() as upstream:
-        text, is_finished = "", False
-        async for event in upstream.attempt(_worker(url), REQUEST):
-            if isinstance(event, Delta) and text == words(1):
-                await asyncio.sleep(2.5)  # the rest comes meanwhile and waits to be read
+    fake, text, is_finished = _fake(), "", False
+    async with running_app(fake.app) as url, _parts() as parts:
+        clock = LoopClock()
+        async for event in parts.upstream.attempt(_worker(url), REQUEST):
+            if isinstance(event, Delta) and text == "":
+                await eventually(lambda: fake.num_open == 0)  # the rest has come and waits to be read
+                await clock.advance(1.5 * TOKEN_TIMEOUT_S)
             text += event.text if isinstance(event, Delta) else ""
             is_finished = isinstance(event, Finished)
 
     assert (text, is_finished) == (words(5), True)
 
 
+async def _next_token(events: AsyncGenerator[Any, None]) -> Any:
+    while not isinstance(event := await anext(events), Delta):
+        pass
+    return event
+
+
+async def test_a_worker_that_stands_still_is_left_after_the_token_timeout() -> None:
+    fake = _fake()
+    fake.hang_at = 1
+    async with running_app(fake.app) as url, _parts() as parts:
+        clock = LoopClock()
+        events = parts.upstream.attempt(_worker(url), REQUEST)
+        await _next_token(events)
+        waiting = asyncio.create_task(_next_token(events))
+        await clock.advance(0.5 * TOKEN_TIMEOUT_S)
+        assert not waiting.done()
+        await clock.advance(TOKEN_TIMEOUT_S)
+
+        with pytest.raises(Trouble) as trouble:
+            await waiting
+
+    assert (trouble.value.reason, trouble.value.blame) == ("no token in time", True)
+
+
+async def test_a_silent_worker_is_left_some_time_after_its_registration_expired() -> None:
+    fake = _fake()
+    fake.hang_at = 1
+    async with running_app(fake.app) as url, _parts() as parts:
+        clock = LoopClock()
+        events = parts.upstream.attempt(_worker(url), REQUEST)
+        await _next_token(events)
+        waiting = asyncio.create_task(_next_token(events))
+        await asyncio.sleep(0)
+        await parts.table.refresh()  # finds no worker
+        await clock.advance(0.5 * VANISHED_S)
+        await parts.table.refresh()
+        assert not waiting.done()
+        await clock.advance(VANISHED_S)
+        await parts.table.refresh()
+
+        with pytest.raises(Trouble, match="worker vanished"):
+            await waiting
+
+
+async def test_a_worker_that_registers_anew_while_it_answers_is_not_cut_off() -> None:
+    """A controller that stood still missed its heartbeats; the answer is all right."""
+    fake = _fake()
+    fake.may_speak.clear()
+    async with running_app(fake.app) as url, _parts() as parts:
+        clock = LoopClock()
+        events = parts.upstream.attempt(_worker(url), REQUEST)
+        assert isinstance(await anext(events), Opened)
+        waiting = asyncio.create_task(_next_token(events))
+        await asyncio.sleep(0)
+        await parts.table.refresh()  # finds no worker
+        parts.registry.boot_ids = ["boot"]  # the same start of it, under another epoch
+        await clock.advance(1.2 * VANISHED_S)
+        await parts.table.refresh()
+        assert not waiting.done()
+        fake.may_speak.set()
+
+        assert (await waiting).text == words(1)
+        assert [type(event) async for event in events][-1] is Finished
+
+
 async def test_answers_one_after_the_other_come_over_one_connection() -> None:
     fake = _fake()
-    async with running_app(fake.app) as url, _upstream() as upstream:
+    async with running_app(fake.app) as url, _parts() as parts:
         for _ in range(3):
-            assert await _is_finished(upstream, url)
-            await asyncio.sleep(0.1)  # the end of the response follows that of the answer
+            assert await _is_finished(parts.upstream, url)
+            await parts.until_connections_are_idle()
 
     assert len(fake.requests) == 3
     assert len(fake.clients) == 1
@@ -72,14 +182,12 @@ async def test_answers_one_after_the_other_come_over_one_connection() -> None:
 
 async def test_an_answer_that_is_left_early_closes_its_connection() -> None:
     fake = _fake()
-    async with running_app(fake.app) as url, _upstream() as upstream:
-        events = upstream.attempt(_worker(url), REQUEST)
-        while not isinstance(await anext(events), Delta):
-            pass
+    fake.hang_at = 1
+    async with running_app(fake.app) as url, _parts() as parts:
+        events = parts.upstream.attempt(_worker(url), REQUEST)
+        await _next_token(events)
         await events.aclose()
-        async with asyncio.timeout(10):
-            while fake.num_open:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: fake.num_open == 0)
 
     assert fake.num_aborted == 1
 
@@ -101,9 +209,9 @@ async def test_a_kept_connection_that_the_worker_closes_as_it_is_used_costs_noth
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with _upstream() as upstream:
+    async with _parts() as parts:
         for _ in range(2):
-            assert await _is_finished(upstream, f"http://127.0.0.1:{port}")
+            assert await _is_finished(parts.upstream, f"http://127.0.0.1:{port}")
     server.close()
 
     assert num_requests == [2, 1]

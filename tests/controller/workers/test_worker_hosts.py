@@ -1,3 +1,5 @@
+"""URLs that a worker may and may not register."""
+
 import pytest
 
 from controller.config import Settings

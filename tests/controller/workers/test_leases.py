@@ -1,4 +1,4 @@
-"""Slots never leak: after every kind of end, no lease is left in the store."""
+"""Leases never leak: after every kind of end, no lease is left in the store."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from wire.errors import ApiError, ErrorCode
 CHAT: dict[str, Any] = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
 
 
-async def test_no_slot_is_left_after_errors_of_every_kind(arena: Arena) -> None:
+async def test_no_lease_is_left_after_errors_of_every_kind(arena: Arena) -> None:
     worker = await arena.add_worker(FakeWorker("alpha"))
     faults: list[dict[str, Any]] = [
         {"break_at": 0},
@@ -32,10 +32,10 @@ async def test_no_slot_is_left_after_errors_of_every_kind(arena: Arena) -> None:
             await arena.client.post("/v1/chat/completions", json={**CHAT, "stream": stream})
         worker.heal()
 
-    await eventually(arena.has_no_slots)
+    await eventually(arena.has_no_leases)
 
 
-async def test_no_slot_is_left_after_clients_that_leave_at_any_moment(arena: Arena) -> None:
+async def test_no_lease_is_left_after_clients_that_leave_at_any_moment(arena: Arena) -> None:
     worker = await arena.add_worker(FakeWorker("alpha", num_tokens=40, delay_s=0.005))
 
     async def leave_after(delay_s: float, stream: bool) -> None:
@@ -44,11 +44,11 @@ async def test_no_slot_is_left_after_clients_that_leave_at_any_moment(arena: Are
 
     await asyncio.gather(*(leave_after(0.002 + i * 0.008, bool(i % 2)) for i in range(50)))
 
-    await eventually(arena.has_no_slots)
+    await eventually(arena.has_no_leases)
     await eventually(lambda: worker.num_open == 0)
 
 
-async def test_no_slot_is_left_after_battles_that_end_in_every_way(arena: Arena) -> None:
+async def test_no_lease_is_left_after_battles_that_end_in_every_way(arena: Arena) -> None:
     alpha = await arena.add_worker(FakeWorker("alpha", num_tokens=10, delay_s=0.005))
     await arena.add_worker(FakeWorker("beta", num_tokens=10, delay_s=0.005))
     for fault in (
@@ -64,10 +64,10 @@ async def test_no_slot_is_left_after_battles_that_end_in_every_way(arena: Arena)
         await arena.client.post(f"/arena/battles/{battle['id']}/turns", json={"content": "x"})
         alpha.heal()
 
-    await eventually(arena.has_no_slots)
+    await eventually(arena.has_no_leases)
 
 
-async def test_a_side_that_has_finished_gives_its_slot_back_at_once(arena: Arena) -> None:
+async def test_a_side_that_has_finished_gives_its_lease_back_at_once(arena: Arena) -> None:
     await arena.add_worker(FakeWorker("fast", num_tokens=1))
     slow = await arena.add_worker(FakeWorker("slow"))
     slow.may_speak.clear()
@@ -76,7 +76,7 @@ async def test_a_side_that_has_finished_gives_its_slot_back_at_once(arena: Arena
     await eventually(lambda: slow.num_open == 1)
 
     async def one_left() -> bool:
-        return await arena.num_slots() == 1
+        return await arena.num_leases() == 1
 
     await eventually(one_left)
     assert slow.num_open == 1

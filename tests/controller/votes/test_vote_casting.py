@@ -1,3 +1,5 @@
+"""Votes are recorded once, refused with a reason, exported and imported."""
+
 import asyncio
 import json
 from typing import Any

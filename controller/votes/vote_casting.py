@@ -1,7 +1,7 @@
-"""Casting a vote: one script decides and records, this file writes the record and the answer.
+"""Casting a vote: one script decides about it and records it; this file makes the record and the reply.
 
-The answer leaves after the store's fsync, because Redis with `appendfsync always` replies after it. No answer means
-unknown, never failed: the same vote sent again gets the same answer.
+The reply is sent after the store's fsync, because Redis with `appendfsync always` answers after it. A vote without a
+reply is in an unknown state, not failed: the same vote sent again gets the same reply.
 """
 
 import logging
@@ -11,23 +11,25 @@ from collections.abc import Sequence
 from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BattleStore, closed, not_found
 from controller.battles.voters import Voters
-from controller.logs import log_event, short
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
 from controller.votes.style_features import style_counts
 from controller.votes.vote_log import stored
+from service_kit.logs import log_event, short
 from wire.battles import SIDES, CastVote, Side, VoteReply
 from wire.errors import ApiError, ErrorCode
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 MAX_REASON_CHARS = 64
-_TRIES = 3  #: a record is written anew when a turn came in between
+_TRIES = 3  #: the record is made again when a turn began after the battle was read
 
 _logger = logging.getLogger(__name__)
 
 
-class Votes:
+class VoteCasting:
+    """Records votes. `voted_battle_ttl_s`: how long a voted battle is kept, 0 for ever."""
+
     def __init__(
         self,
         store: Store,
@@ -46,7 +48,10 @@ class Votes:
         self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
 
     async def cast(self, battle_id: str, vote: CastVote, identity: str) -> VoteReply:
-        """Raises ApiError with the reason when nothing was recorded, or STORE_UNAVAILABLE when that is unknown."""
+        """Record a vote of the visitor `identity`, or find that it is recorded already.
+
+        Raises ApiError with the reason when nothing was recorded, STORE_UNAVAILABLE when that is unknown.
+        """
         if any(len(reason) > MAX_REASON_CHARS for reason in vote.reasons):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"A reason has at most {MAX_REASON_CHARS} characters.", param="reasons"
@@ -140,7 +145,7 @@ def _voted_side(battle: Battle, side: Side) -> VotedSide:
 
 
 def _total_style(turns: Sequence[StoredTurn], side: Side) -> StyleCounts:
-    """Style of all answers of a side together. A stopped answer has no count of tokens: four bytes stand for one."""
+    """Style of all answers of a side together. A stopped answer has no count of tokens; it is taken as bytes / 4."""
     counts = []
     for turn in turns:
         answer = turn.answer(side)

@@ -1,0 +1,86 @@
+"""The one place where errors become HTTP answers, in every service of ours.
+
+What a client shall read is a wire.errors.ApiError, raised where it is noticed. What only ends a service, or a part of
+it, is an exception of that service's own errors.py.
+"""
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from service_kit.logs import log_event
+from wire.errors import ApiError, ErrorCode
+
+_logger = logging.getLogger(__name__)
+
+_CLIENT_GONE_STATUS = 499  #: nginx's status for it; no client reads it
+
+
+class ClientGone(Exception):
+    """The client closed the connection before there was an answer."""
+
+
+def error_response(error: ApiError) -> JSONResponse:
+    """`error` as the body, status and headers of an answer."""
+    headers = dict(error.headers)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(error.body().model_dump(mode="json"), status_code=error.status, headers=headers)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every answer of `app` that is not a success the OpenAI shape and a stable code."""
+    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(ClientGone, _on_client_gone)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_response(error)
+
+
+async def _on_client_gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=_CLIENT_GONE_STATUS)
+
+
+async def _on_invalid_parameter(_: Request, error: Exception) -> Response:
+    """A parameter of the query or the path that a route declares and FastAPI refuses."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    param = ".".join(str(part) for part in first["loc"][1:]) or None
+    return error_response(ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {first['msg']}", param=param))
+
+
+async def _on_http_exception(_: Request, error: Exception) -> Response:
+    """What the router itself refuses: unknown paths and wrong methods."""
+    assert isinstance(error, HTTPException)
+    match error.status_code:
+        case 404:
+            answer = ApiError(ErrorCode.NOT_FOUND, "There is nothing at this path.")
+        case 405:
+            answer = ApiError(ErrorCode.METHOD_NOT_ALLOWED, "This path does not take this method.")
+        case 413:
+            answer = ApiError(ErrorCode.REQUEST_TOO_LARGE, "The request is too large.")
+        case status if status < 500:
+            answer = ApiError(ErrorCode.INVALID_REQUEST, "The request is not well formed.")
+        case _:
+            answer = _bug()
+    response = error_response(answer)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    route = getattr(request.scope.get("route"), "path", None)
+    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route)
+    return error_response(_bug())
+
+
+def _bug() -> ApiError:
+    return ApiError(ErrorCode.INTERNAL_ERROR, "The service met an internal error; its log says more.")

@@ -1,0 +1,29 @@
+"""Keys that open routes, as `Authorization: Bearer ...`: kept as digests and compared in constant time."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+Holder = TypeVar("Holder", bound=str)
+
+
+class KeyRing(Generic[Holder]):
+    """The keys that a service knows, each with its kind of holder ("user", "worker", ...)."""
+
+    def __init__(self, keys: Iterable[tuple[Holder, str]]) -> None:
+        self._digests = [(holder, _digest(key)) for holder, key in keys]
+
+    def holders(self, authorization: str | None) -> set[Holder]:
+        """Whose key the header holds: empty without a bearer token and for an unknown one.
+
+        Compares with every key, so that the time taken tells nothing.
+        """
+        scheme, _, key = (authorization or "").partition(" ")
+        given = _digest(key.strip())
+        found = {holder for holder, known in self._digests if hmac.compare_digest(given, known)}
+        return found if scheme.lower() == "bearer" else set()
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

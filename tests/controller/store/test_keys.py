@@ -1,0 +1,64 @@
+"""The keys of the store as released: a store outlives the upgrade of its controllers."""
+
+import asyncio
+
+from arena import Arena, eventually
+
+from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, Keys
+
+KEYS = Keys("p")
+
+#: Every method and property of Keys that names a key: an example, and the example's name since the first release.
+RELEASED = {
+    "workers": (KEYS.workers, "p:workers"),
+    "worker": (KEYS.worker("w-1"), "p:worker:w-1"),
+    "epoch": (KEYS.epoch, "p:epoch"),
+    "models": (KEYS.models, "p:models"),
+    "leases": (KEYS.leases("w-1"), "p:slots:w-1"),
+    "battle": (KEYS.battle("x"), "p:battle:x"),
+    "events": (KEYS.events("x"), "p:battle:x:events"),
+    "votes": (KEYS.votes, "p:votes"),
+    "logged_battles": (KEYS.logged_battles, "p:logged"),
+    "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
+}
+PREFIXES = {"worker_prefix", "leases_prefix"}
+
+
+def test_keys_have_the_names_of_the_first_release() -> None:
+    assert [key for key, _ in RELEASED.values()] == [name for _, name in RELEASED.values()]
+    assert {name for name in vars(Keys) if not name.startswith("_")} == {*RELEASED, *PREFIXES}
+
+
+async def test_a_running_arena_writes_these_keys_and_each_lives_as_long_as_it_says(arena: Arena) -> None:
+    keys, settings = arena.keys, arena.settings
+    alpha, beta = await arena.add_two()
+    battle_id = (await arena.create())["id"]
+    await arena.turn(battle_id)
+    assert (await arena.vote(battle_id)).status_code == 200
+    running_id = (await arena.create())["id"]
+    alpha.may_speak.clear()
+    turn = asyncio.create_task(arena.turn(running_id))
+    await eventually(lambda: alpha.num_open == 1)
+
+    longest_ms = {
+        keys.workers: None,
+        keys.epoch: None,
+        keys.models: None,
+        keys.worker(alpha.worker_id): settings.worker_lease_s * 1000,
+        keys.worker(beta.worker_id): settings.worker_lease_s * 1000,
+        keys.leases(alpha.worker_id): settings.slot_lease_s * 1000 + LEASES_GRACE_MS,
+        keys.leases(beta.worker_id): settings.slot_lease_s * 1000 + LEASES_GRACE_MS,
+        keys.battle(battle_id): None,  # voted_battle_ttl_s is 0
+        keys.events(battle_id): EVENTS_TTL_MS,
+        keys.battle(running_id): 2 * settings.battle_ttl_s * 1000,
+        keys.events(running_id): EVENTS_TTL_MS,
+        keys.votes: None,
+        keys.logged_battles: None,
+        **{keys.rate(kind, "127.0.0.1"): 60_000 for kind in ("battle", "turn", "vote")},
+    }
+    async for key in arena.redis.scan_iter(match=f"{keys.prefix}:*"):
+        ttl_ms, most = await arena.redis.pttl(key), longest_ms[key]
+        if ttl_ms != -2:  # it has expired since the scan
+            assert ttl_ms == -1 if most is None else 0 < ttl_ms <= most, key
+    alpha.may_speak.set()
+    await turn
