@@ -31,7 +31,7 @@ DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
 
 def load(folder: Path, **settings: object) -> LLM:
     defaults: dict[str, object] = {"page_tokens": 4, "kv_cache_bytes": 2 << 20, "max_running": 8, "num_threads": 1}
-    return LLM(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
+    return LLM(str(folder), **{**defaults, **settings})
 
 
 def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> list[list[int]]:

@@ -51,7 +51,7 @@ DEFAULTS = {"page_tokens": 4, "checkpoint_tokens": 8, "kv_cache_bytes": 2 << 20,
 
 
 def in_turn(model: TinyModel, **settings: object) -> LLM:
-    return LLM(str(model.folder), **{**DEFAULTS, **settings})  # type: ignore[arg-type]
+    return LLM(str(model.folder), **{**DEFAULTS, **settings})
 
 
 def late(model: TinyModel, build: Builder = build_runner, /, **settings: object) -> LLM:
