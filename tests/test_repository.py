@@ -1,4 +1,4 @@
-"""What must hold for the files of the repository, whoever adds to them."""
+"""What must hold for all files of the repository."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def texts(*patterns: str) -> dict[str, str]:
     return found
 
 
-def test_no_file_names_a_place_on_somebodys_machine() -> None:
+def test_no_file_names_a_place_on_a_developers_machine() -> None:
     place = re.compile(r"(?<![\w.])/(?:home|root|Users|work|farm)/\w|(?<![\w.])/tmp/[A-Za-z]")
     found = {name: hit.group() for name, text in texts().items() if (hit := place.search(text))}
     assert found == {}

@@ -18,7 +18,7 @@ from tests.engine.stepper import random_prompt
 pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 
 TinyModels = Callable[[str], TinyModel]
-#: Of four tokens in all layers: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes; a tiny llama's page.
+#: A page of four tokens in all layers: 3 layers x 2 heads x 16 dimensions x keys and values x 4 bytes; a tiny llama.
 PAGE_BYTES = 3 * 2 * 16 * 2 * 4 * 4
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3")
@@ -108,7 +108,7 @@ def test_so_they_are_where_all_layers_read_a_window(tiny_model: TinyModels) -> N
 
 
 def pool_bytes(model: TinyModel, num_tokens: int) -> int:
-    """Of that many tokens in all layers."""
+    """Bytes of that many tokens in all layers."""
     config = model.reference.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return num_tokens * int(config.num_hidden_layers * 2 * config.num_key_value_heads * head_dim * 4)

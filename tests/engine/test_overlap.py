@@ -183,7 +183,7 @@ def test_a_pool_whose_free_pages_all_wait_for_a_step_in_flight_goes_on() -> None
     assert core.stats().preemptions_total == 0
 
 
-def test_nobody_is_preempted_before_what_is_in_flight_has_ended() -> None:
+def test_no_request_is_preempted_before_the_step_in_flight_has_ended() -> None:
     core, runner = overlapping(num_pages=12, num_mirror_pages=20)
     core.add("old", LONG[:10], replace(GREEDY, max_tokens=24))
     core.add("young", LONG[20:30], replace(GREEDY, max_tokens=24))
@@ -195,7 +195,7 @@ def test_nobody_is_preempted_before_what_is_in_flight_has_ended() -> None:
     assert outputs["young"][0].token_ids == continuation(LONG[20:30], replace(GREEDY, max_tokens=24))
 
 
-def test_who_finds_no_room_for_long_does_not_hold_up_the_overlap_of_others() -> None:
+def test_a_request_without_room_does_not_end_the_overlap_of_others() -> None:
     core, runner = overlapping(num_pages=6, page_tokens=32, enable_prefix_caching=False)
     params = replace(GREEDY, max_tokens=30)
     prompts = {"old": [3] * 30, "middle": [4] * 30, "young": [5] * 61}

@@ -165,7 +165,7 @@ class RandomLoad:
 
 
 @pytest.mark.parametrize(("name", "seed"), [("llama", 0), ("gemma3", 1), ("jamba", 2)])
-def test_who_stays_does_not_notice_who_leaves(tiny_model: TinyModels, name: str, seed: int) -> None:
+def test_aborts_change_no_token_of_other_requests(tiny_model: TinyModels, name: str, seed: int) -> None:
     load = RandomLoad(tiny_model(name), seed)
     assert load.run() == 0
     assert set(load.reasons.values()) == {"abort", "stop", "length"}

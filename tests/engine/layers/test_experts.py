@@ -11,7 +11,7 @@ from tests.engine.runner.device.tape import NoWaiting
 
 
 @pytest.mark.parametrize("routes_on_device", [False, True])
-def test_every_token_gets_its_own_experts_whoever_is_beside_it(routes_on_device: bool) -> None:
+def test_every_token_gets_its_own_experts_in_any_batch(routes_on_device: bool) -> None:
     """On a device nothing waits from three tokens on: five experts, two choices."""
     generator = torch.Generator().manual_seed(0)
     router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))

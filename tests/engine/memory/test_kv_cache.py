@@ -191,7 +191,7 @@ def test_the_ledger_tells_unfilled_positions_once_per_shared_page(cache: KVCache
     assert take_ledger(cache).tail_waste_bytes == slot_bytes
 
 
-def test_the_picture_shows_who_holds_what() -> None:
+def test_the_picture_shows_which_type_holds_which_large_page() -> None:
     cache = KVCache(plan_of(MIXES["1"], num_pages=4))
     filled(cache, 1, TEXT[:4])
     filled(cache, 2, TEXT[:4])

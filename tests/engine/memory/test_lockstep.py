@@ -104,7 +104,7 @@ def test_a_hit_gives_the_same_pages_in_every_table() -> None:
 
 
 def test_what_is_evicted_for_one_type_leaves_the_others_of_its_group_too() -> None:
-    """A prefix is of use only where all types have it, so nothing is lost that somebody could have found."""
+    """A prefix is of use only where all types have it, so nothing is lost that a request could have found."""
     cache = cache_of(8)
     serve(cache, 1, [1] * 8)
     cache.close(1)

@@ -139,7 +139,7 @@ def test_pages_that_were_away_serve_as_before(load: Loader, tiny_model: TinyMode
     name = runner.pool_plan.types[0].name
     prompt, other = random_prompt(4, 6), random_prompt(9, 8)
     ((first,),) = run(runner, share(0, prompt), updates=(pages(runner, 0, [1, 2]),))
-    # In the step in which pages 1 and 2 go out they are written by somebody else.
+    # In the step in which pages 1 and 2 go out another sequence writes them.
     outs = (PageMove(name, 1, 7), PageMove(name, 2, 3))
     run(runner, share(1, other), updates=(pages(runner, 1, [2, 1]),), swap_outs=outs)
     # In the step in which they come back one of them is copied at once, as a fork does.

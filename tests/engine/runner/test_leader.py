@@ -15,7 +15,7 @@ PLAN = StepPlan(0, (), (), ())
 
 
 class FailingRunner:
-    """A device that reports its error where somebody waits for it, as CUDA does, or when something is launched."""
+    """A device that reports its error where a caller waits for it, as CUDA does, or when something is launched."""
 
     max_in_flight = 2
     mirror_plan = None

@@ -51,7 +51,7 @@ def find(cache: KVCache, tokens: Sequence[int], salt: bytes = b"", images: Image
 
 
 def page_names(cache: KVCache, group: LockstepGroup, tokens: Sequence[int], images: Images = ()) -> list[PageName]:
-    """Of the full pages of a prompt, in one group of types."""
+    """The names of a prompt's full pages, in one group of types."""
     cache.open(_FILLER, _FILLER, images=images)
     *_, tables = cache.sequences()
     names = tables.page_names(group, tokens, 0, group.policy.num_complete(len(tokens), images))

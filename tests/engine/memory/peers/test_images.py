@@ -16,7 +16,7 @@ def num_encoded(cache: KVCache) -> int:
     return cache.counters.num_encoded_images
 
 
-def test_an_image_is_encoded_once_for_all_who_show_it() -> None:
+def test_an_image_is_encoded_once_for_all_its_requests() -> None:
     cache = cache_of(FULL, CROSS, num_pages=60)
     start(cache, 0, [1] * 6, images=(CAT,))
     start(cache, 1, [2] * 6, images=(CAT,))
@@ -27,7 +27,7 @@ def test_an_image_is_encoded_once_for_all_who_show_it() -> None:
     cache.check_integrity()
 
 
-def test_an_image_stays_cached_when_nobody_shows_it_any_more_and_is_found_at_another_place() -> None:
+def test_an_image_stays_cached_after_its_last_request_and_is_found_at_another_place() -> None:
     cache = cache_of(FULL, CROSS, num_pages=60)
     start(cache, 0, [1] * 6, images=(CAT,))
     end(cache, 0)
@@ -46,7 +46,7 @@ def test_an_image_in_use_is_never_evicted() -> None:
     cache.check_integrity()
 
 
-def test_of_images_nobody_shows_one_goes_as_a_whole() -> None:
+def test_one_of_two_unused_images_is_evicted_as_a_whole() -> None:
     """Which one of equally old ones is drawn from their content; not one page of each."""
     cache = cache_of(FULL, CROSS, num_pages=8)
     for sequence, image in enumerate((CAT, DOG)):
@@ -100,4 +100,4 @@ def test_a_prefix_that_ends_inside_an_image_needs_its_embeddings() -> None:
     vision = cache.groups[1]
     evict(cache, vision, page_names(cache, vision, text, (image,))[1])
     assert find(cache, text[:8], images=(image,)) == 4
-    assert find(cache, text[:12], images=(image,)) == 12, "behind the image nobody reads its embeddings"
+    assert find(cache, text[:12], images=(image,)) == 12, "behind the image no layer reads its embeddings"

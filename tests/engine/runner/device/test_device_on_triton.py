@@ -62,7 +62,7 @@ class InterpretedOperators(GpuOperators):
 
 
 def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
-    """Of two slots: graphs of one row and of two."""
+    """A runner with two slots: graphs of one row and of two."""
     settings = {"max_running": 2, "max_batched_tokens": 8, "max_model_len": 32, **settings}
     if HAS_CUDA:
         config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})

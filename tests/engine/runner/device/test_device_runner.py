@@ -50,7 +50,7 @@ def eager_runner(folder: Path) -> EagerRunner:
 def in_random_company(
     runner: EagerRunner | DeviceRunner, params: SamplingParams, num_tokens: int = 8, chunk: int = 24
 ) -> list[list[int]]:
-    """Every prompt's continuation; who takes part in a step is drawn anew each time, so batches have every size."""
+    """Every prompt's continuation; the sequences of a step are drawn anew each time, so batches have every size."""
     chosen = random.Random(7)
     stepper = Stepper(runner, chunk=chunk)
     running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(PROMPTS)]
@@ -365,7 +365,7 @@ def test_requests_of_all_kinds_get_the_same_tokens_with_and_without_overlap(tiny
 def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
     tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch, kv_dtype: torch.dtype | None
 ) -> None:
-    """Two system prompts, a request of its own and samples of one prompt, and who shares what changes as they end. The
+    """Two system prompts, a request of its own and samples of one prompt; the groups that share change as they end. The
     reference reads a group's prefix from the pages of its first row."""
     monkeypatch.setattr("engine.runner.device.shared_prefixes.WORTH_BYTES", 1)
     model = tiny_model("gemma2")
