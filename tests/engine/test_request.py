@@ -1,4 +1,9 @@
+"""Stop strings, ends, seeds, checks of prompts, and merged deltas."""
+
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -128,7 +133,11 @@ def test_the_first_sample_has_the_seed_of_the_request_and_the_others_their_own()
 
 def test_a_request_without_a_seed_gets_one_from_its_id_so_that_a_replica_draws_the_same() -> None:
     params = SamplingParams()
-    assert request_seed(params, 0, "a") == request_seed(params, 0, "a")
+    code = "from engine.config import *; from engine.request import *; print(request_seed(SamplingParams(), 0, 'a'))"
+    replica = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "1"}, capture_output=True, check=True
+    )
+    assert request_seed(params, 0, "a") == int(replica.stdout)
     assert len({request_seed(params, 0, "a"), request_seed(params, 0, "b"), request_seed(params, 1, "a")}) == 3
 
 

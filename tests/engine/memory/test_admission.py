@@ -1,3 +1,5 @@
+"""The admission rule: pages that sequences need, and whether a pool can ever hold them."""
+
 from engine.memory.admission import AdmissionRule
 from engine.memory.spec import LayerSpec
 from tests.engine.memory.pool_driver import MIXES, plan_of

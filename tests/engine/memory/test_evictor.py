@@ -1,3 +1,5 @@
+"""The eviction order of cached pages: last access, then distance from the start of the prompt."""
+
 from typing import Literal
 
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Names of pages: chained hashes of token ids, separated by salt."""
+
 from collections.abc import Sequence
 
 from engine.memory.hashing import PageChain

@@ -1,3 +1,5 @@
+"""The page cache as the scheduler uses it: hits, forks, extensions, eviction, dropped pages."""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

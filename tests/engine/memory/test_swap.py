@@ -1,3 +1,5 @@
+"""The mirror pool: pages of preempted requests go out together and come back shared as before."""
+
 import pytest
 
 from engine.memory.kv_cache import KVCache

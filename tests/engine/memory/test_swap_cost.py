@@ -1,3 +1,5 @@
+"""Whether swapping or recomputing is cheaper, from measured times."""
+
 import pytest
 
 from engine.memory.swap_cost import CostMeter, SwapCost

@@ -1,3 +1,5 @@
+"""What a model's layers store, read from its config.json."""
+
 from collections import Counter
 from collections.abc import Mapping
 

@@ -1,3 +1,5 @@
+"""Layer types, small and large pages, and the pool that is laid out for them."""
+
 import pytest
 
 from engine.memory.planning.grouping import group_layers, large_page_bytes
