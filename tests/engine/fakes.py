@@ -306,3 +306,16 @@ def run_all(core: EngineCore, max_steps: int = 10_000) -> dict[str, list[Sample]
             sample.num_cached_tokens = delta.num_cached_tokens
         core.check_integrity()
     raise AssertionError("the engine does not finish")
+
+
+def run_one(
+    core: EngineCore,
+    prompt: list[int],
+    params: SamplingParams,
+    *,
+    resume_token_ids: Sequence[int] = (),
+    cache_salt: bytes = b"",
+) -> list[Sample]:
+    """The samples of a request in an engine that has no other."""
+    core.add("only", prompt, params, resume_token_ids=resume_token_ids, cache_salt=cache_salt)
+    return run_all(core)["only"]
