@@ -138,16 +138,16 @@ def _check_operators() -> Iterator[Finding]:
 def _check_weights() -> Iterator[Finding]:
     """Whether workers of one model share a copy of its weights."""
     try:
-        from engine.kernels.cpu.weight_image import WeightImages
-        from engine.runner.packed_weights import image_folder
+        from engine.kernels.cpu.packed_weights_files import PackedWeightsFiles
+        from engine.runner.packed_weights import packed_weights_folder
     except ImportError:
         return
-    folder = image_folder()
-    sizes = WeightImages(folder, only_huge=True).sizes()
+    folder = packed_weights_folder()
+    sizes = PackedWeightsFiles(folder, only_huge=True).sizes()
     held = f"{sum(sizes.values()) / _GIB:.1f} GiB of {len(sizes)} models" if sizes else "none yet"
     place = _existing(folder)
     try:
-        gives_huge_pages = sys.platform == "linux" and WeightImages(place, only_huge=True).gives_huge_pages()
+        gives_huge_pages = sys.platform == "linux" and PackedWeightsFiles(place, only_huge=True).gives_huge_pages()
     except OSError as error:
         yield Finding("weights", Verdict.HINT, f"each worker keeps a copy of its own: {place}: {error.strerror}")
         return

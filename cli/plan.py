@@ -1,6 +1,7 @@
 """`agon plan MODEL`: how the page pool would be cut for a model, and what a request of each length would waste.
 
-Reads a config.json and nothing else: no weights, no torch.
+Reads a config.json and no weights. For an architecture that Agon serves, the model code says what its layers store, so
+the plan is the worker's, to the byte; that code needs torch.
 """
 
 import json
@@ -15,14 +16,19 @@ from rich.table import Table
 from cli.errors import CliError
 from engine.errors import CheckpointError
 from engine.memory.planning.designs import Design
-from engine.memory.planning.layer_tables import KVDType, layers_from_config
+from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import MAX_PAGE_TABLES, REPORT_LENGTHS, Capacity, PlanReport, plan_layers
 from engine.memory.spec import LayerType
 
 app = typer.Typer(add_completion=False)
 
+_DTYPES = ("auto", "bfloat16", "float32")
 _GIB = 2**30
+_NOT_SERVED = (
+    "No worker of Agon can run this: some of its storage comes from rules about config.json, not from model code "
+    "(docs/models.md lists what is served)."
+)
 
 
 @app.command()
@@ -36,7 +42,18 @@ def plan(
     ],
     page_tokens: Annotated[int, typer.Option(min=1, help="Tokens in a small page.")] = 16,
     kv_dtype: Annotated[
-        str, typer.Option(help=f"Of keys and values: {', '.join(get_args(KVDType))}. States keep the model's own.")
+        str,
+        typer.Option(
+            help=f"Data type of keys and values in pages: {', '.join(get_args(PlannedKVDType))}. "
+            "Recurrent states keep the model's."
+        ),
+    ] = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help=f"Data type of the model: {', '.join(_DTYPES)}. auto: the checkpoint's own, as on CUDA; "
+            "on CPU a worker runs small models in float32."
+        ),
     ] = "auto",
     lengths: Annotated[str, typer.Option(help="Lengths of requests in tokens, separated by commas.")] = ",".join(
         map(str, REPORT_LENGTHS)
@@ -48,10 +65,15 @@ def plan(
 ) -> None:
     """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
     name, config = _read_config(model)
-    if kv_dtype not in get_args(KVDType):
-        raise CliError(f"--kv-dtype must be one of {', '.join(get_args(KVDType))}, not {kv_dtype!r}")
+    for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(PlannedKVDType)), ("--dtype", dtype, _DTYPES)):
+        if value not in choices:
+            raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
+    from engine.models.stored_layers import layers_from_config  # imports torch
+
     try:
-        model_layers = layers_from_config(config, kv_dtype=cast(KVDType, kv_dtype), with_vision_cache=vision_cache)
+        model_layers = layers_from_config(
+            config, dtype=dtype, kv_dtype=cast(PlannedKVDType, kv_dtype), with_vision=vision_cache
+        )
         report = plan_layers(
             model_layers.layers,
             page_tokens=page_tokens,
@@ -63,9 +85,9 @@ def plan(
     except (CheckpointError, ValueError) as error:
         raise CliError(f"{name}: {error}") from None
     if as_json:
-        print(json.dumps(_as_data(name, report, capacity, model_layers.max_model_len), indent=2))
+        print(json.dumps(_as_data(name, report, capacity, model_layers), indent=2))
     else:
-        _print_tables(name, report, capacity, model_layers.max_model_len)
+        _print_tables(name, report, capacity, model_layers)
 
 
 def _read_config(model: str) -> tuple[str, dict[str, Any]]:
@@ -108,10 +130,11 @@ def _numbers(text: str) -> list[int]:
     return sorted(set(numbers))
 
 
-def _as_data(name: str, report: PlanReport, capacity: Capacity, max_model_len: int) -> dict[str, Any]:
+def _as_data(name: str, report: PlanReport, capacity: Capacity, layers: ModelLayers) -> dict[str, Any]:
     chosen = report.chosen
     return {
         "model": name,
+        "is_served": layers.is_served,
         "types": _type_data(chosen),
         "large_page_bytes": chosen.large_page_bytes,
         "num_page_tables": chosen.num_page_tables,
@@ -133,7 +156,7 @@ def _as_data(name: str, report: PlanReport, capacity: Capacity, max_model_len: i
             "large_pages": capacity.num_large_pages,
             "pages": dict(zip((kind.name for kind in chosen.types), capacity.num_pages, strict=True)),
             "tokens": capacity.num_tokens,
-            "max_model_len": max_model_len,
+            "max_model_len": layers.max_model_len,
             "requests_of_max_length": capacity.num_max_length_requests,
         },
         "reason": report.reason,
@@ -157,7 +180,7 @@ def _type_data(design: Design) -> list[dict[str, Any]]:
     ]
 
 
-def _print_tables(name: str, report: PlanReport, capacity: Capacity, max_model_len: int) -> None:
+def _print_tables(name: str, report: PlanReport, capacity: Capacity, layers: ModelLayers) -> None:
     console = Console()
     chosen = report.chosen
     tables = "1 page table" if chosen.num_page_tables == 1 else f"{chosen.num_page_tables} page tables"
@@ -189,8 +212,10 @@ def _print_tables(name: str, report: PlanReport, capacity: Capacity, max_model_l
     console.print(f"\n{report.reason}")
     console.print(
         f"A pool of {_size(capacity.pool_bytes)} has {capacity.num_large_pages:,} large pages: one request of up to "
-        f"{capacity.num_tokens:,} tokens, or {capacity.num_max_length_requests:,} of {max_model_len:,} at once."
+        f"{capacity.num_tokens:,} tokens, or {capacity.num_max_length_requests:,} of {layers.max_model_len:,} at once."
     )
+    if not layers.is_served:
+        console.print(_NOT_SERVED)
 
 
 def _alike(types: Iterable[LayerType]) -> list[list[LayerType]]:

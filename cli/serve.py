@@ -1,4 +1,4 @@
-"""`agon serve MODEL`: one OpenAI-compatible model server. A worker without a controller, under a friendlier name."""
+"""`agon serve MODEL`: one OpenAI-compatible model server. It is a worker without a controller."""
 
 import runpy
 import sys

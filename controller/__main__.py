@@ -15,6 +15,7 @@ from service_kit.logs import configure_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Serve until a signal. Returns the exit code: 0, or 2 for settings that cannot work."""
     parser = argparse.ArgumentParser(prog="python -m controller", description="The controller of an Agon arena.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8100)
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         return 2
     configure_logging(("controller", "uvicorn"), settings.log_level)
-    # uvicorn shuts down in good order and then raises the signal again: an asked-for end is no failure.
+    # uvicorn shuts down gracefully and then raises the signal again: an end by SIGTERM is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         app,
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         port=options.port,
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # addresses.py decides whom to believe
+        proxy_headers=False,  # addresses.py decides which proxies are trusted
         server_header=False,
         http=BoundedHttp,
         timeout_graceful_shutdown=round(settings.drain_s),

@@ -1,7 +1,7 @@
 """What the controller counts for Prometheus, in a registry of its own.
 
-No label names a person, a prompt, a battle, or the model of an answer: a counter that moves with one battle would tell
-who answered it.
+No label names a visitor, a prompt, a battle, or the model of an answer: a counter that moves with one battle would tell
+which model answered it.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -10,6 +10,8 @@ _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class Metrics:
+    """The families of one controller; each is updated by the part that its name tells."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
@@ -36,5 +38,5 @@ class Metrics:
         self.open_turns = Gauge("arena_open_turns", "Turns that this controller is running", registry=registry)
 
     def exposition(self) -> bytes:
-        """The text format of Prometheus."""
+        """All families in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -1,8 +1,8 @@
-"""The engine for a server: one thread owns the core, everyone else talks to it by a queue.
+"""The engine for a server: one thread owns the core, all other code talks to it by a queue.
 
 The thread loads the model, steps while there is work, sleeps while there is none, and closes the runner when it ends.
-Callers live in event loops. Deltas reach them through one small buffer per request, in which those not yet fetched
-are merged, so that a slow consumer costs no more memory than its own output. Knows no HTTP.
+Callers run in event loops. Each request has a small buffer, in which deltas that have not been fetched are merged, so
+that a slow consumer costs no more memory than its own output. Knows no HTTP.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Deltas of a sample that may lie unmerged; merging each at once would copy a long unread output again and again.
+#: Most unmerged deltas of a sample; merging each delta at once would copy a long unread output again and again.
 _MAX_UNMERGED = 64
 
 
 class RequestStream(AsyncIterator[RequestDelta]):
     """The deltas of one request; ends after the last sample has finished.
 
-    Leaving early aborts the request within one engine step and frees its pages: by `aclose()` (or `async with`), by
-    cancelling the task that waits in it, or by dropping the last reference. For one consumer, in the event loop in
-    which it was made.
+    A consumer that leaves early aborts the request within one engine step and frees its pages: by `aclose()` (or
+    `async with`), by cancelling the task that waits in it, or by dropping the last reference. For one consumer, in the
+    event loop in which the stream was made.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
                 raise
 
     async def aclose(self) -> None:
-        """Abort what still runs; its pages are free before the engine's next step."""
+        """Abort the request if it still runs; its pages are free before the engine's next step."""
         self._leave()
 
     async def __aenter__(self) -> Self:
@@ -121,7 +121,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
         for loop, events in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_set_all, events)
-            except RuntimeError:  # that loop is closed; its streams die with their last reference and abort themselves
+            except RuntimeError:  # that loop is closed; its streams abort their requests when their last reference goes
                 logger.warning("an event loop was closed with %d open streams", len(events))
 
 
@@ -173,7 +173,7 @@ class AsyncEngine:
     """
 
     def __init__(self, load: Callable[[], LoadedEngine]) -> None:
-        """Start the thread, which runs `load` and then serves. Callers use from_config or start, which wait for it."""
+        """Start the thread, which runs `load` and then serves. Use from_config or start, which wait until it serves."""
         self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards _streams and _refusal
         self._streams: dict[str, weakref.ref[RequestStream]] = {}
@@ -208,21 +208,21 @@ class AsyncEngine:
     ) -> RequestStream:
         """Submit a request and return the stream of its deltas. Call it inside an event loop.
 
-        Raises at once, before any work: InvalidRequest (ContextTooLong), QueueFull, EngineDead. `resume_token_ids` are
-        output tokens that the same request already has (from another replica): they count as output, their text is not
-        sent again. Requests share cached prefixes only with requests of the same salt.
+        Raises before any work: InvalidRequest (or ContextTooLong), QueueFull, EngineDead. `resume_token_ids` are
+        output tokens that the request already has from another replica: they count as output, their text is not sent
+        again. Requests share cached prefixes only with requests of the same salt.
         """
         request_id = request_id if request_id is not None else uuid.uuid4().hex
         loop = asyncio.get_running_loop()
         core = self._loaded.result(timeout=0).core
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
-        core.admission.check(prompt, params, resume)
+        core.admission.check_request(prompt, params, resume)
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
             if request_id in self._streams:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
-            core.admission.reserve(len(prompt) + len(resume))
+            core.admission.reserve_place(len(prompt) + len(resume))
             stream = RequestStream(request_id, params.n, loop, self.abort)
             self._streams[request_id] = weakref.ref(stream)
             # Inside the lock: a thread that dies now has either seen the stream or refused the request.
@@ -230,7 +230,7 @@ class AsyncEngine:
         return stream
 
     def abort(self, request_id: str) -> None:
-        """End a request within one step, in whatever phase it is; its open samples finish with "abort".
+        """End a request within one step, waiting or running; its open samples finish with "abort".
 
         Unknown and finished ids are ignored: an abort may cross the finish.
         """
@@ -241,9 +241,9 @@ class AsyncEngine:
         return self._stats
 
     async def picture(self, max_cells: int = 256) -> tuple[PoolCell, ...]:
-        """The page pool in address order, as it is between two steps. Raises EngineDead where there is none any more.
+        """The page pool in address order, between two steps. Raises EngineDead after the engine has stopped.
 
-        Costs the engine thread O(large pages) each time: whoever shows it to many asks for it once.
+        Each call costs the engine thread O(large pages): a server that shows it to many clients should call it once.
         """
         answer: Future[tuple[PoolCell, ...]] = Future()
         with self._lock:
@@ -254,23 +254,25 @@ class AsyncEngine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether new requests are served: not after an error in the engine thread, nor once shutdown has begun, nor
-        where a process that the model needs has gone, whether or not a step has met that yet."""
+        """Whether new requests are served. False after an error in the engine thread, once shutdown has begun, and once
+        another process of the model has ended, even before a step has failed on it."""
         if self._refusal is not None or self._ended.done():
             return False
         return not self._loaded.done() or self._loaded.result().is_alive()
 
     @property
     def tokenizer(self) -> "Tokenizer":
+        """The model's tokenizer; safe from any thread. Raises InvalidRequest where it has none."""
         return self._loaded.result(timeout=0).text_tokenizer
 
     @property
     def info(self) -> "ModelInfo":
+        """Architecture, parameters, dtypes and operators of the loaded model."""
         return self._loaded.result(timeout=0).info
 
     @property
     def limits(self) -> ModelLimits:
-        """max_model_len here is what one request can really have: the model's context or, if smaller, the page pool."""
+        """Limits of one request; max_model_len is the model's context or, if smaller, what the page pool holds."""
         return self._loaded.result(timeout=0).core.limits
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
@@ -305,7 +307,7 @@ class AsyncEngine:
         finally:
             try:
                 core.close()
-            except Exception:  # of a device that has failed, say; who waits for the end must not wait for ever
+            except Exception:  # a device that has failed, say; callers that wait for the end must not wait for ever
                 logger.exception("the engine could not be closed in order")
             self._refuse_the_rest()
             self._ended.set_result(None)
@@ -319,11 +321,11 @@ class AsyncEngine:
 
     def _step(self, core: EngineCore) -> None:
         deltas = core.step()
-        self._stats = core.stats()  # before the deltas: who has seen one sees its step counted
+        self._stats = core.stats()  # before the deltas: a consumer that has seen one sees its step counted
         self._deliver(core, deltas)
 
     def _take_commands(self, core: EngineCore) -> bool:
-        """Carry out what callers asked for, sleeping while there is no work; false when the thread shall end."""
+        """Execute queued commands, sleeping while there is no work; false when the thread shall end."""
         if core.is_idle:
             if self._is_draining:
                 return False
@@ -339,7 +341,7 @@ class AsyncEngine:
                 return False
 
     def _sleep(self, core: EngineCore) -> _Command:
-        """Block until there is a command. Once, when the rate window has passed, publish that nothing happens."""
+        """Block until there is a command. After one rate window without any, publish that tokens_per_s is 0."""
         try:
             return self._inbox.get(timeout=RATE_WINDOW_S)
         except queue.Empty:
@@ -359,7 +361,7 @@ class AsyncEngine:
             case _Abort(request_id):
                 core.abort(request_id)
             case _Picture(max_cells, answer):
-                if answer.set_running_or_notify_cancel():  # else nobody waits any more
+                if answer.set_running_or_notify_cancel():  # else the caller has been cancelled
                     answer.set_result(core.picture(max_cells))
             case _Drain():
                 self._is_draining = True
@@ -383,7 +385,7 @@ class AsyncEngine:
         RequestStream.wake(stream for stream in touched.values() if stream is not None)
 
     def _refuse_the_rest(self) -> None:
-        """Nobody waits for ever for a thread that has ended. By now new ones are refused by those who ask."""
+        """Fail the commands that no thread will execute any more. `generate` and `picture` refuse new ones by now."""
         while True:
             try:
                 command = self._inbox.get_nowait()

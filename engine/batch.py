@@ -1,11 +1,11 @@
 """The values that scheduler and runner exchange: a StepPlan out, a StepOutput back. Frozen plain data, no torch.
 
-The runner keeps one row of page ids per (slot, layer type) in preallocated tensors; a plan carries only what changed.
+The runner keeps one row of page ids per (slot, layer type) in preallocated tensors; a plan carries only changes.
 A slot belongs to one running sequence from its first step until it finishes or is preempted; slot numbers lie in [0,
-max_running). A sequence's first step in a slot brings its whole page table (an update from entry 0); whatever the row
-held before is void. A launched step may still compute for a sequence that has ended when its slot is given to another
-one: tables and newest tokens change hands in the order of the launches. Page id 0 of every type is the null page: never
-written, never handed out.
+max_running). A sequence's first step in a slot brings its whole page table (an update from entry 0), which replaces the
+row. A launched step may still compute for an ended sequence when its slot is given to another sequence: page tables and
+newest tokens change in the order of the launches. Page id 0 of every type is the null page: never written, never
+allocated.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from engine.config import SamplingParams
 LayerTypeName = str
 SequenceId = int
 
-#: In ScheduledSequence.token_ids: the token that this slot drew in the step before. Nobody on the host has read it when
-#: the step is planned; the runner keeps the newest token of every slot and puts it in.
+#: In ScheduledSequence.token_ids: the token that this slot samples in the step before. The host does not know it when
+#: the step is planned; the runner keeps the newest token of every slot and inserts it.
 PENDING_TOKEN = -1
 
 
@@ -37,8 +37,8 @@ class PageCopy:
 class PageMove:
     """Move one small page between the pool and its mirror in host memory: out of the pool, or back into it.
 
-    Within one plan nothing goes out to a host page, or comes into a device page, twice; all moves of a direction may
-    run at once.
+    Within one plan no host page is written twice and no device page is written twice; all moves of a direction may run
+    at once.
     """
 
     layer_type: LayerTypeName
@@ -61,8 +61,8 @@ class ScheduledSequence:
     """One sequence's share of a step: compute tokens [start, start + len(token_ids)) and maybe sample after the last.
 
     Whether this is prefill or decode is only a matter of length. `num_samples` is 0 while a prompt is not yet complete,
-    1 normally, and n when a prompt with n parallel samples completes (all drawn from the same last row). Only the last
-    of token_ids can be PENDING_TOKEN; then the slot was in the step before and drew one token there.
+    1 normally, and n when a prompt with n parallel samples completes (all sampled from the same last row). Only the
+    last of token_ids can be PENDING_TOKEN; then the slot was in the step before and sampled one token there.
     """
 
     sequence_id: SequenceId
@@ -73,9 +73,9 @@ class ScheduledSequence:
     params: SamplingParams
     seeds: tuple[int, ...]  #: one per sample, 64-bit unsigned
     output_index: int  #: how many output tokens the sequence has: the counter of its random numbers
-    #: All its tokens so far, where its params need them and it draws in its slot for the first time; the runner keeps
-    #: them and adds what the slot draws. Again behind a step that drew several samples: which of them is its own only
-    #: the host knows.
+    #: All its tokens so far, where its params need them and its slot samples for the first time. The runner keeps them
+    #: and appends what the slot samples. Sent again after a step with several samples: only the host knows which sample
+    #: belongs to this sequence.
     history: tuple[int, ...] | None = None
 
 
@@ -84,7 +84,7 @@ class StepPlan:
     """Everything the runner must do in one step, in this order: page tables, swap-outs, swap-ins, copies, forward,
     sample.
 
-    So a page that goes out may be used again by anything that follows, and a page that comes in may be copied.
+    So a page that is swapped out may be reused by everything after it, and a page that is swapped in may be copied.
     """
 
     step: int
@@ -96,12 +96,13 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
+        """Tokens that the step computes."""
         return sum(len(sequence.token_ids) for sequence in self.sequences)
 
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """One drawn token. logprob fields are filled only where the request asked for them."""
+    """One sampled token. logprob fields are filled only where the request asked for them."""
 
     token_id: int
     logprob: float | None = None
@@ -110,9 +111,9 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What the runner drew, in the order of StepPlan.sequences; an empty tuple where num_samples was 0."""
+    """What the runner sampled, in the order of StepPlan.sequences; an empty tuple where num_samples was 0."""
 
     step: int
     samples: tuple[tuple[SampledToken, ...], ...]
-    compute_s: float = 0.0  #: how long the step took without its page moves, and without waiting for another step
-    move_s: float = 0.0  #: how long its page moves took, likewise
+    compute_s: float = 0.0  #: seconds of the step without its page moves, and without waiting for another step
+    move_s: float = 0.0  #: seconds of its page moves, likewise

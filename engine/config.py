@@ -12,7 +12,7 @@ from engine.errors import InvalidRequest
 from engine.settings import Setting, check_settings
 
 DType = Literal["auto", "bfloat16", "float32"]
-KVDType = Literal["auto", "int8", "fp8"]  #: of keys and values in pages
+KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
 
 #: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.

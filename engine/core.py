@@ -1,8 +1,7 @@
 """The engine's heart: requests in, deltas out, one step at a time: schedule, launch, collect, commit.
 
-Composes scheduler, page cache and runner, and turns sampled tokens into text, stop strings into ends. For one thread:
-LLM calls it directly, AsyncEngine gives it a thread. Knows no asyncio and no torch beyond what the runner does behind
-its protocol.
+Composes scheduler, page cache and runner, turns sampled tokens into text and ends sequences at stop strings. For one
+thread: LLM calls it directly, AsyncEngine gives it a thread. Knows no asyncio; torch stays behind the Runner protocol.
 """
 
 import itertools
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class EngineCore:
-    """One model being served. Every method is for one thread; only `admission` and `limits` may be used from others."""
+    """The engine of one model. All methods are for one thread; only `admission` and `limits` are for any thread."""
 
     def __init__(
         self,
@@ -53,6 +52,7 @@ class EngineCore:
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does."""
         self._runner = runner
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -64,7 +64,7 @@ class EngineCore:
         )
         rule = self._cache.rule
         longest = rule.max_tokens(runner.limits.max_model_len)
-        #: As the runner's, but max_model_len is what the page pool can hold if that is less.
+        #: The runner's, with max_model_len cut to what the page pool can hold.
         self.limits = replace(runner.limits, max_model_len=longest)
         self.admission = AdmissionControl(
             rule,
@@ -77,14 +77,14 @@ class EngineCore:
         if runner.mirror_plan is not None:
             self._swapper = Swapper(self._cache, MirrorPool(runner.mirror_plan))
             trial = self._swapper.plan_trial_moves()
-            for _ in range(2):  # the first one also pays for memory that was never touched
+            for _ in range(2):  # the first one also pays for memory that is touched for the first time
                 runner.launch(trial)
                 self._swapper.note_costs(trial, runner.collect())
         self._in_flight = InFlight(self._cache, runner.max_in_flight)
         self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
-        self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that were complete
+        self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
         self._tally = Tally(clock)
@@ -100,14 +100,14 @@ class EngineCore:
         resume_token_ids: ReadOnly[int] = (),
         cache_salt: bytes = b"",
     ) -> None:
-        """Check, reserve a place in the queue and submit. Raises InvalidRequest, ContextTooLong or QueueFull.
+        """Admission control, then `submit`. Raises InvalidRequest, ContextTooLong or QueueFull.
 
-        resume_token_ids: output that this request already has from elsewhere. It counts as output in every respect
-        (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
+        resume_token_ids: output that this request already has from another replica. It counts as output in every
+        respect (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
         """
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
-        self.admission.check(prompt, params, resume)
-        self.admission.reserve(len(prompt) + len(resume))
+        self.admission.check_request(prompt, params, resume)
+        self.admission.reserve_place(len(prompt) + len(resume))
         self.submit(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
 
     def submit(
@@ -119,7 +119,7 @@ class EngineCore:
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
     ) -> None:
-        """As `add`, for a request that has passed admission control and holds a reservation there."""
+        """Queue a request that has passed admission control and holds a reservation there. Arguments: as `add`."""
         assert request_id not in self._requests
         seed = request_seed(params, self._engine_seed, request_id)
         request = Request(
@@ -150,13 +150,13 @@ class EngineCore:
                 StopStrings(params.stop) if params.stop else None,
             )
         self._tally.num_prompt_tokens += len(prompt)
-        self._scheduler.add(request, len(prompt) + len(resume_token_ids))
+        self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
             self._replay(request, request.sequences[0], resume_token_ids)
 
     def abort(self, request_id: str) -> None:
-        """End a request now, in whatever phase; its last deltas come with the next step. What a step in flight still
-        computes for it is dropped. Unknown ids are ignored."""
+        """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
+        still computes for it is dropped. Unknown ids are ignored."""
         request = self._requests.get(request_id)
         if request is None:
             return
@@ -166,6 +166,7 @@ class EngineCore:
             self._ready.append(_delta(request, sequence, text))
 
     def abort_all(self) -> None:
+        """End every open request, as `abort` does."""
         for request_id in list(self._requests):
             self.abort(request_id)
 
@@ -181,25 +182,25 @@ class EngineCore:
     # One step
 
     def step(self) -> list[RequestDelta]:
-        """Do one step of work, if there is any, and return what every sequence gained since the last call.
+        """Plan, launch and collect a step, if there is work, and return what sequences gained since the last call.
 
-        Where steps overlap, the step that is launched here computes while the tokens of the one before become deltas
-        and the next one is planned: what is returned is one step old.
+        With overlap, the step launched here computes while the tokens of the step before become deltas and the next
+        step is planned: the deltas returned are one step old.
         """
         deltas, self._ready = self._ready, []
         plan = self._scheduler.schedule()
         if plan is not None:
             self._note_starts()
             self._runner.launch(plan)
-            self._in_flight.add(plan)
+            self._in_flight.note_launch(plan)
         if self._in_flight.is_full or (plan is None and self._in_flight):
             deltas += self._collect()
         return deltas
 
     def _collect(self) -> list[RequestDelta]:
-        """Wait for the oldest step in flight and tell what it brings."""
+        """Wait for the oldest step in flight and return its deltas."""
         output = self._runner.collect()
-        new_tokens = self._scheduler.commit(self._in_flight.take(), output)
+        new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         self._tally.note_step(len(new_tokens))
         return [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
 
@@ -229,7 +230,7 @@ class EngineCore:
         return text, reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
-        """Bring the text side to where the resumed tokens left it; they may turn out to have ended the sequence."""
+        """Feed the resumed tokens to the detokenizer and the stop strings; they may turn out to end the sequence."""
         sequence.token_ids = list(request.prompt_token_ids)
         for token_id in resume_token_ids:
             sequence.token_ids.append(token_id)
@@ -240,7 +241,7 @@ class EngineCore:
                 return
 
     def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish(request, sequence, reason)
+        self._scheduler.finish_sequence(request, sequence, reason)
         del self._texts[sequence.sequence_id]
         if not request.unfinished:
             del self._requests[request.request_id]
@@ -256,18 +257,19 @@ class EngineCore:
     # Views
 
     def stats(self) -> EngineStats:
+        """A snapshot of all counters."""
         return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
 
     def ledger(self) -> Ledger:
-        """Every byte of the page pool, accounted for."""
+        """The bytes of the page pool by layer type and state; they add up to the pool."""
         return take_ledger(self._cache)
 
     def picture(self, max_cells: int = 256) -> tuple[PoolCell, ...]:
-        """The page pool for a picture."""
+        """The page pool in address order, in at most max_cells cells. O(large pages)."""
         return picture(self._cache, max_cells)
 
     def check_idle(self) -> None:
-        """Raise AssertionError if an idle engine still holds pages. Cheap: a server does it whenever it goes idle."""
+        """Raise AssertionError if an idle engine still holds pages. O(1): a server calls it whenever it goes idle."""
         if not self._cache.is_unused:
             raise AssertionError("pages are used although no request is open")
         if self._swapper is not None and self._swapper.mirror.used_bytes:
@@ -282,28 +284,33 @@ class EngineCore:
             self.check_idle()
 
     def close(self) -> None:
+        """Free the runner: model, pages and, with several processes, the other processes."""
         self._runner.close()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """A composed engine, and what its users need beside it."""
+    """An engine core with the tokenizer and the facts of its model; made by load_engine."""
 
     core: EngineCore
     tokenizer: "Tokenizer | None"  #: None only for random weights without a tokenizer.json
     info: "ModelInfo"
-    #: Whether all processes that the model needs still run; for any thread.
+    #: Whether all processes of the model still run; for any thread.
     is_alive: Callable[[], bool] = lambda: True
 
     @property
     def text_tokenizer(self) -> "Tokenizer":
+        """The tokenizer. Raises InvalidRequest where the model has none."""
         if self.tokenizer is None:
             raise InvalidRequest("this model was loaded without a tokenizer: use token ids")
         return self.tokenizer
 
 
 def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> LoadedEngine:
-    """Load a model and compose an engine around it. Torch is loaded here, and only here."""
+    """Load a model and compose an engine around it. Torch is imported here, and only here.
+
+    Raises CheckpointError, NotDivisible, RankLost or OperatorsUnavailable.
+    """
     from engine.runner import load_divided, load_runner
     from engine.text.tokenizer import IncrementalDetokenizer
 

@@ -1,14 +1,14 @@
 """Everything the engine raises.
 
 EngineError
- +-- InvalidRequest        the request can never be served as it is (its `code` says why)
+ +-- InvalidRequest        the request can never be served as it is (`param` names the field)
  |    +-- ContextTooLong   prompt + wanted output exceed the model's context or the page pool
  +-- QueueFull             the bounded queue has no room now; try again later
  +-- CheckpointError       the model folder is missing, incomplete or not what it claims
  +-- NotDivisible          the model cannot be divided among that many processes
  +-- RankLost              another process of the same model could not start, or has ended
  +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
- +-- EngineDead            the engine thread has stopped; nothing will be answered any more
+ +-- EngineDead            the engine thread has stopped; no request is answered any more
 """
 
 
@@ -34,7 +34,7 @@ class ContextTooLong(InvalidRequest):
 
 
 class QueueFull(EngineError):
-    """The waiting queue is at its bound of requests or prompt tokens."""
+    """The waiting queue is at its bound of requests or prompt tokens; try again after `retry_after_s` seconds."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)

@@ -1,7 +1,6 @@
-"""The engine as a function: prompts in, finished texts out, in the caller's thread. The shapes are those that vLLM's
-users know.
+"""The engine as a library: prompts in, finished texts out, in the caller's thread. The outputs have vLLM's fields.
 
-Composes a core without a queue bound and steps it until everything has finished. Knows no HTTP and no asyncio.
+Composes a core without a queue bound and steps it until every request has finished. Knows no HTTP and no asyncio.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ Messages = Sequence[Mapping[str, str]]  #: a conversation: role and content of e
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """Log probability of one token at one position; rank 1 is the likeliest, None: not among those asked for."""
+    """Log probability of one token at one position; rank 1 is the likeliest token, None: not among the top k."""
 
     logprob: float
     rank: int | None
@@ -38,7 +37,7 @@ class CompletionOutput:
     text: str
     token_ids: list[int]
     cumulative_logprob: float | None
-    logprobs: list[dict[int, Logprob]] | None  #: per token: the likeliest ones and the sampled one
+    logprobs: list[dict[int, Logprob]] | None  #: per token: the k likeliest tokens and the sampled one
     finish_reason: FinishReason
 
 
@@ -85,8 +84,7 @@ class LLM:
         """Continue every prompt; results come in the order of the prompts.
 
         A text is encoded with the special tokens that the tokenizer puts around one. `params` is one for all prompts
-        or one per prompt. Raises InvalidRequest (ContextTooLong) before any work if one of the prompts can never be
-        served.
+        or one per prompt. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
         """
         texts = _list_of_prompts(prompts)
         token_ids = [
@@ -103,16 +101,20 @@ class LLM:
         *,
         use_progress_bar: bool = False,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several, each rendered with the model's own chat template."""
+        """Answer one conversation or several, each rendered with the model's own chat template.
+
+        Raises InvalidRequest as `generate` does, and for messages that the template rejects.
+        """
         conversations = _list_of_conversations(messages)
         token_ids = [self.tokenizer.render_chat(conversation) for conversation in conversations]
         return self._run([None] * len(token_ids), token_ids, params, use_progress_bar)
 
     def stats(self) -> EngineStats:
+        """A snapshot of the engine's counters."""
         return self._core.stats()
 
     def close(self) -> None:
-        """Free the model. The object is of no use afterwards."""
+        """Free the model. No method may be called afterwards."""
         self._core.close()
 
     def __enter__(self) -> Self:
@@ -123,15 +125,17 @@ class LLM:
 
     @property
     def tokenizer(self) -> "Tokenizer":
+        """The model's tokenizer. Raises InvalidRequest where it has none."""
         return self._loaded.text_tokenizer
 
     @property
     def info(self) -> "ModelInfo":
+        """Architecture, parameters, dtypes and operators of the loaded model."""
         return self._loaded.info
 
     @property
     def limits(self) -> ModelLimits:
-        """max_model_len is the model's context or, if smaller, what the page pool holds."""
+        """Limits of one request; max_model_len is the model's context or, if smaller, what the page pool holds."""
         return self._core.limits
 
     def _serve(self, loaded: LoadedEngine) -> None:
@@ -148,7 +152,7 @@ class LLM:
     ) -> list[RequestOutput]:
         each = _one_per_prompt(params, len(token_ids))
         for prompt, its_params in zip(token_ids, each, strict=True):
-            self._core.admission.check(tuple(prompt), its_params)
+            self._core.admission.check_request(tuple(prompt), its_params)
         first = self._num_requests
         self._num_requests += len(token_ids)
         request_ids = [str(first + index) for index in range(len(token_ids))]
@@ -156,7 +160,7 @@ class LLM:
             for request_id, prompt, its_params in zip(request_ids, token_ids, each, strict=True):
                 self._core.add(request_id, prompt, its_params)
             gathered = self._gather(sum(its_params.n for its_params in each), use_progress_bar)
-        except BaseException:  # also an interrupt from the keyboard: the next call must find an idle engine
+        except BaseException:  # KeyboardInterrupt too: the next call must find an idle engine
             self._core.abort_all()
             while not self._core.is_idle:
                 self._core.step()

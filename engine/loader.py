@@ -1,23 +1,21 @@
 """From a model's name to its files: where the folder is, what its config says, and its weights, checked.
 
 Weights come from safetensors only: mapped into memory, converted tensor by tensor, nothing unpickled, nothing executed.
-Knows no architecture; a model takes what it needs from a weight source, and what is left over is an error.
+Knows no architecture: a model takes tensors from a weight source, and a tensor that is left over is an error.
 """
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
-from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
 
@@ -31,7 +29,10 @@ _TIED_HEAD = "lm_head.weight"
 
 
 def find_model_folder(model: str) -> Path:
-    """The local folder of a model; a hub id is downloaded, or found in the local cache when there is no network."""
+    """The local folder of a model; a hub id is downloaded, or found in the local cache when there is no network.
+
+    Raises CheckpointError.
+    """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
@@ -52,6 +53,7 @@ def find_model_folder(model: str) -> Path:
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
+    """The values of config.json. Raises CheckpointError where it is missing or is no JSON object."""
     file = folder / "config.json"
     if not file.is_file():
         raise CheckpointError(f"{folder} has no config.json")
@@ -59,7 +61,7 @@ def read_config(folder: Path) -> Mapping[str, Any]:
 
 
 class Checkpoint:
-    """The safetensors files of a folder. Reading headers is cheap; tensors are read when a model takes them."""
+    """The safetensors files of a folder. Only headers are read here; a tensor is read when a model takes it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,15 +81,17 @@ class Checkpoint:
 
     @property
     def num_parameters(self) -> int:
+        """Elements of all tensors."""
         return sum(_size(self._slice(name)) for name in self._file_of)
 
     @property
     def names(self) -> frozenset[str]:
+        """Names of all tensors."""
         return frozenset(self._file_of)
 
     @property
     def revision(self) -> str:
-        """Short digest of the config and of each file (name, size, header, a sample): other model, other revision."""
+        """Short digest of the config and of each file (name, size, header, a sample), to tell models apart."""
         digest = hashlib.sha256((self._folder / "config.json").read_bytes())
         for file in sorted(self._files):
             size = file.stat().st_size
@@ -101,8 +105,10 @@ class Checkpoint:
 
     @property
     def identity(self) -> str:
-        """As revision, and of which files in which state: another content, another identity, also where no sample of it
-        differs."""
+        """Digest of the revision and of each file's path, inode, size and time stamp.
+
+        Changed content changes the identity even where the samples in the revision are equal.
+        """
         digest = hashlib.sha256(self.revision.encode())
         for file in sorted(self._files):
             status = file.resolve().stat()
@@ -112,7 +118,7 @@ class Checkpoint:
     def read(self, name: str, shape: tuple[Size, ...]) -> torch.Tensor:
         """A tensor of that shape and a floating dtype; it may share memory with the mapped file.
 
-        Of sharded dimensions only the part that this process holds is read.
+        Only this process's part of a sharded dimension is read. Raises CheckpointError as `check` does.
         """
         entry = self.check(name, shape)
         if any(isinstance(size, Shard) and not size.is_whole for size in shape):
@@ -121,7 +127,7 @@ class Checkpoint:
         return tensor
 
     def check(self, name: str, shape: tuple[Size, ...]) -> Any:
-        """The tensor's entry in its file, unread."""
+        """The tensor's entry in its file, unread. Raises CheckpointError for a missing tensor, shape or dtype."""
         if name not in self._file_of:
             raise CheckpointError(f"the checkpoint has no tensor {name}")
         entry = self._slice(name)
@@ -137,7 +143,7 @@ class Checkpoint:
         return self._files[self._file_of[name]].get_slice(name)
 
     def _check_index(self, folder: Path) -> None:
-        """Every tensor that the index promises must be there."""
+        """Raise CheckpointError unless the files hold every tensor that the index lists."""
         if not (folder / _INDEX).is_file():
             return
         missing = sorted(set(_read_object(folder / _INDEX)["weight_map"]) - set(self._file_of))
@@ -158,13 +164,13 @@ class CheckpointWeights:
         group: Group | None = None,
         has_matrices: bool = True,
     ) -> None:
-        """group: the processes that share the model; None: this one has it for itself. has_matrices: False where the
-        operators hold them already, so that they need not be read."""
+        """group: the processes that share the model; None: one process. has_matrices: False where the operators map a
+        packed weights file, so that matrices need not be read."""
         self.operators = operators
         self.group = group or Solo()
         self._has_matrices = has_matrices
         self._checkpoint = checkpoint
-        self._dtype = dtype
+        self.dtype = dtype
         self._device = device
         self._taken: set[str] = set()
 
@@ -172,18 +178,20 @@ class CheckpointWeights:
         return name in self._checkpoint.names
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
+        """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError."""
         self._taken.add(name)
-        return self._checkpoint.read(name, shape).to(device=self._device, dtype=self._dtype, copy=True)
+        return self._checkpoint.read(name, shape).to(device=self._device, dtype=self.dtype, copy=True)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        """As `take`, for a weight that goes to the operators only: on the meta device where they hold it already."""
         if self._has_matrices:
             return self.take(name, *shape)
         self._taken.add(name)
         self._checkpoint.check(name, shape)
-        return torch.empty(tuple(held_size(size) for size in shape), dtype=self._dtype, device="meta")
+        return torch.empty(tuple(held_size(size) for size in shape), dtype=self.dtype, device="meta")
 
     def check_all_taken(self, ignored: re.Pattern[str]) -> None:
-        """Tensors that nobody took mean that the code does not do what the checkpoint was trained for."""
+        """Raise CheckpointError for a tensor that no layer took: the code would not compute the checkpoint's model."""
         left = sorted(self._checkpoint.names - self._taken - {_TIED_HEAD})
         left = [name for name in left if not ignored.fullmatch(name)]
         if left:
@@ -191,9 +199,9 @@ class CheckpointWeights:
 
 
 class DummyWeights:
-    """Seeded random weights of whatever shape is asked: matrices small and normal, scales one, biases zero.
+    """Seeded random weights of the shapes that a model takes: matrices small and normal, scales one, biases zero.
 
-    The model is the same among however many processes it is divided.
+    The model is the same for any number of processes that share it.
     """
 
     def __init__(
@@ -207,38 +215,31 @@ class DummyWeights:
     ) -> None:
         self.operators = operators
         self.group = group or Solo()
-        self._dtype = dtype
+        self.dtype = dtype
         self._device = device
-        # On the device itself: eight thousand million numbers take minutes on one core.
-        self._generator = torch.Generator("cpu" if device.type == "meta" else device).manual_seed(seed)
-        self.num_parameters = 0
-
-    @classmethod
-    def counting(cls, group: Group | None = None) -> Self:
-        """Allocates nothing: for the number of parameters alone, and for what a model refuses."""
-        return cls(dtype=torch.float32, device=torch.device("meta"), seed=0, operators=TorchOperators(), group=group)
+        # On the device itself: eight billion numbers take minutes on one core.
+        self._generator = torch.Generator(device).manual_seed(seed)
 
     def __contains__(self, name: str) -> bool:
         return True
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
+        """Random values of that shape; this process's part of them where dimensions are sharded."""
         full = tuple(full_size(size) for size in shape)
-        self.num_parameters += math.prod(full)
-        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=self._dtype, device=self._device)
-        if tensor.is_meta:
-            return tensor
+        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=self.dtype, device=self._device)
         if len(shape) > 1:
             whole = torch.empty(full, device=self._device).normal_(std=0.02, generator=self._generator)
             return tensor.copy_(_cut(whole, shape))
         return tensor.fill_(1.0 if name.endswith("weight") else 0.0)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        """As `take`."""
         return self.take(name, *shape)
 
 
 def _read_shard(entry: Any, shape: tuple[Size, ...], ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
-    """Reads nothing from the file but what is held. ranges: of the first dimensions."""
-    # Not a function within a function: one that calls itself would keep the file mapped until the next collection.
+    """Read only the parts of a tensor that this process holds. ranges: the parts of the first dimensions."""
+    # Not a nested function: one that calls itself would keep the file mapped until the next garbage collection.
     dim = len(ranges)
     if dim == len(shape):
         tensor: torch.Tensor = entry[tuple(slice(start, end) for start, end in ranges)]

@@ -29,7 +29,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class RequestDelta:
-    """What one sample of a request gained since its previous delta.
+    """What one sample of a request has gained since its previous delta.
 
     The texts of all deltas of an index joined are its whole text, and so are the token ids. Text may lag behind the
     token ids (half a character, or text that may yet become a stop string, is held back) and never contains a stop
@@ -44,12 +44,12 @@ class RequestDelta:
     finish_reason: FinishReason | None
     num_prompt_tokens: int
     num_cached_tokens: int  #: prompt tokens whose pages were found in the prefix cache
-    num_output_tokens: int  #: so far, of this sample, resumed ones included
+    num_output_tokens: int  #: tokens of this sample so far, resumed ones included
     queue_s: float | None = None  #: time from submission to the first step; None while it still waits
 
 
 def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
-    """One delta that says what these consecutive deltas of the same sample say."""
+    """One delta with the content of these consecutive deltas of the same sample."""
     last = deltas[-1]
     if len(deltas) == 1:
         return last
@@ -65,8 +65,10 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
 
 
 def request_seed(params: SamplingParams, engine_seed: int, request_id: str) -> int:
-    """The request's own seed, or one drawn from the engine's seed and the request id, so that a replica that continues
-    the request under its id draws the same numbers. 64-bit unsigned."""
+    """The request's own seed, or one derived from the engine's seed and the request id. 64-bit unsigned.
+
+    So a replica that continues the request under its id draws the same random numbers.
+    """
     if params.seed is not None:
         return params.seed & _MASK_64
     digest = hashlib.blake2b(f"{engine_seed}/{request_id}".encode(), digest_size=8).digest()
@@ -105,18 +107,20 @@ class Sequence:
     token_ids: list[int]
     num_prompt_tokens: int
     num_computed: int = 0
-    num_pending: int = 0  #: tokens that steps in flight draw for it: nobody here knows them yet
+    num_pending: int = 0  #: tokens that steps in flight sample for it; the host does not know them yet
     slot: int | None = None  #: the runner's row, held while running
     is_table_sent: bool = False  #: the runner has this slot's page table
-    is_history_sent: bool = False  #: the runner knows all tokens of this slot, or draws them
+    is_history_sent: bool = False  #: the runner knows all tokens of this slot, or samples them
     finish_reason: FinishReason | None = None
 
     @property
     def num_output_tokens(self) -> int:
+        """Output tokens that the host knows; pending ones are not counted."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
     def is_finished(self) -> bool:
+        """Whether the sequence gets no more tokens."""
         return self.finish_reason is not None
 
 
@@ -140,8 +144,8 @@ class Request:
     num_overtaken: int = 0  #: younger requests admitted before this one since it last waited
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
-    max_length: int = 0  #: most tokens of a sequence, prompt included; 0: as max_tokens says
-    needs_history: bool = field(init=False)  #: as params say; asked in every step
+    max_length: int = 0  #: most tokens of a sequence, prompt included; 0: what max_tokens allows
+    needs_history: bool = field(init=False)  #: SamplingParams.needs_history, kept because every step reads it
     submitted_s: float = 0.0  #: by the core's clock
     queue_s: float | None = None  #: how long it waited for its first step
 
@@ -152,15 +156,19 @@ class Request:
 
     @property
     def unfinished(self) -> list[Sequence]:
+        """The sequences that still get tokens; before the fork, the first one is the leader."""
         return [sequence for sequence in self.sequences if sequence.finish_reason is None]
 
     @property
     def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt, without resumed output."""
         return len(self.prompt_token_ids)
 
-    def goes_on_unseen(self, sequence: Sequence) -> bool:
-        """Whether the sequence may take its next step before anybody has seen its pending tokens. They may turn out to
-        end it; then that step was for nothing."""
+    def can_continue_pending(self, sequence: Sequence) -> bool:
+        """Whether the sequence may take its next step before the host knows its pending tokens.
+
+        If these turn out to end the sequence, the output of that step is dropped.
+        """
         return len(sequence.token_ids) + sequence.num_pending < self.max_length
 
     def finish_reason_after(self, sequence: Sequence) -> FinishReason | None:
@@ -185,10 +193,10 @@ def check_prompt(prompt_token_ids: ReadOnly[int], limits: ModelLimits, *, param:
 
 
 class StopStrings:
-    """Finds the first stop string in text that arrives in pieces, and holds back what may yet become one.
+    """Finds the first stop string in text that arrives in pieces, and holds back text that may become one.
 
-    One Knuth-Morris-Pratt automaton per stop string, advanced character by character; so the result does not depend on
-    where the pieces were cut. The match that ends first wins, among those the one that starts first.
+    One Knuth-Morris-Pratt automaton per stop string, advanced character by character, so the result does not depend on
+    where the pieces were cut. The match that ends first wins; among matches that end together, the longest.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -199,7 +207,7 @@ class StopStrings:
         self.found: str | None = None
 
     def push(self, text: str) -> str:
-        """Take more text; return what can be shown now. After a match (`found`) everything else is dropped."""
+        """Take more text; return what can be shown now. After a match (`found`) all further text is dropped."""
         if self.found is not None:
             return ""
         for position, character in enumerate(text):
@@ -216,7 +224,7 @@ class StopStrings:
         return shown
 
     def flush(self) -> str:
-        """The text that was held back and became no stop string."""
+        """The text that was held back and has not become a stop string."""
         shown, self._held = self._held, ""
         self._states = [0] * len(self._stops)
         return shown

@@ -1,7 +1,7 @@
-"""What an engine is doing and has done: its counters, and the snapshot of them that others may read.
+"""An engine's counters, and the snapshot of them that other threads may read.
 
-The core counts here what it sees go by; scheduler and page cache are asked when a snapshot is taken. For one thread;
-the snapshot is frozen and may go anywhere.
+The core counts steps and requests here; scheduler and page cache are asked when a snapshot is taken. The counters are
+for one thread; the snapshot is frozen and for any.
 """
 
 from collections import deque
@@ -13,12 +13,12 @@ from engine.memory.ledger import PagesByState, pages_by_state
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.swapper import Swapper
 
-RATE_WINDOW_S = 5.0  #: tokens_per_s is an average over that long
+RATE_WINDOW_S = 5.0  #: seconds over which tokens_per_s is averaged
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Names ending in _total only grow, but for the sizes pages_, kv_bytes_ and mirror_bytes_total.
+    """A snapshot. Names ending in _total only grow, except the sizes pages_, kv_bytes_ and mirror_bytes_total.
 
     pages_ count small pages. With several layer types an empty large page counts as small pages of each, so only
     bytes add up then.
@@ -27,7 +27,7 @@ class EngineStats:
     running: int = 0  #: requests
     running_sequences: int = 0
     waiting: int = 0  #: requests, preempted ones included
-    swapped: int = 0  #: of these, requests whose pages lie in the mirror
+    swapped: int = 0  #: waiting requests whose pages are in the mirror
     queued_tokens: int = 0  #: prompt tokens of requests before their first step
     pages_used: int = 0
     pages_evictable: int = 0
@@ -44,8 +44,8 @@ class EngineStats:
     prefix_query_tokens_total: int = 0
     prefix_hit_tokens_total: int = 0
     preemptions_total: int = 0
-    swap_preemptions_total: int = 0  #: of these, by putting pages away; the others were recomputed
-    swapped_bytes_total: int = 0  #: moved out and in
+    swap_preemptions_total: int = 0  #: preemptions that moved pages to the mirror; the others are recomputed
+    swapped_bytes_total: int = 0  #: out and in together
     page_copies_total: int = 0
     steps_total: int = 0
     finished_total: int = 0  #: requests that ended by themselves
@@ -67,6 +67,7 @@ class Tally:
         self._num_recent = 0  # tokens in it
 
     def note_step(self, num_new_tokens: int) -> None:
+        """Count a collected step and its output tokens."""
         self._num_steps += 1
         self._num_generated += num_new_tokens
         if num_new_tokens:
@@ -77,6 +78,7 @@ class Tally:
     def snapshot(
         self, scheduler: Scheduler, cache: KVCache, swapper: Swapper | None, num_queued_tokens: int
     ) -> EngineStats:
+        """All counters now. O(layer types)."""
         self._forget_old()
         types = pages_by_state(cache)
         num_used = sum(entry.num_used for entry in types)

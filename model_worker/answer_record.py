@@ -1,4 +1,4 @@
-"""What is measured and logged of one answer: latencies, how it ended. Never what it says."""
+"""What is measured and logged of one answer: its latencies and how it ended, never its text."""
 
 import logging
 import time
@@ -13,8 +13,8 @@ _logger = logging.getLogger(__name__)
 
 
 class AnswerRecord:
-    """Made when a request arrives, closed when it has ended; an answer that was neither finished nor failed by then was
-    left by its reader."""
+    """Made when a request arrives, closed when its answer has ended. An answer that was neither finished nor failed by
+    then counts as aborted: its client has left."""
 
     def __init__(self, metrics: WorkerMetrics, request_id: str) -> None:
         self._metrics = metrics
@@ -27,13 +27,16 @@ class AnswerRecord:
 
     @property
     def is_finished(self) -> bool:
+        """Whether the engine has finished the answer."""
         return self._usage is not None
 
     @property
     def seconds(self) -> float:
+        """Time since the request arrived."""
         return time.monotonic() - self._arrived
 
     def observe(self, delta: Delta) -> None:
+        """Measure the time to the first token, or since the tokens before. An empty delta counts for nothing."""
         if not delta.token_ids and not delta.text:
             return
         now = time.monotonic()
@@ -47,19 +50,22 @@ class AnswerRecord:
         self._last_token_at = now
 
     def finish(self, finished: Finished) -> None:
+        """The answer is complete."""
         self._outcome, self._usage = finished.finish_reason, finished.usage
         self._metrics.count_finished(finished.finish_reason, self.seconds)
 
     def fail(self, code: ErrorCode) -> None:
+        """The answer was refused, or broke off, with this code."""
         self._outcome = code.value
         self._metrics.count_failed(code.value)
 
     def check_finished(self) -> None:
-        """Raises WORKER_FAILED: the engine's stream must not end without saying why."""
+        """Raises ApiError WORKER_FAILED unless `finish` was called: the engine's stream must not just stop."""
         if not self.is_finished:
             raise ApiError(ErrorCode.WORKER_FAILED, "The engine ended the answer without saying why.")
 
     def close(self) -> None:
+        """Count an aborted answer, and log how this one ended."""
         if self._outcome is None:
             self._outcome = "aborted"
             self._metrics.count_aborted()

@@ -1,7 +1,7 @@
 """A small real engine without a model: it repeats the user's words, one token per word, at a chosen speed.
 
-Controllers, user interfaces and most tests of the worker run on it: no torch, deterministic tokens, a bounded queue,
-pages that fill and empty, token replay, and on demand an answer that breaks off.
+Tests of controllers, user interfaces and the worker run on it: no torch, deterministic tokens, a bounded queue, pages
+that fill and empty, token replay, and on demand an answer that breaks off.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PAGE_BYTES = 1024
 
 
 class EchoEngine:
-    """Token i of an answer is a function of prompt and i alone, so lost or repeated tokens are noticed at once."""
+    """Token i of an answer is a function of the prompt and i alone, so that tests notice lost and repeated tokens."""
 
     def __init__(
         self,
@@ -59,13 +59,16 @@ class EchoEngine:
 
     @property
     def operators(self) -> None:
+        """None: nothing is computed."""
         return None
 
     @property
     def is_alive(self) -> bool:
+        """True until `shutdown`."""
         return self._is_alive
 
     def tokenise(self, source: PromptSource) -> Prompt:
+        """One token per word, its id a hash of the word."""
         texts = (source,) if isinstance(source, str) else tuple(message.content for message in source)
         token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
         return Prompt(source=source, token_ids=token_ids or (0,))
@@ -73,6 +76,7 @@ class EchoEngine:
     async def generate(
         self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
     ) -> AsyncGenerator[Piece, None]:
+        """As Engine.generate, one word per delta, at the speed of the constructor whatever else runs."""
         words, finish_reason = self._answer(prompt, sampling)
         token_ids = tuple(_token_id(word) for word in words)
         if token_ids[: len(resume_token_ids)] != resume_token_ids:
@@ -107,6 +111,7 @@ class EchoEngine:
             self._running.release()
 
     def load(self) -> Load:
+        """Its pages are numbers only: each answer in progress uses as many as its tokens would fill."""
         used = self._num_pages_used
         return self._counters.model_copy(
             update={
@@ -129,9 +134,11 @@ class EchoEngine:
         )
 
     async def picture(self) -> PoolPicture | None:
-        return None  # its pages are numbers only
+        """None: there is no pool to show."""
+        return None
 
     async def shutdown(self) -> None:
+        """Every answer in progress ends with finish reason "abort" at its next word."""
         self._is_alive = False
 
     async def _wait_for_turn(self, num_tokens: int) -> None:

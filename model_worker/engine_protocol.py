@@ -24,12 +24,13 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The request stands in the engine's queue: from here on failures come as part of the stream."""
+    """The request is in the engine's queue. Failures after this come as part of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text and tokens of one or more steps; either may be empty. `queue_s`, on the first one: time until scheduled."""
+    """Text and tokens of one or more steps; either may be empty. The first one has `queue_s`, the seconds until the
+    request was scheduled."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -48,39 +49,45 @@ Piece = Accepted | Delta | Finished
 
 
 class Engine(Protocol):
-    """Made ready by its constructor or factory; used from the event loop, except for `tokenise`."""
+    """An engine that is loaded. Used on the event loop, except for `tokenise`."""
 
     @property
-    def card(self) -> ModelCard: ...
+    def card(self) -> ModelCard:
+        """The model, as controllers show and route it. Constant."""
+        ...
 
     @property
-    def capacity(self) -> Capacity: ...
+    def capacity(self) -> Capacity:
+        """How many requests and tokens fit. Constant."""
+        ...
 
     @property
     def operators(self) -> str | None:
-        """What the model is computed with on this machine; None where it is computed elsewhere, or not at all."""
+        """The operators that compute the model on this machine; None where another server does, or none does."""
         ...
 
     @property
     def is_alive(self) -> bool:
-        """False for ever once nothing will be answered any more."""
+        """False, for ever, once the engine can answer nothing any more."""
         ...
 
     def tokenise(self, source: PromptSource) -> Prompt:
-        """Render and encode. Thread-safe and touches no engine state: long prompts are done off the event loop."""
+        """Render and encode. Raises ApiError. Thread-safe and touches no engine state, because long prompts are encoded
+        in another thread."""
         ...
 
     def generate(
         self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
     ) -> AsyncGenerator[Piece, None]:
-        """Accepted, then deltas, then Finished. Refusals are raised instead of Accepted.
+        """Yields Accepted, then deltas, then Finished. Raises ApiError: instead of Accepted for a refusal, later for a
+        failure. With `resume_token_ids`, the first tokens of the answer, it continues after them.
 
         Closing the generator, at any point, aborts the request within one step and frees its pages.
         """
         ...
 
     def load(self) -> Load:
-        """Cheap: asked at every heartbeat, probe and scrape."""
+        """A snapshot. Cheap: called at every heartbeat, probe and scrape."""
         ...
 
     async def picture(self) -> PoolPicture | None:
@@ -88,5 +95,5 @@ class Engine(Protocol):
         ...
 
     async def shutdown(self) -> None:
-        """Abort what still runs and stop. Idempotent."""
+        """Abort the requests in progress and stop. Idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""Chooses and loads the engine that the settings name. torch is imported for Agon's own engine only."""
+"""Chooses and loads the engine that the settings name. Only Agon's own engine imports torch."""
 
 import asyncio
 import gc
@@ -12,20 +12,23 @@ from model_worker.engine_protocol import Engine
 
 
 def follow_if_told_to(settings: WorkerSettings) -> bool:
-    """Under torchrun with tensor parallelism: in every process but the first, compute for that one until it ends.
+    """Under torchrun with tensor parallelism: compute for the first process until it ends, in every other process.
 
-    Raises BadCheckpoint or EngineBroken.
+    True where that was done, so that the process can exit. Raises BadCheckpoint or EngineBroken.
     """
     if settings.engine != "paged" or settings.engine_config.tensor_parallel == 1:
         return False
     from model_worker.paged_engine import PagedEngine
 
-    gc.enable()  # here it was off for the imports only (__main__.py)
+    gc.enable()  # __main__.py turned it off for the imports
     return PagedEngine.follow_if_told_to(settings)
 
 
 async def load_engine(settings: WorkerSettings) -> Engine:
-    """Raises BadCheckpoint or BadSettings. Does not block the event loop, so probes are answered meanwhile."""
+    """The engine, ready to serve. Raises BadCheckpoint or BadSettings.
+
+    Does not block the event loop, so probes are answered meanwhile.
+    """
     match settings.engine:
         case "echo":
             limits = settings.engine_config

@@ -1,9 +1,9 @@
 """Tells every configured controller that this worker exists, what it serves and how busy it is.
 
-One link per controller, each independent of the others: all of them write the same record into a shared Redis, so any
-one suffices. A link registers, then beats; when its controller is gone it tries again in quick succession, when the
-worker is no longer known it registers again. Requests carry the epoch that a registration gave; the worker refuses all
-others.
+One link per controller, independent of the others: all controllers write the same record into a shared Redis, so one
+link suffices. A link registers, then sends heartbeats. It retries quickly while its controller does not answer, and
+registers again when the controller does not know the worker any more. Requests carry the epoch that a registration
+gave; the worker refuses all others.
 """
 
 import asyncio
@@ -26,18 +26,20 @@ _TIMEOUT = httpx.Timeout(2.0, connect=1.0)
 _RETRY_S = 0.25  #: a controller that restarts is found again within a second
 _MAX_RETRY_S = 1.0
 _MAX_BEAT_S = 30.0
-_FIRST_BEAT_S = 0.05  #: soon, so that the load is known; not at once, lest a controller that forgets spins us
+#: Soon, so that the controller knows the load; not at once, to avoid a register loop with a controller that lost its
+#: state.
+_FIRST_BEAT_S = 0.05
 _FAREWELL_S = 1.0
 
 
 class Heartbeat:
-    """Owns the links; the worker's epochs are what they know."""
+    """Owns the links, and sets the worker's epochs to those of their registrations."""
 
     def __init__(
         self, worker: Worker, *, url: str, boot_id: str, token: str, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._worker = worker
-        # trust_env=False: an HTTP proxy of the environment is no business of the talk between our own processes.
+        # trust_env=False: an HTTP proxy in the environment is not meant for traffic between our own processes.
         self._client = httpx.AsyncClient(
             timeout=_TIMEOUT, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
         )
@@ -48,20 +50,20 @@ class Heartbeat:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """The model is loaded: begin to register."""
+        """Begin to register; called when the model is loaded."""
         self._tasks = [asyncio.create_task(link.run()) for link in self._links]
 
     def announce(self) -> None:
-        """Beat now: the worker's state has changed."""
+        """Send a heartbeat now, because the worker's state has changed."""
         for link in self._links:
             link.wake()
 
     async def stop(self) -> None:
-        """Take leave of every controller, then close."""
+        """Deregister at every controller, then close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(link.take_leave() for link in self._links))
+        await asyncio.gather(*(link.deregister() for link in self._links))
         await self._client.aclose()
 
     def _publish_epochs(self) -> None:
@@ -69,7 +71,7 @@ class Heartbeat:
 
 
 class ControllerLink:
-    """The link to one controller."""
+    """The registration at one controller, and the task that keeps it alive."""
 
     def __init__(
         self,
@@ -92,12 +94,15 @@ class ControllerLink:
 
     @property
     def epoch(self) -> int | None:
+        """The epoch of the current registration; None before the first."""
         return self._registration.epoch if self._registration is not None else None
 
     def wake(self) -> None:
+        """Send the next heartbeat without waiting for its time."""
         self._wake.set()
 
     async def run(self) -> None:
+        """Register and send heartbeats until cancelled. Failures are logged and retried."""
         while True:
             self._wake.clear()
             try:
@@ -109,8 +114,8 @@ class ControllerLink:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
 
-    async def take_leave(self) -> None:
-        """Best effort: a controller that does not hear it sees the lease run out."""
+    async def deregister(self) -> None:
+        """Deregister, best effort: a controller that is not reached sees the lease run out."""
         if self._registration is None:
             return
         with contextlib.suppress(httpx.HTTPError):
@@ -125,7 +130,7 @@ class ControllerLink:
     async def _beat(self) -> float:
         """Register or send one heartbeat; returns how long to wait for the next."""
         if not self._worker.is_healthy():
-            return _RETRY_S  # silence: the lease runs out, and nobody sends more work to an engine that hangs
+            return _RETRY_S  # no heartbeat: the lease runs out, and controllers send no more work to a hanging engine
         if self._registration is None:
             self._registration = await self._register()
             self._on_epoch()

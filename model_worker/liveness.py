@@ -1,11 +1,11 @@
-"""Whether the engine gets on: alive means that its step counter moves while work waits, not that HTTP answers."""
+"""Whether the engine makes progress: its step counter must move while work waits. That HTTP answers is not enough."""
 
 from wire.workers import Load
 
 
 class Liveness:
-    """Remembers when the step counter last moved. Asked by every probe and, so that rare probes judge well, by the
-    heartbeat each second."""
+    """Remembers when the step counter last moved. Called by every probe, and by the heartbeat each second, so that the
+    time is known where probes are rare."""
 
     def __init__(self, *, stalled_s: float) -> None:
         self._stalled_s = stalled_s
@@ -13,7 +13,7 @@ class Liveness:
         self._moved_at = 0.0
 
     def is_moving(self, load: Load, now: float) -> bool:
-        """`now` is a monotonic time."""
+        """False once work has waited for `stalled_s` without a step. `now` is a monotonic time."""
         has_work = load.running + load.waiting > 0
         if load.steps_total != self._steps or not has_work:
             self._steps, self._moved_at = load.steps_total, now

@@ -20,12 +20,13 @@ from model_worker.server import listen, run
 from service_kit.logs import configure_logging
 from service_kit.telemetry import switch_telemetry_off
 
-#: what the log has from INFO on: of the engine its start, nothing of a request
+#: Loggers whose records are kept from INFO on: the worker, and the start of the engine. None logs text of a request.
 _LOGGED = ("model_worker", "engine.runner", "engine.kernels")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 after a drain, 2 bad settings, 3 bad checkpoint, 4 dead engine, 5 port taken."""
+    """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
+    5 port taken."""
     configure_logging(_LOGGED)
     switch_telemetry_off()
     try:
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
-    """Flags win over the environment; raises BadSettings."""
+    """Settings from flags and environment; a flag wins. Raises BadSettings with one sentence."""
     given = {name: value for name, value in vars(build_parser().parse_args(arguments)).items() if value is not None}
     try:
         settings = WorkerSettings(**given)

@@ -1,7 +1,7 @@
 """Prometheus metrics of one worker, in a registry of its own.
 
-Counters and gauges of the engine are read from its load at scrape time; histograms are observed where a request passes.
-Every family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
+Counters and gauges of the engine are read from its load at scrape time; histograms are observed by AnswerRecord. Every
+family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
 and gateways (the model-server protocol of the Kubernetes gateway-inference extension) work unchanged.
 """
 
@@ -38,7 +38,7 @@ _VLLM_NAMES = {
 
 
 class WorkerMetrics:
-    """Owns the registry. The callables are asked at every scrape and give None until the model is loaded."""
+    """Owns the registry. The callables are called at every scrape and return None until the model is loaded."""
 
     def __init__(
         self,
@@ -79,9 +79,11 @@ class WorkerMetrics:
         self._registry.register(_WithVllmNames(own))
 
     def observe_first_token(self, seconds: float) -> None:
+        """From the arrival of a request to its first token."""
         self._ttft.observe(seconds)
 
     def observe_queue(self, seconds: float) -> None:
+        """From the arrival of a request to its first step."""
         self._queue.observe(seconds)
 
     def observe_tokens(self, seconds: float, num_tokens: int) -> None:
@@ -90,21 +92,25 @@ class WorkerMetrics:
             self._inter_token.observe(seconds / num_tokens)
 
     def count_finished(self, reason: FinishReason, seconds: float) -> None:
+        """An answer that is complete, and its whole time."""
         self._finished.labels(self._model, reason).inc()
         self._request.observe(seconds)
 
     def count_aborted(self) -> None:
+        """An answer whose client left before the end."""
         self._aborted.inc()
 
     def count_failed(self, code: str) -> None:
+        """A request that was refused or an answer that failed."""
         self._failed.labels(self._model, code).inc()
 
     def render(self) -> bytes:
+        """All families in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 class _LoadCollector(Collector):
-    """The engine's own numbers."""
+    """The engine's own counters and gauges, read at scrape time."""
 
     def __init__(
         self,
@@ -129,7 +135,7 @@ class _LoadCollector(Collector):
             yield family
         yield self._gauge("agon_requests_running", "Requests in the running batch", load.running)
         yield self._gauge("agon_requests_waiting", "Requests in the queue", load.waiting)
-        yield self._gauge("agon_requests_swapped", "Of those, requests whose pages lie in main memory", load.swapped)
+        yield self._gauge("agon_requests_swapped", "Waiting requests whose pages are in main memory", load.swapped)
         yield self._gauge("agon_queued_tokens", "Prompt tokens in the queue", load.queued_tokens)
         yield self._gauge("agon_tokens_per_second", "Recent generation speed", load.tokens_per_s)
         total = load.kv_bytes_total

@@ -4,9 +4,11 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
 
-from engine.async_engine import AsyncEngine
+from engine.async_engine import AsyncEngine, RequestStream
+from engine.config import SamplingParams
 from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
@@ -20,11 +22,11 @@ from wire.chat import SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
-MAX_CELLS = 256  #: of a picture: 8 rows of 32, and about 3 kB
+MAX_CELLS = 256  #: cells of a picture of the page pool: 8 rows of 32, about 3 kB
 
 
 class PagedEngine:
-    """Translates between wire types and the engine's own; holds no state but a counter."""
+    """Translates between wire types and the engine's own. Its only state is a counter."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class PagedEngine:
 
     @staticmethod
     def follow_if_told_to(settings: WorkerSettings) -> bool:
-        """As model_worker.engines says."""
+        """See model_worker.engines.follow_if_told_to."""
         try:
             return follow_if_told_to(settings.engine_config)
         except RankLost as error:
@@ -55,7 +57,7 @@ class PagedEngine:
 
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Raises BadCheckpoint."""
+        """Load the model in the engine thread. Raises BadCheckpoint."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
@@ -84,13 +86,16 @@ class PagedEngine:
 
     @property
     def operators(self) -> str:
+        """What computes: the C++ operators with their instruction set, Triton, or torch."""
         return self._engine.info.operators
 
     @property
     def is_alive(self) -> bool:
+        """Whether new requests are served."""
         return self._engine.is_alive
 
     def tokenise(self, source: PromptSource) -> Prompt:
+        """Token ids of a text or of a conversation. Raises ApiError for messages that the model's template rejects."""
         try:
             if isinstance(source, str):
                 token_ids = self._tokenizer.encode(source, add_special_tokens=True)
@@ -105,8 +110,12 @@ class PagedEngine:
     async def generate(
         self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
     ) -> AsyncGenerator[Piece, None]:
+        """Submit a request and yield its pieces: Accepted, deltas, Finished. Raises ApiError.
+
+        Closing the generator aborts the request.
+        """
         if sampling.max_tokens is not None and sampling.max_tokens > self.card.context_length:
-            # More than is left after the prompt is cut to what fits; more than could ever fit is a mistake.
+            # A value above the room after the prompt is cut to it; a value above the whole context is a mistake.
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"max_tokens: at most {self.card.context_length}, the context of this model",
@@ -119,26 +128,32 @@ class PagedEngine:
             room=self.card.context_length - len(prompt.token_ids),
             default_max_tokens=self._default_max_tokens,
         )
+        async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids) as stream:
+            yield Accepted()
+            async for delta in stream:
+                if delta.text or delta.token_ids:
+                    yield Delta(text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s)
+                if delta.finish_reason is not None:
+                    usage = Usage.counted(delta.num_prompt_tokens, delta.num_output_tokens, delta.num_cached_tokens)
+                    yield Finished(finish_reason=delta.finish_reason, usage=usage)
+
+    @asynccontextmanager
+    async def _submitted(
+        self, token_ids: tuple[int, ...], params: SamplingParams, request_id: str, resume_token_ids: tuple[int, ...]
+    ) -> AsyncGenerator[RequestStream, None]:
+        """The stream of a submitted request. Errors of the engine become ApiError; leaving the context aborts it."""
+        # An id of our own: a controller may send a request again before its first try has been aborted here.
+        own_id = f"{request_id}#{next(self._ordinals)}"
         try:
-            # An id of our own: a controller may send a request again before its first try has been cleared away.
-            stream = self._engine.generate(
-                prompt.token_ids,
-                params,
-                request_id=f"{request_id}#{next(self._ordinals)}",
-                resume_token_ids=resume_token_ids,
-            )
-            async with stream:
-                yield Accepted()
-                async for delta in stream:
-                    if delta.text or delta.token_ids:
-                        yield Delta(text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s)
-                    if delta.finish_reason is not None:
-                        usage = Usage.counted(delta.num_prompt_tokens, delta.num_output_tokens, delta.num_cached_tokens)
-                        yield Finished(finish_reason=delta.finish_reason, usage=usage)
+            async with self._engine.generate(
+                token_ids, params, request_id=own_id, resume_token_ids=resume_token_ids
+            ) as stream:
+                yield stream
         except EngineError as error:
             raise as_api_error(error) from None
 
     def load(self) -> Load:
+        """The engine's counters in wire types."""
         stats = self._engine.stats()
         return Load(
             running=stats.running,
@@ -172,16 +187,19 @@ class PagedEngine:
         )
 
     async def picture(self) -> PoolPicture | None:
+        """The page pool in at most MAX_CELLS cells. Raises ApiError after the engine has stopped."""
         try:
             return pool_picture(await self._engine.picture(MAX_CELLS))
         except EngineError as error:
             raise as_api_error(error) from None
 
     async def shutdown(self) -> None:
+        """Abort what runs and end the engine thread."""
         await self._engine.shutdown()
 
 
 def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
+    """Cells of the engine in wire types: an index for the layer type, percent for shares."""
     layer_types = sorted({cell.layer_type for cell in cells if cell.layer_type is not None})
     index_of = {name: index for index, name in enumerate(layer_types)}
     return PoolPicture(
@@ -198,7 +216,7 @@ def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
 
 
 def _percent(share: float) -> int:
-    """Rounded up, but for what a sum of fractions adds to a whole."""
+    """Percent of a share, rounded up; rounding errors of a sum of fractions do not count."""
     return min(100, math.ceil(100 * share - 1e-6))
 
 
@@ -216,7 +234,7 @@ def _sampling_defaults(model: str) -> SamplingDefaults:
 
 
 def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:
-    """Tokens that fit into the pool, all of it empty, when every layer type keeps all of them."""
+    """Tokens that fit into an empty pool when every layer type keeps all of them."""
     if not stats.types:
         return 0
     pool_bytes = stats.types[0].num_in_empty_large * stats.types[0].small_page_bytes

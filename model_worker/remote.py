@@ -1,7 +1,7 @@
-"""Another server behind the worker's protocol: any OpenAI-compatible endpoint becomes a model of the arena.
+"""Another server behind the engine protocol: any OpenAI-compatible endpoint becomes a model of the arena.
 
-Token ids stay at the other end, so a broken answer cannot be continued elsewhere: the model card says so. What the
-other server writes in its errors is not passed on, because it may name the model or quote the request.
+The other server keeps its token ids, so a broken answer cannot be continued elsewhere: the model card says so. The text
+of its errors is not passed on, because it may name the model or quote the request.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from wire.sse import SseDecoder
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-#: What every OpenAI-compatible server understands; anything else is refused rather than ignored.
+#: Parameters that every OpenAI-compatible server understands. Any other is refused rather than ignored.
 _PORTABLE = (
     "max_tokens",
     "temperature",
@@ -36,7 +36,7 @@ _PORTABLE = (
 
 
 class RemoteEngine:
-    """Owns the connections to the other server and the queue before it."""
+    """Owns the connections to the other server, and the queue in front of it. An Engine."""
 
     def __init__(
         self, client: httpx.AsyncClient, *, model: str, card: ModelCard, capacity: Capacity, default_max_tokens: int
@@ -58,7 +58,7 @@ class RemoteEngine:
     def from_settings(
         cls, settings: WorkerSettings, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> "RemoteEngine":
-        """Raises BadSettings. The other server may be down now and come up later."""
+        """Raises BadSettings when the key file cannot be read. The other server may be down now and come up later."""
         assert settings.remote_base_url is not None
         assert settings.remote_model is not None
         limits = settings.engine_config
@@ -96,14 +96,18 @@ class RemoteEngine:
 
     @property
     def operators(self) -> None:
+        """None: the other server computes."""
         return None
 
     def tokenise(self, source: PromptSource) -> Prompt:
+        """The prompt without token ids, which only the other server knows."""
         return Prompt(source=source, token_ids=())
 
     async def generate(
         self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
     ) -> AsyncGenerator[Piece, None]:
+        """As Engine.generate. Raises UNSUPPORTED_PARAMETER with `resume_token_ids`, WORKER_TIMEOUT or WORKER_FAILED for
+        the other server's failures."""
         if resume_token_ids:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_PARAMETER, "This model cannot resume an answer.", param="resume_token_ids"
@@ -122,6 +126,7 @@ class RemoteEngine:
             raise ApiError(ErrorCode.WORKER_FAILED, "The model's server cannot be reached.") from None
 
     def load(self) -> Load:
+        """Counts of requests and of the tokens that the other server reported; the steps are events of its streams."""
         return Load(
             running=self._num_running,
             waiting=self._num_waiting,
@@ -131,9 +136,11 @@ class RemoteEngine:
         )
 
     async def picture(self) -> PoolPicture | None:
+        """None: the other server does not show its pool."""
         return None
 
     async def shutdown(self) -> None:
+        """Close the connections, which ends every answer in progress."""
         self.is_alive = False
         await self._client.aclose()
 
@@ -187,7 +194,8 @@ class RemoteEngine:
         yield self._finished(finish_reason, usage, num_deltas)
 
     def _finished(self, reason: FinishReason | None, usage: dict[str, Any] | None, num_deltas: int) -> Finished:
-        """Without usage from the other server a delta counts as a token. Raises for a stream that just ended."""
+        """Where the other server reports no usage, a delta counts as a token. Raises WORKER_FAILED for a stream that
+        stopped without a finish reason."""
         if reason is None:
             raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.")
         num_prompt = _count(usage, "prompt_tokens", 0)

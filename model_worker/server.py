@@ -1,8 +1,8 @@
 """The life of a worker process: listen, load, register, serve, drain, leave.
 
-It listens before the model is loaded, so that whoever started it sees it live. SIGTERM or SIGINT begins to drain:
-/ready fails at once, controllers are told, running answers go on for a while, new ones are refused. A second signal
-ends the process at once.
+It listens before the model is loaded, so that a supervisor's probes get answers from the beginning. SIGTERM or SIGINT
+begins to drain: /ready fails at once, controllers are told, running answers go on for a while, new ones are refused. A
+second signal ends the process at once.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 2  #: for aborted streams to say that they failed
+_LAST_WORDS_S = 2  #: for aborted streams to send their `failed` event
 _WATCH_S = 0.2
 
 
 def listen(settings: WorkerSettings) -> socket.socket:
-    """Take the port before anything slow; raises PortTaken."""
+    """Bind and listen, before anything slow is done. Raises PortTaken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
     except OSError as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise PortTaken(f"cannot listen on {settings.host}:{settings.port}: {reason}") from None
-    # Every token is a small write of its own: with Nagle's algorithm it waits up to 40 ms for the acknowledgement of
-    # the one before. asyncio switches it off only for sockets whose protocol is named; connections inherit this.
+    # Every token is a small write: Nagle's algorithm would hold it for up to 40 ms, until the one before is
+    # acknowledged. asyncio sets TCP_NODELAY only for sockets whose protocol is named; connections inherit this one.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -56,7 +56,11 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     worker: Worker = app.state.worker
     port = listener.getsockname()[1]
     if app.state.credentials.is_public and not settings.is_on_loopback:
-        log_event(_logger, "open_to_the_network", hint="anybody may use /v1; set AGON_API_KEYS to change that")
+        log_event(
+            _logger,
+            "open_to_the_network",
+            hint="every client may use /v1; set AGON_API_KEYS to change that",
+        )
     server = _Server(
         uvicorn.Config(
             app,
@@ -85,7 +89,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
 
 async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) -> None:
     if not gc.isenabled():  # __main__.py
-        gc.freeze()  # modules stay: no later collection looks through them
+        gc.freeze()  # modules stay for ever: no later collection needs to traverse them
         gc.enable()
     worker.attach(engine)
     log_event(
@@ -120,7 +124,7 @@ async def _until_dead(engine: Engine) -> None:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`, or None if the signal came first; then `work` is cancelled."""
+    """The result of `work`, or None if `stop` was set first; then `work` is cancelled."""
     task = asyncio.create_task(work)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -146,7 +150,7 @@ def _stop_signals(server: "_Server") -> asyncio.Event:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn would close its sockets on the first signal; while a worker drains, its probes must still be answered."""
+    """uvicorn without its signal handlers, which close its sockets: a draining worker must still answer probes."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The border between the wire and the engine: sampling options in, errors out. Pure; imports no torch."""
+"""Between the wire and the engine: sampling options to SamplingParams, engine errors to ApiError. Imports no torch."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """What a request means that does not say: the model's own generation_config.json, else these."""
+    """Values of parameters that a request omits: those of the model's generation_config.json, else these."""
 
     temperature: float = 0.7
     top_k: int = 0
@@ -26,7 +26,7 @@ class SamplingDefaults:
 
     @classmethod
     def from_generation_config(cls, config: Mapping[str, Any]) -> "SamplingDefaults":
-        """Raises BadCheckpoint for values that no request could use."""
+        """Raises BadCheckpoint for values that a request would be refused for."""
         names = [field.name for field in fields(cls)]
         given: dict[str, Any] = {name: config[name] for name in names if config.get(name) is not None}
         if config.get("do_sample") is False:
@@ -41,9 +41,9 @@ class SamplingDefaults:
 def sampling_params(
     options: SamplingOptions, defaults: SamplingDefaults, *, request_id: str, room: int, default_max_tokens: int
 ) -> SamplingParams:
-    """`room`: tokens that fit after the prompt. Raises ApiError.
+    """The engine's parameters of one request. `room`: tokens that fit after the prompt. Raises ApiError.
 
-    A request without a seed gets one from its id alone, so that a replica that continues it, whatever its own settings,
+    A request without a seed gets one from its id alone: a replica with other settings that continues the answer then
     draws the same numbers.
     """
     max_tokens = options.max_tokens if options.max_tokens is not None else max(1, min(room, default_max_tokens))
@@ -69,7 +69,7 @@ def sampling_params(
 
 
 def as_api_error(error: EngineError) -> ApiError:
-    """What the caller of the worker may know of an engine's error."""
+    """The answer to a client for an engine's error. Only errors about the request keep their message."""
     match error:
         case ContextTooLong():
             return ApiError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, str(error), param=error.param)

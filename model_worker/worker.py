@@ -1,7 +1,7 @@
-"""One worker: its state, its engine once that is loaded, and every answer in progress.
+"""One worker: its state, its engine once that is loaded, and the answers in progress.
 
-An answer is one async generator: it takes its place before any expensive work and gives it back in a finally, so there
-is nothing to release elsewhere, whatever ends it. Runs on the event loop; knows no HTTP.
+An answer is one async generator. It is counted before any expensive work and uncounted in its `finally`, so closing the
+generator releases everything that the answer holds. Runs on the event loop; knows no HTTP.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ _MAX_RETRY_AFTER_S = 30.0
 
 
 class Worker:
-    """Owns the worker's state and the count of answers in progress."""
+    """Owns the worker's state, the count of answers in progress and the metrics."""
 
     def __init__(self, settings: WorkerSettings, engine: Engine | None = None) -> None:
         self.settings = settings
         self.started_at = int(time.time())
-        self.epochs: frozenset[int] = frozenset()  #: those under which controllers know this process
+        self.epochs: frozenset[int] = frozenset()  #: of this process's registrations at its controllers
         self.metrics = WorkerMetrics(
             model=settings.model_name,
             load=self.load,
@@ -50,26 +50,29 @@ class Worker:
 
     @property
     def engine(self) -> Engine:
-        """Raises NO_WORKER while the model is still being loaded."""
+        """Raises ApiError NO_WORKER while the model is still being loaded."""
         if self._engine is None:
             raise ApiError(ErrorCode.NO_WORKER, "The model is still being loaded.", retry_after_s=2.0)
         return self._engine
 
     @property
     def state(self) -> WorkerState:
+        """Starting until `attach`, ready until `begin_draining`, then draining."""
         if self._is_draining:
             return "draining"
         return "ready" if self._engine is not None else "starting"
 
     @property
     def is_ready(self) -> bool:
+        """Whether a request sent now would be accepted."""
         return self.state == "ready" and self.engine.is_alive
 
     def load(self) -> Load | None:
+        """The engine's load; None until it is loaded."""
         return self._engine.load() if self._engine is not None else None
 
     def attach(self, engine: Engine) -> None:
-        """The model is loaded."""
+        """Take the loaded engine; called once."""
         assert self._engine is None
         self._engine = engine
 
@@ -78,10 +81,11 @@ class Worker:
         self._is_draining = True
 
     async def wait_until_idle(self) -> None:
+        """Return when no answer is in progress."""
         await self._idle.wait()
 
     def is_healthy(self) -> bool:
-        """The engine lives, and while there is work its steps move. True while the model is being loaded."""
+        """Whether the engine is alive and, while there is work, makes steps. True while the model is being loaded."""
         load = self.load()
         return load is None or (self.engine.is_alive and self._liveness.is_moving(load, time.monotonic()))
 
@@ -93,7 +97,10 @@ class Worker:
         request_id: str,
         resume_token_ids: tuple[int, ...] = (),
     ) -> AsyncGenerator[Piece, None]:
-        """Accepted, deltas, Finished. Raises ApiError: instead of Accepted for a refusal, later for a failure."""
+        """Yields Accepted, deltas, Finished. Raises ApiError: instead of Accepted for a refusal, later for a failure.
+
+        Measures and logs the answer. An engine's exception that is no ApiError is logged and becomes INTERNAL_ERROR.
+        """
         record = AnswerRecord(self.metrics, request_id)
         self._num_answers += 1
         self._idle.clear()
@@ -141,7 +148,8 @@ class Worker:
             pieces = engine.generate(prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids)
             async with aclosing(pieces):
                 while True:
-                    # Around each wait and not around the loop: a yield inside would cancel whoever reads us.
+                    # Around each wait and not around the loop: a timeout that is open at a yield would cancel the task
+                    # that reads the generator, at whatever it then does.
                     async with asyncio.timeout_at(deadline):
                         piece = await anext(pieces, None)
                     if piece is None:
@@ -151,7 +159,7 @@ class Worker:
             raise ApiError(ErrorCode.WORKER_TIMEOUT, "The answer took too long and was broken off.") from None
 
     def _admit(self) -> Engine:
-        """Refuse now, before anything is rendered or encoded, what would be refused later. Counts the asker itself."""
+        """Admission control before the prompt is rendered and encoded. `_num_answers` includes this request."""
         if self._is_draining:
             raise ApiError(ErrorCode.SHUTTING_DOWN, "This worker is shutting down.", retry_after_s=1.0)
         engine = self.engine

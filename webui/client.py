@@ -49,7 +49,7 @@ _POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...]
 _RESUME_DELAYS_S = (0.0, 0.3, 1.0, 2.0, 4.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 _TIMEOUT = httpx.Timeout(10.0)
-#: A stream may be silent while its request waits in a queue; the controller sends a keep-alive every ten seconds.
+#: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
 _STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 #: Streams live long: with httpx's default of 100 connections the 101st visitor would wait for another to finish.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)

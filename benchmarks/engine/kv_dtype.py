@@ -102,7 +102,7 @@ class Reader:
         self._operators = choose_operators(CPU, dtype, torch.get_num_threads(), allow_compiled=True)
         weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=CPU, operators=self._operators)
         with torch.inference_mode():
-            self.model: CausalLM = architecture_of(settings).build(settings, weights, dtype, None)
+            self.model: CausalLM = architecture_of(settings).build(settings, weights)
         shapes, length = self.model.attention_shapes, self.model.max_positions
         specs = layer_specs(shapes, kv_dtype, length)
         num_bytes = sum(spec.bytes_per_token for spec in specs) * (length + 4 * PAGE_TOKENS)

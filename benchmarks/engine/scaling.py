@@ -13,6 +13,7 @@ from typing import Any
 from engine.batch import PageTableUpdate, ScheduledSequence, StepPlan
 from engine.config import EngineConfig, SamplingParams
 from engine.runner import LoadedModel, load_runner
+from engine.runner.runner import run_step
 
 CONTEXT, BATCH, PAGE_TOKENS = 256, 8, 16
 _LONGEST = 4096
@@ -84,10 +85,10 @@ def _step_seconds(loaded: LoadedModel, point: Point, repeats: int) -> list[float
         )
         for slot in range(point.batch)
     )
-    loaded.runner.run(StepPlan(0, updates, (), sequences))
+    run_step(loaded.runner, StepPlan(0, updates, (), sequences))
     times = []
     for step in range(1, repeats + 1):
         started = time.perf_counter()
-        loaded.runner.run(StepPlan(step, (), (), sequences))
+        run_step(loaded.runner, StepPlan(step, (), (), sequences))
         times.append(time.perf_counter() - started)
     return times

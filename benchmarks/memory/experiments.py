@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.memory import traces
@@ -22,17 +23,21 @@ from engine.memory.planning.designs import (
     max_page_design,
     uniform_design,
 )
-from engine.memory.planning.layer_tables import layers_from_config
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import choose_design, pool_of
 from engine.memory.spec import LayerSpec, PoolPlan
+from engine.models.stored_layers import layers_from_config
 
 PAGE_TOKENS = 16
 GIB = 2**30
 
 
 def layers_of(name: str) -> tuple[LayerSpec, ...]:
-    return layers_from_config(CONFIGS[name]).layers
+    """What the layers store. Both states of Jamba in bfloat16, as in the paper; Agon keeps the ssm state in float32."""
+    return tuple(
+        replace(spec, bytes_per_token=spec.bytes_per_token // 2, dtype="bfloat16") if spec.part == "ssm" else spec
+        for spec in layers_from_config(CONFIGS[name]).layers
+    )
 
 
 def designs_of(layers: tuple[LayerSpec, ...]) -> dict[str, Design]:

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory.experiments import layers_of
 from benchmarks.memory.simulator import Result
-from engine.memory.planning.layer_tables import layers_from_config
-from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import plan_layers
 
 _GIB = 2**30
@@ -28,7 +27,7 @@ def draw(results: dict[str, Any], runs: dict[str, Result], folder: Path) -> None
     axes.legend()
     _save(figure, folder / "memory_over_time.png")
 
-    report = plan_layers(layers_from_config(CONFIGS["gemma-3-27b"]).layers, page_tokens=16)
+    report = plan_layers(layers_of("gemma-3-27b"), page_tokens=16)
     figure, axes = pyplot.subplots(figsize=(7, 3.5))
     for name in report.designs:
         axes.plot(report.lengths, [100 * report.waste(name, length) for length in report.lengths], "o-", label=name)

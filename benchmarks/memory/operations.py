@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.memory.experiments import layers_of
 from cli.bench.record import commit, machine
 from engine.memory.kv_cache import KVCache
 from engine.memory.planning.designs import Design, lcm_design
-from engine.memory.planning.layer_tables import layers_from_config
-from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import choose_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
@@ -64,7 +63,7 @@ def _page_costs(num_pages: int) -> dict[str, float]:
 def step_ms(model: str) -> dict[str, float]:
     """Decode steps of 256 requests with 500 to 1,000 tokens each: mean and worst of 64 steps, in the best of several
     runs."""
-    layers = layers_from_config(CONFIGS[model]).layers
+    layers = layers_of(model)
     design = choose_design(layers, page_tokens=PAGE_TOKENS)
     runs = [_step_times(design) for _ in range(NUM_REPEATS)]
     return {

@@ -4,9 +4,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from benchmarks.memory.experiments import layers_of
 from engine.memory.planning.designs import lcm_design, max_page_design, uniform_waste
-from engine.memory.planning.layer_tables import layers_from_config
-from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import plan_layers
 
 _LENGTHS = (100, 500, 2_000, 32_000)
@@ -40,7 +39,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def _closed_forms() -> list[tuple[str, ...]]:
-    jamba = layers_from_config(CONFIGS["jamba-1.5-mini"]).layers
+    jamba = layers_of("jamba-1.5-mini")
     lcm = lcm_design(jamba, page_tokens=16)
     attention = next(kind for kind in lcm.types if kind.spec.kind == "full")
     longest = next(kind for kind in max_page_design(jamba, page_tokens=16).types if kind.spec.kind == "full")
@@ -94,7 +93,7 @@ def _measured(results: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def uniform(model: str, num_tokens: int, image_tokens: int = 0) -> str:
-    return _percent(uniform_waste(layers_from_config(CONFIGS[model]).layers, num_tokens, image_tokens), 3)
+    return _percent(uniform_waste(layers_of(model), num_tokens, image_tokens), 3)
 
 
 def _percent(share: float, digits: int = 2) -> str:
@@ -106,7 +105,7 @@ def _savings(sharing: dict[str, Any], load: str, kind: str) -> str:
 
 
 def _gemma() -> str:
-    report = plan_layers(layers_from_config(CONFIGS["gemma-3-27b"]).layers, page_tokens=16)
+    report = plan_layers(layers_of("gemma-3-27b"), page_tokens=16)
     names = ("lcm", "gcd", "equal_page", "chosen")
     rows = [(f"{length:,}", *(f"+{_percent(report.waste(name, length), 1)}" for name in names)) for length in _LENGTHS]
     return _table(["tokens", *names], rows)

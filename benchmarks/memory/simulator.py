@@ -102,7 +102,7 @@ def simulate(
             index = new.sequence.sequence_id >> 8
             result.num_output_tokens += 1
             if new.sequence.num_output_tokens >= len(trace[index].output):
-                scheduler.finish(new.request, new.sequence, "length")
+                scheduler.finish_sequence(new.request, new.sequence, "length")
                 if not new.request.unfinished:
                     done.add(index)
                     del running[index]
@@ -144,9 +144,9 @@ def _submit(
             for sample in range(item.num_samples)
         ]
         request = Request(str(index), index, item.prompt, params, sequences)
-        admission.check(item.prompt, params, images=item.images)
-        admission.reserve(len(item.prompt))
-        scheduler.add(request, len(item.prompt), item.images)
+        admission.check_request(item.prompt, params, images=item.images)
+        admission.reserve_place(len(item.prompt))
+        scheduler.enqueue_request(request, len(item.prompt), item.images)
         running[index] = request
     return now
 

@@ -1,4 +1,4 @@
-"""Which processes one local arena consists of: their commands, environments, ports and probes. Starts nothing."""
+"""The processes of a local arena: their commands, environments, ports and probes. Starts none of them."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
 from wire.model_names import is_model_name
 
-DRAIN_S = 30.0  #: how long a worker may finish the answers it has begun
+DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -30,7 +30,7 @@ _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`source` is a local folder or a hub id."""
+    """A model to serve: its name in the arena, and `source`, a local folder or a hub id."""
 
     name: str
     source: str
@@ -53,29 +53,32 @@ class ArenaSettings:
 
     @property
     def controller_url(self) -> str:
+        """URL under which local clients reach the controller."""
         return base_url(self.host, self.controller_port)
 
     @property
     def webui_url(self) -> str:
+        """URL under which local browsers reach the web UI."""
         return base_url(self.host, self.webui_port)
 
     def worker_url(self, index: int) -> str:
+        """URL of the worker of models[index]; workers listen on loopback only."""
         return base_url("127.0.0.1", self.worker_port + index)
 
 
 def base_url(host: str, port: int) -> str:
-    """Where a local client reaches a server that binds `host`."""
+    """The URL under which a local client reaches a server that binds `host`, which may be a wildcard."""
     reachable = _ANY_HOST.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 def default_threads() -> int:
-    """Of each worker: a battle keeps two of them busy."""
+    """Threads of each worker: half of the cores, because a battle keeps two workers busy."""
     return max(1, (os.cpu_count() or 2) // 2)
 
 
 def parse_model(text: str) -> ModelSource:
-    """`NAME=PATH_OR_HUB_ID` or just the latter; raises CliError with the reason."""
+    """A model from `NAME=PATH_OR_HUB_ID` or `PATH_OR_HUB_ID`. Raises CliError with the reason."""
     name, separator, source = text.partition("=")
     if not separator:
         name, source = "", text
@@ -93,6 +96,7 @@ def parse_model(text: str) -> ModelSource:
 
 
 def parse_models(texts: list[str]) -> tuple[ModelSource, ...]:
+    """All models of an arena, the demo models where none is given. Raises CliError, also for two of the same name."""
     models = tuple(parse_model(text) for text in texts) if texts else demo_models()
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -102,7 +106,7 @@ def parse_models(texts: list[str]) -> tuple[ModelSource, ...]:
 
 
 def demo_models() -> tuple[ModelSource, ...]:
-    """The small models that come with the source tree."""
+    """The small models of the source tree. Raises CliError where there are none."""
     folder = Path(cli.__file__).parent.parent / "demo_models"
     found = tuple(
         ModelSource(path.name, str(path))
@@ -117,7 +121,7 @@ def demo_models() -> tuple[ModelSource, ...]:
 
 
 def check_ports(settings: ArenaSettings) -> None:
-    """Before anything starts: raises CliError naming the first port that is taken and the flag that moves it."""
+    """Raise CliError with the first taken port and the flag that changes it; called before any process starts."""
     wanted = [
         (settings.host, settings.controller_port, "--controller-port"),
         (settings.host, settings.webui_port, "--webui-port"),
@@ -149,7 +153,7 @@ def _why_taken(host: str, port: int) -> str | None:
 def build_stages(
     settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, store: EmbeddedRedis | None, client: httpx.AsyncClient
 ) -> list[list[ChildSpec]]:
-    """In starting order; see Supervisor."""
+    """The processes in stages, in the order of their start; see Supervisor. store: None for an external Redis."""
     controller = _controller(settings, data_dir, secrets, store.url if store else settings.redis_url or "", client)
     workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.models))]
     stages = [[controller], workers, [_webui(settings, data_dir, secrets, client)]]
@@ -157,6 +161,8 @@ def build_stages(
 
 
 def store_spec(store: EmbeddedRedis, data_dir: DataDir) -> ChildSpec:
+    """The process of the embedded store."""
+
     async def probe() -> ProbeResult:
         return ProbeResult.READY if await store.ping() else ProbeResult.SILENT
 
@@ -227,7 +233,7 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
 
 
 def _python(package: str, *flags: str) -> tuple[str, ...]:
-    """-P: a folder named like one of our packages, where the user happens to be, must not be imported."""
+    """-P: a folder in the current directory that has the name of one of our packages must not be imported."""
     return (sys.executable, "-P", "-m", package, *flags)
 
 
@@ -238,7 +244,7 @@ def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
 
 
 def _plain_environment() -> Mapping[str, str]:
-    """What every child gets: ours, less the secrets and addresses that only some of them need."""
+    """The environment of every child: that of `agon up` without the secrets and addresses that only some need."""
     private = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_REDIS_URL", "REDIS_URL"}
     environment = {name: value for name, value in os.environ.items() if name not in private}
     return {**environment, "PYTHONUNBUFFERED": "1"}

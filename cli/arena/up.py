@@ -26,7 +26,7 @@ app = typer.Typer(add_completion=False)
 
 _REFRESH_S = 1.0
 _REFRESH_STARTING_S = 0.2
-_HINT_AFTER_S = 30.0  #: a start usually takes less
+_HINT_AFTER_S = 30.0  #: seconds; most starts take less
 _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again kills"
 
 
@@ -79,7 +79,7 @@ def up(
 
 
 class Arena:
-    """One run of the arena: the supervisor, the terminal and the signals meet here."""
+    """One run of the arena: connects the supervisor, the terminal and the signals."""
 
     def __init__(
         self,
@@ -99,15 +99,15 @@ class Arena:
         self._is_ready = False
         self._ready_once = False
         self._has_hinted = False
-        self._admin_headers: dict[str, str] = {}  #: the list of workers may be closed to everybody else
+        self._admin_headers: dict[str, str] = {}  #: GET /arena/workers may need the admin token
         self._started_at = time.monotonic()
 
     async def run(self) -> int:
-        """Until a signal, or until nothing is left alive; returns the exit code."""
+        """Run until a signal or until every process has failed; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
-        # Only this machine is asked, so proxies from the environment would be wrong.
+        # All requests stay on this machine, so proxies from the environment would be wrong.
         async with httpx.AsyncClient(trust_env=False) as client:
             secrets = self._folder.secrets()
             self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
@@ -165,7 +165,7 @@ class Arena:
                 webbrowser.open(self._settings.webui_url)
 
     def _waiting_for(self, supervisor: Supervisor, workers: dict[str, WorkerView]) -> list[str]:
-        """A worker counts when the controller knows it as ready, not only when it says so itself."""
+        """Names of processes that are not ready. A worker is ready when the controller knows it as ready."""
         waiting = []
         for child in supervisor.children:
             kind, _, model = child.spec.name.partition(" ")
@@ -175,7 +175,7 @@ class Arena:
         return waiting
 
     async def _workers(self, client: httpx.AsyncClient) -> dict[str, WorkerView]:
-        """By model, as the controller sees them; empty while it does not answer."""
+        """The workers that the controller knows, by model; empty while it does not answer."""
         try:
             url = f"{self._settings.controller_url}/arena/workers"
             answer = await client.get(url, headers=self._admin_headers, timeout=2.0)

@@ -1,7 +1,7 @@
 """`agon bench`: throughput and latency of the engine in this process, and load on a running server.
 
-`agon bench --model X` is `agon bench offline --model X`. Here are options only; bench_offline, bench_latency and
-bench_serving measure, bench_tables shows.
+`agon bench --model X` is `agon bench offline --model X`. This file has the options; offline.py, latency.py and
+serving.py measure, tables.py shows.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -26,9 +26,13 @@ from cli.engine_options import engine_option
 from cli.errors import CliError
 from engine.config import DType, EngineConfig, KVDType, LoadFormat
 
+if TYPE_CHECKING:
+    from cli.bench.offline import Comparison
+    from cli.openai_client import OpenAiClient
+
 
 class _OfflineByDefault(TyperGroup):
-    """Options without a subcommand are those of `offline`."""
+    """Without a subcommand the options are those of `offline`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] != "--help"):
@@ -117,25 +121,41 @@ def offline(
         else:
             num_single = min(single, len(work))
             comparison = throughput.compare(engine, work, num_single=num_single, repeats=repeats, progress=_say)
+    shape = {"num_prompts": len(work), "in": input_len, "out": output_len} if workload == "fixed" else workload
+    _report_offline(engine, shape, comparison, repeats, output, plot, is_compared=against is not None)
+    if comparison.dtype == "float32" and comparison.num_equal < comparison.num_compared:
+        raise CliError("the greedy answers of the two systems differ.")
+
+
+def _report_offline(
+    engine: EngineConfig,
+    workload: dict[str, int] | str,
+    comparison: "Comparison",
+    repeats: int,
+    output: Path | None,
+    plot: Path | None,
+    *,
+    is_compared: bool,
+) -> None:
+    """Print the table, and write the result and the picture where they were asked for. workload: lengths or a name."""
     settings = {
         "model": Path(engine.model).name,
-        "workload": {"num_prompts": len(work), "in": input_len, "out": output_len}
-        if workload == "fixed"
-        else Path(workload).name,
-        "concurrency": max_running,
-        "max_batched_tokens": max_batched_tokens,
+        "workload": Path(workload).name if isinstance(workload, str) else workload,
+        "concurrency": engine.max_running,
+        "max_batched_tokens": engine.max_batched_tokens,
         "threads": engine.num_threads,
         "dtype": comparison.dtype,
         "operators": comparison.operators,
-        "device": device,
-        "tensor_parallel": tensor_parallel,
+        "device": engine.device,
+        "tensor_parallel": engine.tensor_parallel,
         "repeats": repeats,
     }
     rows = [measured.as_row() for measured in comparison.measured]
-    title = f"{settings['model']}, {comparison.dtype}, {device}, {engine.num_threads} threads, median of {repeats}"
+    where = f"{settings['device']}, {settings['threads']} threads, median of {settings['repeats']}"
+    title = f"{settings['model']}, {settings['dtype']}, {where}"
     Console().print(tables.offline_table(title, rows))
     more: dict[str, Any] = {}
-    if against is not None:
+    if is_compared:
         more = {
             "ratios": tables.ratios(rows),
             "agreement": {"equal": comparison.num_equal, "compared": comparison.num_compared},
@@ -147,8 +167,6 @@ def offline(
     if plot is not None:
         bars = {f"{row['system']}, {row['concurrency']} at once": float(row["tokens_per_s"]) for row in rows}
         pictures.draw_bars(plot, title, "output tokens per second", bars)
-    if comparison.dtype == "float32" and comparison.num_equal < comparison.num_compared:
-        raise CliError("the greedy answers of the two systems differ.")
 
 
 @app.command()
@@ -221,7 +239,7 @@ def serve(
     goodput: Annotated[
         list[str] | None, typer.Option(metavar="NAME:MS", help="A target: ttft, tpot, itl or total; may be repeated.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the moments that --request-rate draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the moments that --request-rate draws.")] = 0,
     output: Output = None,
     plot: Plot = None,
 ) -> None:
@@ -274,25 +292,28 @@ class _ServePlan:
         self._ignore_eos, self._targets_ms = ignore_eos, targets_ms
 
     async def run(self) -> list[dict[str, Any]]:
-        from cli.bench.serving import Load, run_closed, run_open
+        """One row of the report for each level, after two short requests that do not count."""
+        from cli.bench.serving import Load, run_closed
         from cli.openai_client import connect
 
-        rows = []
         async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
             model = self._model or (await client.list_models())[0]
             warm = [TextWork(item.text, 4) for item in workloads.random_texts(2, 8, 4, seed=-1)]
             await run_closed(client, Load(model, warm, self._ignore_eos), 2, lambda: None)
-            for number, level in enumerate(self._levels):
-                least = 1 if self._is_open else int(level)
-                requests = self._items(max(self._num_requests, least), number)
-                load = Load(model, requests, self._ignore_eos, self._targets_ms)
-                title = f"{level:g} requests/s" if self._is_open else f"{level:g} at once"
-                with progress_bar(title, len(requests)) as advance:
-                    if self._is_open:
-                        rows.append(await run_open(client, load, level, self._seed + number, advance))
-                    else:
-                        rows.append(await run_closed(client, load, int(level), advance))
-        return rows
+            return [await self._run_level(client, model, number) for number in range(len(self._levels))]
+
+    async def _run_level(self, client: "OpenAiClient", model: str, number: int) -> dict[str, Any]:
+        from cli.bench.serving import Load, run_closed, run_open
+
+        level = self._levels[number]
+        least = 1 if self._is_open else int(level)
+        requests = self._items(max(self._num_requests, least), number)
+        load = Load(model, requests, self._ignore_eos, self._targets_ms)
+        title = f"{level:g} requests/s" if self._is_open else f"{level:g} at once"
+        with progress_bar(title, len(requests)) as advance:
+            if self._is_open:
+                return await run_open(client, load, level, self._seed + number, advance)
+            return await run_closed(client, load, int(level), advance)
 
 
 def _engine_config(model: str | None, threads: int | None, tensor_parallel: int, **settings: Any) -> EngineConfig:
@@ -376,7 +397,7 @@ def _targets(texts: list[str]) -> dict[str, float]:
 
 
 def _check_outputs(output: Path | None, plot: Path | None) -> None:
-    """Find out before the measurement, not after it."""
+    """Raise CliError for files that cannot be written, before the measurement."""
     pictures.require_matplotlib(plot)
     for path in (output, plot):
         if path is not None and not path.resolve().parent.is_dir():
@@ -385,7 +406,7 @@ def _check_outputs(output: Path | None, plot: Path | None) -> None:
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """What the engine refuses on purpose is a sentence for the user."""
+    """Errors that the engine raises on purpose become one sentence for the user."""
     from engine.errors import EngineError
 
     try:

@@ -1,4 +1,4 @@
-"""The address a request comes from. X-Forwarded-For counts only as far as trusted proxies have written it."""
+"""The address that a request comes from. X-Forwarded-For counts only as far as trusted proxies have written it."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -12,17 +12,21 @@ _MAX_HOPS = 16
 
 @dataclass(frozen=True)
 class ClientAddress:
-    """`identity` is what limits and votes go by: an IPv6 visitor owns a whole /64."""
+    """Where a request comes from. Rate limits and votes use `identity`: the IPv4 address, or the /64 of an IPv6 one,
+    because one visitor has a whole /64."""
 
     identity: str
     is_local: bool
 
 
 class Addresses:
+    """Finds the client's address behind the trusted proxies."""
+
     def __init__(self, trusted_proxies: tuple[IPv4Network | IPv6Network, ...]) -> None:
         self._trusted = trusted_proxies
 
     def of(self, request: Request) -> ClientAddress:
+        """The last address in X-Forwarded-For that no trusted proxy has, or the peer's. Never raises."""
         peer = _parse(request.client.host) if request.client else None
         address = peer or _LOOPBACK  # a Unix socket has no address
         hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")

@@ -1,4 +1,4 @@
-"""How often an address may ask for something that costs: GCRA buckets in Redis, shared by all controllers."""
+"""Rate limits per address, for requests that cost something: GCRA buckets in Redis, shared by all controllers."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,19 @@ from wire.errors import ApiError, ErrorCode
 
 @dataclass(frozen=True)
 class Rate:
+    """How many requests a minute, and how many at once."""
+
     per_minute: int
     burst: int
 
 
 @dataclass(frozen=True)
 class Charge:
-    """A request's place in a bucket, to be taken by whoever serves it: with the slots that it reserves (see
-    Dispatcher.reserve), because a trip of its own to a store that writes to disk each time takes a millisecond."""
+    """A request's place in a bucket, not yet taken.
+
+    Dispatcher.reserve takes it in the script that reserves the leases: a round trip of its own to a store that writes
+    to disk each time takes a millisecond.
+    """
 
     bucket: str
     interval_us: int
@@ -26,7 +31,7 @@ class Charge:
     metrics: Metrics
 
     def settle(self, wait_us: int) -> None:
-        """What the store has said. Raises ApiError RATE_LIMITED with the seconds to wait."""
+        """Count what the store decided. Raises ApiError RATE_LIMITED unless `wait_us`, the time to wait, is 0."""
         self.metrics.rate_limit.labels("refused" if wait_us else "allowed").inc()
         if wait_us:
             raise ApiError(
@@ -35,6 +40,8 @@ class Charge:
 
 
 class RateLimiter:
+    """The limits of one arena: one rate for clients on loopback, one for all others."""
+
     def __init__(self, store: Store, keys: Keys, metrics: Metrics, *, rate: Rate, local_rate: Rate) -> None:
         self._store = store
         self._keys = keys
@@ -43,12 +50,12 @@ class RateLimiter:
         self._local_rate = local_rate
 
     def charge(self, client: ClientAddress, kind: str) -> Charge:
-        """Each `kind` of request has a bucket of its own."""
+        """A charge on the bucket of this client and this `kind` of request."""
         rate = self._local_rate if client.is_local else self._rate
         bucket = self._keys.rate(kind, client.identity)
         return Charge(bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics)
 
     async def check(self, client: ClientAddress, kind: str) -> None:
-        """Takes a place now. Raises ApiError RATE_LIMITED."""
+        """Take a place now. Raises ApiError RATE_LIMITED or STORE_UNAVAILABLE."""
         charge = self.charge(client, kind)
         charge.settle(await self._store.run("check_rate", [charge.bucket], charge.interval_us, charge.burst))

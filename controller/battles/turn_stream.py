@@ -15,9 +15,8 @@ from controller.battles.battle_store import BattleStore
 from wire.battles import SIDES, RestartedEvent, TurnFinishedEvent
 from wire.entry_ids import MAX_EVENT_ID_CHARS, entry_order, is_entry_id
 from wire.errors import ApiError, ErrorCode
-from wire.sse import KEEP_ALIVE, SseEvent, encode
+from wire.sse import SseEvent, encode
 
-KEEP_ALIVE_S = 10.0  #: a stream without events sends a comment this often
 RETRY_S = 0.25  #: pause after a read that the store did not answer
 
 
@@ -39,7 +38,7 @@ class TurnStream:
         """Encoded events after the id `after` (None: from the begin of the current turn) up to the next turn_finished.
         Raises nothing: errors become the last event."""
         reader = _Reader(self._store, battle_id, after)
-        last_sent = last_contact = time.monotonic()
+        last_contact = time.monotonic()
         while not reader.is_over:
             try:
                 await reader.read()
@@ -50,12 +49,8 @@ class TurnStream:
                     yield encode(SseEvent(error.body().model_dump_json(), "error"))
                     return
                 await asyncio.sleep(RETRY_S)
-            out = reader.take()
-            if not out and time.monotonic() - last_sent > KEEP_ALIVE_S:
-                out = KEEP_ALIVE
-            if out:
+            if out := reader.take():
                 yield out
-                last_sent = time.monotonic()
 
 
 class _Reader:

@@ -21,6 +21,8 @@ def add_battle_routes(
     battles: Battles,
     stream: TurnStream,
 ) -> None:
+    """Add the routes of battles to `router`."""
+
     @router.post("/arena/battles")
     async def create(request: Request) -> Response:
         wanted = await bodies.parse(request, CreateBattle)

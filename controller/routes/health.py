@@ -13,6 +13,8 @@ from controller.workers.routing_table import RoutingTable
 
 
 def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> None:
+    """Add liveness, readiness and version."""
+
     @router.get("/health")
     async def health() -> Response:
         """The process runs; says nothing about what it needs."""
@@ -30,6 +32,8 @@ def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> N
 
 
 def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, runner: TurnRunner) -> None:
+    """Add the scrape of `metrics`, with the gauges that are read at scrape time."""
+
     @router.get("/metrics")
     async def show_metrics() -> Response:
         metrics.workers.clear()

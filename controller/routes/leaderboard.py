@@ -12,6 +12,8 @@ from controller.votes.leaderboard import MIN_VOTES, Leaderboards
 
 
 def add_leaderboard_route(router: APIRouter, addresses: Addresses, limits: RateLimiter, boards: Leaderboards) -> None:
+    """Add the route of the boards."""
+
     @router.get("/arena/leaderboard")
     async def leaderboard(
         request: Request,

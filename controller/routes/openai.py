@@ -38,6 +38,7 @@ def add_openai_routes(
     dispatcher: Dispatcher,
     relay: Relay,
 ) -> None:
+    """Add the OpenAI-compatible routes to `router`."""
     started = int(time.time())
 
     def model_object(card: ModelCard) -> ModelObject:

@@ -27,6 +27,8 @@ IMPORT_TIMEOUT_S = 300.0  #: 64 MB at 1.7 Mbit/s
 def add_vote_route(
     router: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, votes: VoteCasting
 ) -> None:
+    """Add the route that casts a vote."""
+
     @router.post("/arena/battles/{battle_id}/vote")
     async def cast(request: Request, battle_id: str) -> Response:
         vote = await bodies.parse(request, CastVote)
@@ -36,6 +38,8 @@ def add_vote_route(
 
 
 def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore) -> None:
+    """Add export and import of the vote log."""
+
     @router.get("/arena/votes")
     async def export(after: str = LOG_START, conversations: bool = False) -> Response:
         """The log after one vote id, oldest first. `conversations` joins the texts of battles that are still kept."""

@@ -1,4 +1,4 @@
-"""What workers call: register, heartbeat, leave. And the page that shows them."""
+"""The routes that workers call (register, heartbeat, leave), and those behind the page that shows them."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -11,6 +11,8 @@ from wire.workers import HeartbeatRequest, RegisterRequest
 
 
 def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: WorkerRegistry) -> None:
+    """Add the routes that workers call."""
+
     @router.post("/internal/workers")
     async def register(request: Request) -> Response:
         return json_reply(await registry.register(await bodies.parse(request, RegisterRequest)))
@@ -26,6 +28,8 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
 
 
 def add_worker_page_routes(router: APIRouter, registry: WorkerRegistry, pools: Pools) -> None:
+    """Add the routes behind the page of the workers."""
+
     @router.get("/arena/workers")
     async def workers() -> Response:
         return JSONResponse([view.model_dump(mode="json") for view in registry.views()])

@@ -59,7 +59,7 @@ class DeviceLayout:
 
     slots: torch.Tensor  #: [B] int32
     context_lengths: torch.Tensor  #: [B] int32, the step's tokens included
-    page_slots: Sequence[torch.Tensor]  #: for each attention type [T] int64: page * page_tokens + offset, or -1
+    page_places: Sequence[torch.Tensor]  #: for each attention type [T] int64: page * page_tokens + offset, or -1
     num_decodes: int  #: first rows, of one token each
     query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each other row, the first of them at 0
     max_queries: int  #: most tokens of a row
@@ -158,7 +158,7 @@ class DeviceBackend:
             None if head_norms is None else head_norms.key,
             0.0 if head_norms is None else head_norms.eps,
             layer.pages,
-            layout.page_slots[layer.type_id],
+            layout.page_places[layer.type_id],
             layer.scales,
         )
         query = qkv[:, : shape.num_heads]

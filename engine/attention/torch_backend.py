@@ -81,11 +81,6 @@ class TorchBackend:
         self._stored = [stored_pages(layout, pool, self._workspace) for layout in self._layouts]
 
     @property
-    def workspace_bytes(self) -> int:
-        """Most bytes of keys and values that any group has gathered so far."""
-        return self._workspace.num_bytes
-
-    @property
     def name(self) -> str:
         return "torch"
 

@@ -22,17 +22,11 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class PageScales:
-    """Factors that quantised keys and values (int8, float8_e4m3fn) are multiplied with.
-
-    One for all: [1] float32. One for each token and key/value head: [N, K, P] float32, strided; stored with the token.
-    """
+    """Factors that quantised keys and values (int8, float8_e4m3fn) are multiplied with: one for each token and
+    key/value head, stored in the token's page. [N, K, P] float32, strided."""
 
     key: torch.Tensor
     value: torch.Tensor
-
-    @property
-    def is_per_token(self) -> bool:
-        return self.key.dim() == 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +90,14 @@ class StepKernels(Protocol):
         token_ids: torch.Tensor,
         positions: torch.Tensor,
         context_lengths: torch.Tensor,
-        page_slots: Sequence[torch.Tensor],
+        page_places: Sequence[torch.Tensor],
     ) -> None:
         """Everything that a step of one token per row needs, from slots and positions alone.
 
         In: slots [B] int32, -1: padding; starts [B] int32, position of the row's token; last_tokens [S] int64, the
         newest token of every slot; page_tables: for each layer type [S, entries] int32; page_tokens: P of each type.
         Out: token_ids [B] int64 and positions [B] int64 (0 for padding); context_lengths [B] int32 (start + 1, or 0);
-        page_slots: for each type [B] int64, page * P + offset of the row's token, or -1.
+        page_places: for each type [B] int64, page * P + offset of the row's token, or -1.
         """
         ...
 
@@ -118,15 +112,15 @@ class StepKernels(Protocol):
         key_norm: torch.Tensor | None,
         norm_eps: float,
         pages: torch.Tensor,
-        page_slots: torch.Tensor,
+        page_places: torch.Tensor,
         scales: PageScales | None = None,
     ) -> None:
         """RMS norm of query and key heads, rotation of both in the half-split form, and keys and values into pages.
 
         qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. cos, sin [T, R / 2] float32: the
-        first R channels turn, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither. page_slots
-        [T] int64: page * P + offset, -1: not stored; all distinct. Where scales are per token they are written, else
-        used.
+        first R channels turn, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither. page_places
+        [T] int64: page * P + offset, -1: not stored; all distinct. scales: written too,
+        where pages are quantised.
         """
         ...
 
@@ -187,13 +181,11 @@ class StepKernels(Protocol):
         options: AttentionOptions,
         max_queries: int,
         scales: PageScales | None = None,
-        lse: torch.Tensor | None = None,
     ) -> None:
         """Any number of queries for each row: prompts, chunks of them and decodes in one launch.
 
         query, output [T, H, D]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
-        query_starts[b + 1]), the last ones of its context. max_queries: bound known to the host. lse [T, H] float32:
-        log of the sum of exponentials, written where asked for.
+        query_starts[b + 1]), the last ones of its context. max_queries: bound known to the host.
         """
         ...
 

@@ -90,9 +90,7 @@ class TorchOperators:
 
 def _is_native(dtype: torch.dtype) -> bool:
     """Whether oneDNN multiplies in this format on this processor."""
-    if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype != torch.float16 or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _packed_linear(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:

@@ -1,4 +1,4 @@
-"""Self attention of one layer: projections here, everything about heads and pages in the attention backend.
+"""Self-attention of one layer: the projections are here, heads and pages are the attention backend's.
 
 T = tokens of the step, H = query heads, K = key/value heads, D = head dimension.
 """
@@ -11,10 +11,15 @@ from engine.layers.linear import Linear
 
 
 class SelfAttention:
+    """output(attention(qkv(x))) of one layer, for the heads that this process computes."""
+
     def __init__(
         self, layer_id: int, shape: AttentionShape, qkv: Linear, output: Linear, head_norms: HeadNorms | None = None
     ) -> None:
-        """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads."""
+        """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads.
+
+        head_norms: of every query and key head by itself, before the rotation.
+        """
         self.layer_id = layer_id
         self.qkv = qkv
         self.output = output
@@ -22,6 +27,6 @@ class SelfAttention:
         self._shape = shape
 
     def __call__(self, x: torch.Tensor, rotation: Rotation | None, attention: AttentionStep) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]; writes keys and values of these tokens into their pages."""
+        """x [T, hidden] -> [T, hidden]; writes the keys and values of these tokens into their pages."""
         heads = self.qkv(x).view(x.shape[0], -1, self._shape.head_dim)
         return self.output(attention.attend(self.layer_id, heads, rotation, self.head_norms))

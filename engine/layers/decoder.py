@@ -1,7 +1,7 @@
 """The layers of a decoder, one after the other: attention and feed-forward parts around a residual stream.
 
-Parts that the operators can record run in one call, however many layers that are; a part that they cannot (a mixture
-of experts, a product that is summed over processes) runs by itself, operator by operator. Results are the same.
+Consecutive parts that the operators can record run in one call. A part that they cannot record (a mixture of experts, a
+product that is summed over processes) runs operator by operator. The results are the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,24 +14,23 @@ from engine.attention.rotation import Rotation
 from engine.kernels.operators import Operators, Recorder
 from engine.layers.attention import SelfAttention
 from engine.layers.mlp import MLP, FeedForward, GatedMLP
-from engine.layers.norm import LayerNorm, RMSNorm
+from engine.layers.norm import Norm
 
-Norm = RMSNorm | LayerNorm
-#: (stream, update, rotations, attention) -> the part's own update, after adding the last one's to the stream
+#: (stream, the previous part's update, rotations, attention) -> this part's update. Adds the given one to the stream.
 _Part = Callable[[torch.Tensor, torch.Tensor | None, Sequence[Rotation], AttentionStep], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """attention(norm(stream)), then mlp(norm(stream)), each added to the stream by the norm that comes next."""
+    """attention(norm(stream)), then mlp(norm(stream)); the next norm adds each result to the stream."""
 
     attention_norm: Norm
     attention: SelfAttention
     mlp_norm: Norm
     mlp: FeedForward
     rotation: int | None = None  #: which of the decoder's rotations; None: heads do not turn
-    attention_output_norm: Norm | None = None  #: before a part's output goes to the stream (Gemma)
-    mlp_output_norm: Norm | None = None
+    attention_output_norm: Norm | None = None  #: post-norm: of the attention part's output (Gemma)
+    mlp_output_norm: Norm | None = None  #: post-norm of the feed-forward part's output
     is_parallel: bool = False  #: both parts read the same stream (GPT-NeoX)
 
     def attend(
@@ -41,6 +40,7 @@ class DecoderLayer:
         rotations: Sequence[Rotation],
         attention: AttentionStep,
     ) -> torch.Tensor:
+        """Adds `update` to the stream and returns the attention part's own update, both [T, hidden]."""
         rotation = None if self.rotation is None else rotations[self.rotation]
         attended = self.attention(self.attention_norm(stream, update), rotation, attention)
         return attended if self.attention_output_norm is None else self.attention_output_norm(attended)
@@ -52,6 +52,7 @@ class DecoderLayer:
         rotations: Sequence[Rotation],
         attention: AttentionStep,
     ) -> torch.Tensor:
+        """Like attend, for the feed-forward part. In a parallel layer it adds its output to `update` instead."""
         if self.is_parallel:
             assert update is not None
             return update.add_(self.mlp(self.mlp_norm(stream)))
@@ -59,6 +60,10 @@ class DecoderLayer:
         return x if self.mlp_output_norm is None else self.mlp_output_norm(x)
 
     def record_attention(self, recorder: Recorder, *, has_update: bool) -> bool:
+        """Record what attend does. False, with nothing recorded, where the recorder lacks one of the operators.
+
+        has_update: False for the first part of the network, which has no update to add.
+        """
         attention, norms, after = self.attention, self.attention.head_norms, self.attention_output_norm
         if attention.output.is_summed:
             return False
@@ -74,6 +79,7 @@ class DecoderLayer:
         )
 
     def record_feed_forward(self, recorder: Recorder, *, has_update: bool) -> bool:
+        """Like record_attention, for feed_forward."""
         if not isinstance(self.mlp, GatedMLP | MLP) or self.mlp.down.is_summed:
             return False
         mlp, after = self.mlp, self.mlp_output_norm
@@ -89,13 +95,15 @@ class DecoderLayer:
 
 @dataclass
 class _Piece:
-    """Parts that stand one after the other; with a recorder if they can run as one."""
+    """Consecutive parts; with a recorder if they run as one call."""
 
     recorder: Recorder | None
     parts: list[_Part] = field(default_factory=list)
 
 
 class Decoder:
+    """All layers of a network, cut into recordings and single parts when it is made."""
+
     def __init__(self, layers: Sequence[DecoderLayer], operators: Operators) -> None:
         self._pieces: list[_Piece] = []
         recorder = operators.recorder()
@@ -106,14 +114,17 @@ class Decoder:
             ):
                 is_recorded = recorder is not None and record(recorder, has_update=bool(self._pieces))
                 if not is_recorded:
-                    recorder = operators.recorder()  # what comes behind this part is a recording of its own
-                own = recorder if is_recorded else None
-                if not self._pieces or self._pieces[-1].recorder is not own:
-                    self._pieces.append(_Piece(own))
+                    recorder = operators.recorder()  # the parts after this one are another recording
+                piece_recorder = recorder if is_recorded else None
+                if not self._pieces or self._pieces[-1].recorder is not piece_recorder:
+                    self._pieces.append(_Piece(piece_recorder))
                 self._pieces[-1].parts.append(part)
 
     def __call__(self, stream: torch.Tensor, rotations: Sequence[Rotation], attention: AttentionStep) -> torch.Tensor:
-        """stream [T, hidden], overwritten -> what is still to be added to it. rotations: as the layers number them."""
+        """stream [T, hidden], overwritten -> the update that is still to be added to it, [T, hidden].
+
+        rotations: the step's, in the order in which the layers number them.
+        """
         runner = attention if isinstance(attention, RunsRecordings) else None
         update: torch.Tensor | None = None
         for piece in self._pieces:

@@ -1,7 +1,7 @@
 """Rows of a table by id: token embeddings with the output head, learned positions.
 
-Among several processes token embedding and head are divided by vocabulary: the head is the largest matrix that a step
-reads, a tied one is kept once, and a row that comes from one process and zeros from the others is exact.
+Tensor parallelism divides the token embedding and the head by vocabulary: the head is the largest matrix that a step
+reads, a tied matrix is kept once, and the sum of one process's row and the others' zeros is exact.
 """
 
 from typing import Self
@@ -16,19 +16,23 @@ from engine.parallel.shard import Shard
 
 
 class Embedding:
+    """Rows of a table that every process holds whole (learned positions)."""
+
     def __init__(self, rows_of: LinearFunction) -> None:
         self._rows_of = rows_of
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, num_rows: int, size: int) -> Self:
+        """Takes `name`.weight [num_rows, size]."""
         return cls(weights.operators.embedding(weights.take_matrix(f"{name}.weight", num_rows, size)))
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """ids [T] -> [T, size]."""
         return self._rows_of(ids)
 
 
 class TokenEmbedding:
-    """From tokens into the network and back out of it: in many checkpoints one matrix, kept once where that is so."""
+    """The token embedding and the output head; a tied matrix is kept once."""
 
     def __init__(self, embed: LinearFunction, head: LinearFunction) -> None:
         self._embed = embed
@@ -36,10 +40,10 @@ class TokenEmbedding:
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, num_tokens: int, size: int, *, head: str | None) -> Self:
-        """head: the output head's own tensor; None: it is the embedding."""
+        """head: name of the output head's tensor; None: it is tied to the embedding."""
         group = weights.group
         shard = Shard.padded(num_tokens, group.place)
-        length = -(-num_tokens // group.place.size)  # of every process, so that logits of all can be joined
+        length = -(-num_tokens // group.place.size)  # rows of every process, so that their logits can be joined
 
         def take(matrix: str) -> torch.Tensor:
             rows = weights.take_matrix(f"{matrix}.weight", num_tokens if shard.is_whole else shard, size)
@@ -56,7 +60,7 @@ class TokenEmbedding:
         return cls(_embed_parts(embed, shard, group), _join_logits(multiply, num_tokens, group))
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """token_ids [T] -> [T, size], memory of its own."""
+        """token_ids [T] -> [T, size], newly allocated."""
         return self._embed(token_ids)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

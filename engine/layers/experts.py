@@ -1,8 +1,9 @@
-"""Mixture of experts: each token goes through the few gated MLPs that a router gives the highest probability.
+"""Mixture of experts: each token goes through the few gated MLPs to which a router gives the highest probability.
 
-On the host it is seen which experts run, and each runs on its own tokens. Where a device computes, every layer waits
-for that. A step of so many tokens that most experts are somebody's choice reads hardly more weights if all of them run
-on all tokens, with weight zero where they were not chosen: nothing is looked at then, and it can be a graph.
+The host decides which experts run, and each runs on its own tokens. On a device every layer would wait for that
+decision. A step with so many tokens that some token chooses most of the experts reads hardly more weights if all
+experts run on all tokens, with weight zero where they were not chosen. Then the host reads no results, and the step can
+be a CUDA graph.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,14 +13,16 @@ import torch
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 
-#: For any number of tokens; for none.
+#: Steps of any number of tokens can be captured; steps of no number can.
 ANY_ROWS, NO_ROWS = range(1, 1 << 30), range(0)
-#: More tokens take longer to multiply than the weights take to read: 790 TFLOP/s and 4.3 TB/s of an H200 meet at 184
-#: tokens in bfloat16. Above, the host chooses: those are prompts, or graphs that no one expects of such a model.
+#: With more tokens, products take longer than reading the weights: 790 TFLOP/s and 4.3 TB/s of an H200 meet at 184
+#: tokens in bfloat16. Above this bound the host chooses the experts: such steps are prompts, and need no graph.
 _MOST_DENSE_ROWS = 256
 
 
 class Experts:
+    """A router and its experts; the output is the weighted sum of the chosen ones."""
+
     def __init__(
         self,
         router: Linear,
@@ -30,9 +33,9 @@ class Experts:
         routes_on_device: bool = False,
     ) -> None:
         """router gives a score for each expert. sums_to_one: the chosen experts' weights are scaled to sum to one.
-        routes_on_device: looking at a number would wait for a device."""
-        #: Tokens for which all experts run. From the first of them on there are as many choices as experts, and on
-        #: average 63 % of the experts or more are somebody's.
+        routes_on_device: the host must not read results, because that would wait for the device."""
+        #: Numbers of tokens for which all experts run. The smallest gives as many choices as there are experts: on
+        #: average at least 63 % of the experts are then chosen by some token.
         least = -(-len(experts) // num_chosen)
         self.capturable_rows = range(least, _MOST_DENSE_ROWS + 1) if routes_on_device else NO_ROWS
         self._router = router
@@ -45,7 +48,7 @@ class Experts:
         return self._experts[0].completed(self.partial(x))
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
-        """This process's part of the output."""
+        """This process's part of the output, [T, hidden]: a sum over the processes completes it."""
         probabilities = self._router(x).softmax(dim=-1, dtype=torch.float32)
         weights, chosen = probabilities.topk(self._num_chosen, dim=-1)  # [T, chosen]
         if self._sums_to_one:
@@ -64,7 +67,7 @@ class Experts:
 
 
 class WithSharedExpert:
-    """Experts, and beside them one that every token goes through, weighted by the sigmoid of a score of its own."""
+    """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE)."""
 
     def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear) -> None:
         self.capturable_rows = experts.capturable_rows
@@ -79,7 +82,7 @@ class WithSharedExpert:
 
 
 def capturable_rows(parts: Iterable[object]) -> range:
-    """Of how many tokens steps can be captured that go through all of these."""
+    """Numbers of tokens with which a step through all these feed-forward parts can be captured as a CUDA graph."""
     rows = ANY_ROWS
     for part in parts:
         if isinstance(part, Experts | WithSharedExpert):

@@ -1,4 +1,4 @@
-"""Which heads of attention a process computes, and the channels of its projections that belong to them."""
+"""Tensor parallelism of attention: the heads that a process computes, and the channels of its projections."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -19,8 +19,8 @@ class HeadShare:
 
     @classmethod
     def of(cls, shape: AttentionShape, place: Place) -> Self:
-        """Every process has as many as any other. Where there are fewer key/value heads than processes, several
-        processes compute and store the same one."""
+        """An equal number of heads for each process. Where there are fewer key/value heads than processes, several
+        processes compute and store the same one. Raises NotDivisible where no equal division exists."""
         size, num_heads, num_kv_heads = place.size, shape.num_heads, shape.num_kv_heads
         if num_heads % size or (num_kv_heads % size and size % num_kv_heads):
             heads = f"{num_heads} query heads and {num_kv_heads} key/value heads"
@@ -36,6 +36,7 @@ class HeadShare:
 
     @property
     def qkv(self) -> list[Shard]:
+        """Output channels of the query, key and value projections."""
         return [self.queries, self.keys, self.keys]
 
 

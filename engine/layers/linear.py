@@ -1,7 +1,7 @@
-"""Matrix products with weights that were laid out once at load, as the operators like them.
+"""Matrix products with weights that are laid out once at load, as the operators like them.
 
-Where the outputs are sharded, each process computes its own (column-parallel); where the inputs are, each process
-computes a part of every sum, and the parts are added before anybody reads them (row-parallel).
+Where the outputs are sharded, each process computes its own (column-parallel). Where the inputs are sharded, each
+process computes a part of every sum, and the parts are added before the next operator reads them (row-parallel).
 """
 
 from collections.abc import Sequence
@@ -9,31 +9,37 @@ from typing import Self
 
 import torch
 
-from engine.kernels.operators import Operators
+from engine.kernels.operators import LinearFunction, Operators
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
 
 
 class Linear:
-    """y = x W^T + b with W [out, in]."""
+    """y = x W^T + b with W [out, in], or any other function of rows that stands in its place."""
 
-    def __init__(
-        self,
+    def __init__(self, multiply: LinearFunction, *, summed_over: Group | None = None) -> None:
+        """summed_over: the processes that hold the other inputs; None: this process holds all inputs."""
+        self.multiply = multiply  #: public: recorders put it into a list of steps
+        self._group = summed_over
+
+    @classmethod
+    def bind(
+        cls,
         operators: Operators,
         weight: torch.Tensor,
         bias: torch.Tensor | None = None,
         *,
         summed_over: Group | None = None,
-    ) -> None:
-        """summed_over: the processes that hold the other inputs; None: these are all."""
+    ) -> Self:
+        """weight [out, in], bias [out], both in the layout of the checkpoint."""
         if summed_over is not None and summed_over.place.rank > 0:
-            bias = None  # a sum has it once
-        self.multiply = operators.linear(weight, bias)  #: public for operators that join it with others
-        self._group = summed_over
+            bias = None  # rank 0 adds it to the sum
+        return cls(operators.linear(weight, bias), summed_over=summed_over)
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, in_features: Size, out_features: Size, *, bias: bool) -> Self:
+        """Takes `name`.weight [out, in], and `name`.bias [out] if there is one."""
         return cls.fused(weights, [name], in_features, [out_features], bias=bias)
 
     @classmethod
@@ -52,7 +58,7 @@ class Linear:
             for name, out in zip(names, out_features, strict=True)
         ]
         biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
-        return cls(
+        return cls.bind(
             weights.operators,
             _stacked(parts),
             torch.cat(biases) if bias else None,
@@ -64,7 +70,7 @@ class Linear:
         return self.completed(self.multiply(x))
 
     def completed(self, product: torch.Tensor) -> torch.Tensor:
-        """What `multiply` gave, once the other processes' parts are added to it; overwrites it."""
+        """The result of `multiply` plus the parts of the other processes; overwrites it."""
         return product if self._group is None else self._group.sum(product)
 
     @property

@@ -1,6 +1,6 @@
 """Selective state space layer (Mamba, Gu and Dao 2023): a short convolution over time, then a linear recurrence whose
-coefficients depend on the token. Where the operators have no kernels for it, plain torch: one loop over the tokens of
-the longest chunk, all sequences at once.
+coefficients depend on the token. Operators without kernels for it run plain torch: one loop over the tokens of the
+longest chunk, all sequences at once.
 
 T = tokens of the step, B = sequences, I = channels, N = numbers of state per channel, K = taps of the convolution.
 """
@@ -24,22 +24,23 @@ from engine.layers.weights import WeightSource
 class TokenOrder:
     """Which rows each token's convolution reads, and the tokens in the order of the recurrence; shared by all layers.
 
-    Rows of the convolution are those of all sequences' states, K - 1 each, and then the step's tokens.
+    The convolution's rows are the states of all sequences, K - 1 rows each, followed by the step's tokens.
     """
 
     taps: torch.Tensor  #: [K, T]
-    kept: torch.Tensor  #: [B * (K - 1)]: what the next step's convolution will read
-    by_time: torch.Tensor  #: [T]: first tokens of all sequences, then second ones, ...; longest sequence first
-    bounds: tuple[tuple[int, int], ...]  #: range of each time in by_time
+    kept: torch.Tensor  #: [B * (K - 1)]: rows that the next step's convolution will read
+    by_time: torch.Tensor  #: [T]: the first token of every sequence, then the second ones, ...; longest sequence first
+    bounds: tuple[tuple[int, int], ...]  #: half-open range of each time in by_time
     sequences: torch.Tensor  #: [B]: longest first
 
     @classmethod
     def needed(cls, operators: Operators, lengths: IntArray, num_taps: int, device: torch.device) -> Self | None:
-        """None where the operators have kernels: those find the tokens by themselves."""
+        """None where the operators have kernels, which find the tokens by themselves."""
         return None if operators.state_kernels is not None else cls.of(lengths, num_taps, device)
 
     @classmethod
     def of(cls, lengths: IntArray, num_taps: int, device: torch.device) -> Self:
+        """lengths [B]: tokens of each sequence in the step."""
         num_states = num_taps - 1
         first_rows = np.cumsum(lengths) - lengths
         sequence_of = np.repeat(np.arange(len(lengths)), lengths)
@@ -69,17 +70,19 @@ class TokenOrder:
 
 @dataclass(frozen=True, slots=True)
 class MambaSizes:
+    """Sizes of one layer, read from a checkpoint's config."""
+
     hidden: int
     num_channels: int  #: I
     num_states: int  #: N
     num_taps: int  #: K
-    rank: int  #: of the step width, before it is spread over the channels
-    has_bias: bool  #: in the projections in and out
+    rank: int  #: of the step width, before its projection to the channels
+    has_bias: bool  #: in the input and output projections
     has_conv_bias: bool
 
     def state_shapes(self, dtype: torch.dtype) -> tuple[StateShape, StateShape]:
-        """Of one layer. The second is in float32: it is rounded after every step, and what comes out should not depend
-        on where steps end."""
+        """The states of one layer. The ssm state is in float32: it is rounded after every step, and tokens should not
+        depend on where steps end."""
         return (
             StateShape("conv", (self.num_taps - 1, self.num_channels), dtype),
             StateShape("ssm", (self.num_channels, self.num_states), torch.float32),
@@ -88,16 +91,17 @@ class MambaSizes:
 
 @dataclass(frozen=True, slots=True)
 class MambaWeights:
-    in_proj: Linear  #: [2 * I, hidden]: what is convolved, and the gate
+    """Weights of one layer, bound to their operators."""
+
+    in_proj: Linear  #: [2 * I, hidden]: the convolution's input, then the gate
     conv: torch.Tensor  #: [I, 1, K]
     conv_bias: torch.Tensor | None  #: [I]
-    x_proj: Linear  #: to the step width's rank, then N, then N
+    x_proj: Linear  #: to the step width's rank, N numbers of B, N numbers of C
     dt_proj: Linear  #: [I, rank] with bias
     a_log: torch.Tensor  #: [I, N]
     d: torch.Tensor  #: [I]
     out_proj: Linear  #: [hidden, I]
-    #: Of the step width, of B and of C (Jamba).
-    norms: tuple[RMSNorm, RMSNorm, RMSNorm] | None = None
+    norms: tuple[RMSNorm, RMSNorm, RMSNorm] | None = None  #: for the step width, B and C (Jamba)
     kernels: StateKernels | None = None
 
     @classmethod
@@ -108,6 +112,7 @@ class MambaWeights:
         sizes: MambaSizes,
         norms: tuple[RMSNorm, RMSNorm, RMSNorm] | None = None,
     ) -> Self:
+        """Takes the tensors of the layer `name`, under the names of Hugging Face checkpoints."""
         hidden, channels, rank = sizes.hidden, sizes.num_channels, sizes.rank
         return cls(
             in_proj=Linear.load(weights, f"{name}.in_proj", hidden, 2 * channels, bias=sizes.has_bias),
@@ -124,6 +129,8 @@ class MambaWeights:
 
 
 class Mamba:
+    """One Mamba layer; its two states live in the pages of the sequences."""
+
     def __init__(self, conv_id: int, ssm_id: int, weights: MambaWeights) -> None:
         """conv_id, ssm_id: ids of the two states, in the order of MambaSizes.state_shapes."""
         self._conv_id = conv_id
@@ -134,7 +141,7 @@ class Mamba:
         self._d = weights.d.float()
 
     def __call__(self, x: torch.Tensor, states: StateStep, order: TokenOrder | None) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]; moves both states of each sequence on. order: None where there are kernels."""
+        """x [T, hidden] -> [T, hidden]; advances both states of each sequence. order: None with kernels."""
         weights = self._weights
         convolved, gate = weights.in_proj(x).chunk(2, dim=-1)
         if weights.kernels is not None:

@@ -9,7 +9,7 @@ from engine.layers.linear import Linear
 
 
 def activation_of(name: str, operators: Operators) -> Activation | None:
-    """By the names of Hugging Face configs; None for one that we do not have."""
+    """The activation that Hugging Face configs call `name`; None for one that is not implemented."""
     match name:
         case "gelu_new" | "gelu_pytorch_tanh":
             return operators.gelu_tanh
@@ -22,7 +22,7 @@ def activation_of(name: str, operators: Operators) -> Activation | None:
 
 
 class FeedForward(Protocol):
-    """What stands behind the second norm of a layer."""
+    """The second part of a layer: an MLP or a mixture of experts."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
@@ -38,13 +38,15 @@ class GatedMLP:
         self.activation = activate_and_multiply
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]."""
         return self.completed(self.partial(x))
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
-        """This process's part of the output, for a caller that adds up several of them before it completes the sum."""
+        """This process's part of the output, for a caller that adds several experts before it completes the sum."""
         return self.down.multiply(self.activation(self.up(x)))
 
     def completed(self, partial: torch.Tensor) -> torch.Tensor:
+        """`partial` plus the parts of the other processes; overwrites it."""
         return self.down.completed(partial)
 
 
@@ -57,4 +59,5 @@ class MLP:
         self.activation = activation
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]."""
         return self.down(self.activation(self.up(x)))

@@ -1,6 +1,6 @@
 """Normalisation over the last dimension: root mean square (Zhang and Sennrich 2019) and LayerNorm (Ba et al. 2016).
 
-A norm stands where a part of the network reads the residual stream, so it also adds what the part before it gave.
+A norm stands where a part of the network reads the residual stream, so it also adds the previous part's output to it.
 """
 
 from typing import Self
@@ -11,28 +11,31 @@ from engine.kernels.operators import NormFunction
 from engine.layers.weights import WeightSource
 
 
-class RMSNorm:
-    def __init__(self, norm: NormFunction) -> None:
-        self.norm = norm  #: public for what joins it with others
+class Norm:
+    """norm(stream + update), bound to its weights."""
 
-    @classmethod
-    def load(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
-        return cls(weights.operators.rms_norm(weights.take(f"{name}.weight", size), eps))
+    def __init__(self, norm: NormFunction) -> None:
+        self.norm = norm  #: public: recorders put it into a list of steps
 
     def __call__(self, stream: torch.Tensor, update: torch.Tensor | None = None) -> torch.Tensor:
         """norm(stream + update), both [T, size]; the stream becomes that sum."""
         return self.norm(stream, update)
 
 
-class LayerNorm:
-    def __init__(self, norm: NormFunction) -> None:
-        self.norm = norm  #: likewise
+class RMSNorm(Norm):
+    """Divides by the root mean square, then multiplies by a scale for each channel."""
 
     @classmethod
     def load(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
+        """Takes `name`.weight [size]."""
+        return cls(weights.operators.rms_norm(weights.take(f"{name}.weight", size), eps))
+
+
+class LayerNorm(Norm):
+    """Subtracts the mean and divides by the standard deviation, then scales and shifts each channel."""
+
+    @classmethod
+    def load(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
+        """Takes `name`.weight and `name`.bias, both [size]."""
         weight, bias = weights.take(f"{name}.weight", size), weights.take(f"{name}.bias", size)
         return cls(weights.operators.layer_norm(weight, bias, eps))
-
-    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None = None) -> torch.Tensor:
-        """As RMSNorm."""
-        return self.norm(stream, update)

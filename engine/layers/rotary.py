@@ -17,7 +17,7 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Llama 3.1: long waves are slowed by `factor`, short ones kept, those between blended."""
+    """Llama 3.1: frequencies of long waves are divided by `factor`, those of short waves kept, others blended."""
 
     factor: float
     low_freq_factor: float
@@ -44,14 +44,14 @@ def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) 
 
 
 class Rotary:
-    """Makes the rotation of a step from its positions; no table, so that a long context costs no memory."""
+    """Computes the rotation of a step from its positions; without a table, so a long context costs no memory."""
 
     def __init__(self, num_channels: int, base: float, scaling: RotaryScaling) -> None:
-        """num_channels: those of a head that turn, from the first on."""
+        """num_channels: how many channels of a head rotate, from the first on."""
         self._frequencies = inverse_frequencies(num_channels, base, scaling)
 
     def at(self, positions: torch.Tensor) -> Rotation:
-        """positions [T]."""
+        """positions [T] -> cosines and sines of the step, [T, num_channels / 2]."""
         if self._frequencies.device != positions.device:
             self._frequencies = self._frequencies.to(positions.device)
         angles = positions.to(torch.float32)[:, None] * self._frequencies

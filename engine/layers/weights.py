@@ -1,12 +1,14 @@
 """Where layers get their weights from: the seam between model code and the formats of checkpoints."""
 
+import math
 from typing import Protocol
 
 import torch
 
 from engine.kernels.operators import Operators
-from engine.parallel.group import Group
-from engine.parallel.shard import Size
+from engine.kernels.torch_operators import TorchOperators
+from engine.parallel.group import Group, Solo
+from engine.parallel.shard import Size, full_size, held_size
 
 
 class WeightSource(Protocol):
@@ -22,18 +24,54 @@ class WeightSource(Protocol):
         """The processes that share the model."""
         ...
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The model's data type: that of every tensor handed out."""
+        ...
+
     def __contains__(self, name: str) -> bool: ...
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
-        """The tensor of that name, of sharded dimensions the part that this process holds.
+        """The tensor of that name; of sharded dimensions only the part that this process holds.
 
         Raises CheckpointError where it is missing or has another shape.
         """
         ...
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
-        """As take, for what only the operators' `linear`, `embedding` or `tied_embedding` will read.
+        """Like take, for tensors that only the operators' `linear`, `embedding` or `tied_embedding` will read.
 
-        Where they hold it already it has no values (a meta tensor); it may be cut, joined and turned as any other.
+        Where the operators hold them already the result has no values (a meta tensor). It may be cut, joined and
+        transposed like any other tensor.
         """
         ...
+
+
+class ShapesOnly:
+    """A weight source without values: for a model's layer shapes, its number of parameters and what it refuses.
+
+    Matrices are meta tensors. Norms, biases and convolutions are zeros in memory: arithmetic on meta tensors would
+    import torch's compiler, which takes a second, and they are at most a few megabytes.
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.float32, group: Group | None = None) -> None:
+        """group: the processes that share the model; None: this process has it for itself."""
+        self.operators = TorchOperators()
+        self.group = group or Solo()
+        self.dtype = dtype
+        self.num_parameters = 0  #: of the tensors taken so far, before sharding
+
+    def __contains__(self, name: str) -> bool:
+        return True
+
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
+        """Zeros of the shape that this process holds."""
+        return torch.zeros(self._counted(shape), dtype=self.dtype)
+
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        """A meta tensor of the shape that this process holds."""
+        return torch.empty(self._counted(shape), dtype=self.dtype, device="meta")
+
+    def _counted(self, shape: tuple[Size, ...]) -> tuple[int, ...]:
+        self.num_parameters += math.prod(map(full_size, shape))
+        return tuple(map(held_size, shape))

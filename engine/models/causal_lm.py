@@ -8,9 +8,11 @@ from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 
 
 class CausalLM(Protocol):
+    """A loaded model: what its layers store, and its forward pass. Used by the engine thread alone."""
+
     @property
     def attention_shapes(self) -> tuple[AttentionShape, ...]:
-        """Heads of each attention layer; a layer's id is its index."""
+        """Heads and window of each attention layer, as this process holds them; a layer's id is its index."""
         ...
 
     @property
@@ -20,20 +22,23 @@ class CausalLM(Protocol):
 
     @property
     def capturable_rows(self) -> range:
-        """Of how many tokens steps can be captured as CUDA graphs, because forward and logits look at no number on the
-        host and launch the same for every such step. Empty where experts or states are chosen on the host."""
+        """Numbers of tokens with which a step can be captured as a CUDA graph: forward and logits then read no result
+        on the host, and launch the same kernels for every such step. Empty where experts or states are chosen on the
+        host."""
         ...
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Number of logits in a row."""
+        ...
 
     @property
     def max_positions(self) -> int:
-        """Tokens of context that the checkpoint can tell apart."""
+        """Context length in tokens that the checkpoint supports."""
         ...
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of a step's tokens, [T, hidden]; keys and values go to their pages."""
+        """Final hidden states of a step's tokens, [T, hidden]; writes their keys, values and states to pages."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

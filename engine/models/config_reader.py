@@ -1,7 +1,9 @@
-"""Reads a checkpoint's config.json with types; the one place that complains about what it lacks."""
+"""Typed access to a checkpoint's config.json; raises CheckpointError for what is missing or has the wrong type."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
+
+import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import Activation, Operators
@@ -18,27 +20,29 @@ class ConfigReader:
         self._name = name
 
     def require(self, key: str, kind: type[_T]) -> _T:
+        """The value of a key that must be there and not null."""
         value = self._values.get(key)
         if value is None:
             raise CheckpointError(f"{self._name} has no {key}")
         return self._typed(key, value, kind)
 
     def get(self, key: str, kind: type[_T], default: _T) -> _T:
-        """The default stands for a missing key and for null."""
+        """The value; the default if the key is missing or null."""
         value = self._values.get(key)
         return default if value is None else self._typed(key, value, kind)
 
     def optional(self, key: str, kind: type[_T]) -> _T | None:
+        """The value; None if the key is missing or null."""
         value = self._values.get(key)
         return None if value is None else self._typed(key, value, kind)
 
     def section(self, key: str) -> "ConfigReader | None":
-        """An object inside this one."""
+        """The object under this key; None if the key is missing or null."""
         value = self._values.get(key)
         return None if value is None else ConfigReader(self._typed(key, value, dict), f"{self._name}: {key}")
 
     def expect(self, key: str, *accepted: object) -> None:
-        """Refuse a checkpoint that wants something which the model code does not do; a missing key is fine."""
+        """Refuse a checkpoint whose value the model code does not implement. A missing key and null are accepted."""
         value = self._values.get(key)
         if value is not None and value not in accepted:
             raise CheckpointError(f"{self._name}: {key} {value!r} is not supported, only {accepted[0]!r}")
@@ -54,7 +58,14 @@ class ConfigReader:
         return value
 
 
+def read_model_dtype(config: ConfigReader) -> torch.dtype:
+    """The data type that a checkpoint asks for: float32 if it says so, else bfloat16. Agon computes in no other."""
+    name = config.get("dtype", str, config.get("torch_dtype", str, "bfloat16"))
+    return torch.float32 if name == "float32" else torch.bfloat16
+
+
 def read_activation(config: ConfigReader, key: str, default: str, operators: Operators) -> Activation:
+    """The activation named under this key. Raises CheckpointError for one that is not implemented."""
     name = config.get(key, str, default)
     activation = activation_of(name, operators)
     if activation is None:

@@ -24,22 +24,25 @@ from engine.parallel.shard import Shard
 
 @dataclass(frozen=True)
 class GemmaConfig:
+    """Settings that Gemma 2 and Gemma 3 share, made by read_gemma."""
+
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    shape: AttentionShape  #: of every layer, but for the window
+    shape: AttentionShape  #: of every layer, except for the window
     windows: tuple[int | None, ...]  #: by layer
     max_positions: int
     norm_eps: float
-    rope: Rope  #: of layers that read their whole context
-    window_rope: Rope  #: of layers that read a window
+    rope: Rope  #: of layers with full attention
+    window_rope: Rope  #: of layers with a window
     has_bias: bool  #: in the projections of attention
     has_head_norm: bool  #: RMS norm on each query and key head (Gemma 3)
     logit_softcap: float | None
     is_tied: bool
 
 
-def gemma2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "Gemma":
+def gemma2(config: ConfigReader, weights: WeightSource) -> "Gemma":
+    """Windows in the layers with even numbers; one base of positions."""
     num_layers = config.require("num_hidden_layers", int)
     rope = read_rope(config)
     settings = read_gemma(
@@ -51,7 +54,7 @@ def gemma2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_
         default_vocab=256_000,
         has_head_norm=False,
     )
-    return Gemma(settings, weights, dtype)
+    return Gemma(settings, weights)
 
 
 def read_gemma(
@@ -64,7 +67,7 @@ def read_gemma(
     default_vocab: int,
     has_head_norm: bool,
 ) -> GemmaConfig:
-    """What both versions say alike. window_rule: which layers read a window where the config does not list them."""
+    """The settings of both versions. window_rule: which layers read a window, for a config without layer_types."""
     config.expect("hidden_activation", "gelu_pytorch_tanh")
     config.expect("use_bidirectional_attention", False)
     num_heads = config.get("num_attention_heads", int, 8)
@@ -72,7 +75,7 @@ def read_gemma(
     head_dim = config.get("head_dim", int, 256)
     if num_heads % num_kv_heads or head_dim % 2:
         raise CheckpointError(f"config.json: {num_heads} heads over {num_kv_heads} of {head_dim} channels do not fit")
-    has_softcaps = not has_head_norm  # Gemma 3 caps nothing unless it says so
+    has_softcaps = not has_head_norm  # in Gemma 3 only where the config sets them
     shape = AttentionShape(
         num_heads,
         num_kv_heads,
@@ -98,15 +101,17 @@ def read_gemma(
 
 
 def _softcap(config: ConfigReader, key: str, default: float | None) -> float | None:
-    """Null means none, a missing key the architecture's default."""
+    """None for null; the architecture's default for a missing key."""
     return config.optional(key, float) if key in config else default
 
 
 class Gemma:
+    """A CausalLM with the settings of GemmaConfig."""
+
     state_shapes: tuple[StateShape, ...] = ()
     capturable_rows = ANY_ROWS
 
-    def __init__(self, config: GemmaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(self, config: GemmaConfig, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         heads = HeadShare.of(config.shape, weights.group.place)
@@ -116,7 +121,7 @@ class Gemma:
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
         # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
-        self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(dtype).item()
+        self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(weights.dtype).item()
         ropes = [config.rope if window is None else config.window_rope for window in config.windows]
         kinds = list(dict.fromkeys(ropes))
         self._rotaries = [rope.rotary(config.shape.head_dim) for rope in kinds]
@@ -126,11 +131,13 @@ class Gemma:
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids) * self._embedding_scale
         rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
         return self._norm(hidden, self._layers(hidden, rotations, batch.attention))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         logits = self._tokens.logits(hidden)
         if self._logit_softcap is None:
             return logits
@@ -173,5 +180,5 @@ def _head_norms(config: GemmaConfig, name: str, weights: WeightSource) -> HeadNo
 
 
 def _around_one(weights: WeightSource, name: str, size: int) -> torch.Tensor:
-    """Checkpoints store how far a scale is from one; the sum is kept in float32, where it loses nothing."""
+    """Checkpoints store a scale minus one. The sum stays in float32, where it loses nothing."""
     return weights.take(f"{name}.weight", size).float() + 1.0

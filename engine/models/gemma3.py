@@ -1,5 +1,5 @@
-"""Gemma 3 for text: Gemma 2, but query and key heads are normalised, nothing is capped, five layers of six read a
-window, and these rotate by a base of their own. Of the checkpoints that also see, the part for text is served."""
+"""Gemma 3 for text: Gemma 2, but with norms of query and key heads, without soft caps, with a window in five layers of
+six, and with another base of positions in those. From checkpoints with a vision tower only the text model is served."""
 
 import re
 
@@ -14,14 +14,15 @@ from engine.models.rope import Rope, rope_in
 from engine.parallel.group import Group
 from engine.parallel.shard import Size
 
-#: What sees, and a copy of the tied output head.
-IGNORED_OF_SEEING = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|language_model\.lm_head\.weight")
+#: The vision tower with its projector, and a copy of the tied output head.
+VISION_TENSORS = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|language_model\.lm_head\.weight")
 
 _BASE = 1_000_000.0
 _WINDOW_BASE = 10_000.0
 
 
-def gemma3(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Gemma:
+def gemma3(config: ConfigReader, weights: WeightSource) -> Gemma:
+    """The text model; its config may be a whole config.json or a text_config."""
     num_layers = config.require("num_hidden_layers", int)
     period = config.get("sliding_window_pattern", int, config.get("_sliding_window_pattern", int, 6))
     rope, window_rope = _read_ropes(config)
@@ -34,17 +35,15 @@ def gemma3(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_
         default_vocab=262_208,
         has_head_norm=True,
     )
-    return Gemma(settings, weights, dtype)
+    return Gemma(settings, weights)
 
 
-def gemma3_of_seeing(
-    config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None
-) -> Gemma:
-    """The larger checkpoints: the same text model, one level deeper."""
+def gemma3_with_vision(config: ConfigReader, weights: WeightSource) -> Gemma:
+    """The text model of a checkpoint with a vision tower: the same model, one level deeper in config and names."""
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")
-    return gemma3(text, _Within(weights, "language_model."), dtype, max_model_len)
+    return gemma3(text, _Within(weights, "language_model."))
 
 
 class _Within:
@@ -57,6 +56,10 @@ class _Within:
     @property
     def operators(self) -> Operators:
         return self._weights.operators
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._weights.dtype
 
     @property
     def group(self) -> Group:
@@ -73,11 +76,11 @@ class _Within:
 
 
 def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:
-    """Of layers with the whole context, and of layers with a window. Older configs scale the former only."""
+    """For layers with full attention, and for layers with a window. Older configs scale only the former."""
     rope = Rope(config.get("rope_theta", float, _BASE))
     window_rope = Rope(config.get("rope_local_base_freq", float, _WINDOW_BASE))
     sections = config.section("rope_parameters")
     if sections is None:
         return rope_in(config.section("rope_scaling"), rope), window_rope
-    of_windows = rope_in(sections.section("sliding_attention"), window_rope)
-    return rope_in(sections.section("full_attention"), rope), of_windows
+    scaled_window_rope = rope_in(sections.section("sliding_attention"), window_rope)
+    return rope_in(sections.section("full_attention"), rope), scaled_window_rope

@@ -18,15 +18,18 @@ from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader, read_activation
 from engine.parallel.shard import Shard, Size
 
-#: The causal mask, which old checkpoints store in every layer.
-IGNORED = re.compile(r".*\.attn\.(masked_)?bias")
+#: Old checkpoints store the mask in every layer.
+CAUSAL_MASKS = re.compile(r".*\.attn\.(masked_)?bias")
 
 
-def gpt2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "GPT2":
+def gpt2(config: ConfigReader, weights: WeightSource) -> "GPT2":
+    """GPT-2 without cross attention and without scaled layers."""
     return GPT2(config, weights)
 
 
 class GPT2:
+    """A CausalLM made from config.json directly."""
+
     state_shapes: tuple[StateShape, ...] = ()
     capturable_rows = ANY_ROWS
 
@@ -53,10 +56,12 @@ class GPT2:
         self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
         return self._norm(hidden, self._layers(hidden, (), batch.attention))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 
@@ -87,4 +92,4 @@ def _transposed(weights: WeightSource, name: str, in_features: Size, out_feature
     weight = weights.take_matrix(f"{name}.weight", in_features, out_features)
     bias = weights.take(f"{name}.bias", out_features)
     summed_over = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
-    return Linear(weights.operators, weight.t().contiguous(), bias, summed_over=summed_over)
+    return Linear.bind(weights.operators, weight.t().contiguous(), bias, summed_over=summed_over)

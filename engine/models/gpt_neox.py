@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: LayerNorm, a part of each head rotates, attention and MLP stand side by side or in sequence."""
+"""GPT-NeoX and Pythia: LayerNorm, partly rotated heads, attention and MLP side by side or in sequence."""
 
 import re
 
@@ -19,19 +19,22 @@ from engine.models.config_reader import ConfigReader, read_activation
 from engine.models.rope import Rope, rope_in
 from engine.parallel.shard import Shard
 
-#: The causal mask and the frequencies, which old checkpoints store in every layer.
-IGNORED = re.compile(r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)")
+#: Old checkpoints store the causal mask and the rotary frequencies in every layer.
+MASKS_AND_FREQUENCIES = re.compile(r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)")
 
 
-def gpt_neox(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "GPTNeoX":
-    return GPTNeoX(config, weights, dtype)
+def gpt_neox(config: ConfigReader, weights: WeightSource) -> "GPTNeoX":
+    """GPT-NeoX with either form of residual."""
+    return GPTNeoX(config, weights)
 
 
 class GPTNeoX:
+    """A CausalLM made from config.json directly."""
+
     state_shapes: tuple[StateShape, ...] = ()
     capturable_rows = ANY_ROWS
 
-    def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)
         num_layers = config.require("num_hidden_layers", int)
         num_heads = config.require("num_attention_heads", int)
@@ -53,11 +56,13 @@ class GPTNeoX:
         self._norm = LayerNorm.load(weights, "gpt_neox.final_layer_norm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids)
         update = self._layers(hidden, [self._rotary.at(batch.positions)], batch.attention)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 
@@ -83,12 +88,12 @@ def _layer(config: ConfigReader, layer_id: int, heads: HeadShare, hidden: int, w
 
 
 def _sorted_qkv(weights: WeightSource, name: str, heads: HeadShare, hidden: int, *, has_bias: bool) -> Linear:
-    """Checkpoints store query, key and value of one head after another; we want all queries, all keys, all values."""
+    """Reorders rows: checkpoints store query, key and value head by head, SelfAttention takes all queries first."""
     by_head = (heads.shape.num_heads, 3, heads.shape.head_dim)
     rows = Shard(3 * heads.queries.size, tuple((3 * start, 3 * end) for start, end in heads.queries.ranges))
     weight = weights.take_matrix(f"{name}.weight", rows, hidden).view(*by_head, hidden).transpose(0, 1)
     bias = weights.take(f"{name}.bias", rows).view(by_head).transpose(0, 1).reshape(-1) if has_bias else None
-    return Linear(weights.operators, weight.reshape(rows.held, hidden), bias)
+    return Linear.bind(weights.operators, weight.reshape(rows.held, hidden), bias)
 
 
 def _read_rope(config: ConfigReader) -> Rope:

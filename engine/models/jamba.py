@@ -1,5 +1,5 @@
-"""Jamba: Mamba layers with a few attention layers between them, a mixture of experts in every other layer, no positions
-but those that the recurrence knows."""
+"""Jamba: Mamba layers with a few attention layers between them, a mixture of experts in every other layer, and no
+embedding of positions."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,15 @@ from engine.models.config_reader import ConfigReader
 from engine.models.mamba import read_rank
 
 
-def jamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "Jamba":
-    return Jamba(config, weights, dtype)
+def jamba(config: ConfigReader, weights: WeightSource) -> "Jamba":
+    """Which layers have attention or experts follows from periods and offsets in the config."""
+    return Jamba(config, weights)
 
 
 class Jamba:
-    def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
+    """A CausalLM of attention layers and recurrent layers."""
+
+    def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("hidden_act", "silu")
         num_layers = config.require("num_hidden_layers", int)
         period, offset = config.get("attn_layer_period", int, 8), config.get("attn_layer_offset", int, 4)
@@ -34,7 +37,7 @@ class Jamba:
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.get("max_position_embeddings", int, 262_144)
         self.attention_shapes = (shape,) * sum(has_attention)
-        self.state_shapes = sizes.state_shapes(dtype) * (num_layers - sum(has_attention))
+        self.state_shapes = sizes.state_shapes(weights.dtype) * (num_layers - sum(has_attention))
         self._num_taps = sizes.num_taps
         self._operators = weights.operators
         head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
@@ -55,12 +58,13 @@ class Jamba:
                 mixer_weights = MambaWeights.load(weights, f"{name}.mamba", sizes, (norms[0], norms[1], norms[2]))
                 mixer = Mamba(2 * num_before, 2 * num_before + 1, mixer_weights)
             self._layers.append(_Layer(config, index, mixer, hidden, eps, weights))
-        # Without kernels the host orders the recurrence.
+        # Without kernels the host puts the tokens into the order of the recurrence.
         has_kernels = weights.operators.state_kernels is not None
         self.capturable_rows = capturable_rows(layer.mlp for layer in self._layers) if has_kernels else NO_ROWS
         self._norm = RMSNorm.load(weights, "model.final_layernorm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys, values and states."""
         states = batch.states
         assert states is not None
         order = TokenOrder.needed(self._operators, states.lengths, self._num_taps, batch.token_ids.device)
@@ -71,6 +75,7 @@ class Jamba:
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 
@@ -98,7 +103,7 @@ class _Layer:
         states: StateStep,
         order: TokenOrder | None,
     ) -> torch.Tensor:
-        """Adds the last layer's update to the residual stream and returns its own."""
+        """Adds the previous layer's update to the residual stream and returns its own, [T, hidden]."""
         normed = self._mixer_norm(stream, update)
         if isinstance(self._mixer, Mamba):
             mixed = self._mixer(normed, states, order)

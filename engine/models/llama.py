@@ -1,5 +1,5 @@
-"""Llama 1 to 3.x, and through small changes Mistral, Qwen2 and Qwen3: RMS norm before each part, rotary positions,
-grouped query heads, gated MLP. Tensor names are those of Hugging Face checkpoints."""
+"""Llama 1 to 3.x, and with small changes Mistral, Phi-3, Qwen and mixtures of experts: RMS norm before each part,
+rotary positions, grouped query heads, gated MLP. Tensor names are those of Hugging Face checkpoints."""
 
 import re
 from collections.abc import Callable
@@ -23,17 +23,19 @@ from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
 from engine.parallel.shard import Shard
 
-#: Tensors that some checkpoints carry and that nothing needs.
-IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")
+#: Tensors that some checkpoints carry; Agon computes them.
+ROTARY_FREQUENCIES = re.compile(r".*\.rotary_emb\.inv_freq")
 
 
 @dataclass(frozen=True)
 class LlamaConfig:
+    """Settings of a Llama-like model; `read` gives those of Llama, and other architectures replace some."""
+
     vocab_size: int
     hidden_size: int
     intermediate_size: int
     num_layers: int
-    shape: AttentionShape  #: of every layer, but for the window
+    shape: AttentionShape  #: of every layer, except for the window
     windows: tuple[int | None, ...]  #: by layer
     max_positions: int
     norm_eps: float
@@ -44,10 +46,11 @@ class LlamaConfig:
     has_head_norm: bool  #: RMS norm on each query and key head (Qwen3)
     is_tied: bool  #: the output head is the token embedding
     has_fused_weights: bool = False  #: q, k and v are one tensor, gate and up another (Phi-3)
-    load_mlp: "MLPLoader | None" = None  #: of a layer, where it is not the gated one (Mixtral)
+    load_mlp: "MLPLoader | None" = None  #: makes a layer's feed-forward part; None: the gated MLP
 
     @classmethod
     def read(cls, config: ConfigReader) -> Self:
+        """Raises CheckpointError for a config.json that is incomplete or contradicts itself."""
         config.expect("hidden_act", "silu")
         hidden_size = config.require("hidden_size", int)
         num_heads = config.require("num_attention_heads", int)
@@ -77,10 +80,17 @@ class LlamaConfig:
         )
 
 
+def llama(config: ConfigReader, weights: WeightSource) -> "Llama":
+    """Llama as published."""
+    return Llama(LlamaConfig.read(config), weights)
+
+
 class Llama:
+    """A CausalLM with the settings of LlamaConfig."""
+
     state_shapes: tuple[StateShape, ...] = ()
 
-    def __init__(self, config: LlamaConfig, weights: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(self, config: LlamaConfig, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         heads = HeadShare.of(config.shape, weights.group.place)
@@ -96,11 +106,13 @@ class Llama:
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids)
         update = self._layers(hidden, [self._rotary.at(batch.positions)], batch.attention)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 
@@ -129,6 +141,7 @@ MLPLoader = Callable[[LlamaConfig, int, WeightSource], FeedForward]
 
 
 def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> GatedMLP:
+    """The feed-forward part of a Llama layer."""
     name, hidden = f"model.layers.{layer_id}.mlp", config.hidden_size
     ffn = Shard.even(config.intermediate_size, weights.group.place, "intermediate_size")
     gate_up, sizes = [f"{name}.gate_proj", f"{name}.up_proj"], [ffn, ffn]

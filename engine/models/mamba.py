@@ -1,7 +1,5 @@
 """Mamba: no attention at all; each layer keeps two states of fixed size, whatever the length of the sequence."""
 
-import re
-
 import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch
@@ -12,34 +10,34 @@ from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 
-#: None of its tensors.
-IGNORED = re.compile(r"(?!)")
-
-#: The states tell no positions apart, so nothing but patience limits the context.
+#: States have no positions, so the architecture sets no limit; this one bounds the prompts.
 _CONTEXT = 131_072
 
 
-def mamba(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "MambaLM":
-    return MambaLM(config, weights, dtype)
+def mamba(config: ConfigReader, weights: WeightSource) -> "MambaLM":
+    """The first generation of Mamba."""
+    return MambaLM(config, weights)
 
 
 class MambaLM:
+    """A CausalLM without attention layers."""
+
     attention_shapes: tuple[AttentionShape, ...] = ()
 
-    def __init__(self, config: ConfigReader, weights: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("hidden_act", "silu")
         sizes = _sizes(config)
         hidden, num_layers = sizes.hidden, config.require("num_hidden_layers", int)
         eps = config.get("layer_norm_epsilon", float, 1e-5)
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.get("max_position_embeddings", int, _CONTEXT)
-        self.state_shapes = num_layers * sizes.state_shapes(dtype)
+        self.state_shapes = num_layers * sizes.state_shapes(weights.dtype)
         self._num_taps = sizes.num_taps
         self._operators = weights.operators
-        # Without kernels the host orders the recurrence.
+        # Without kernels the host puts the tokens into the order of the recurrence.
         self.capturable_rows = NO_ROWS if weights.operators.state_kernels is None else ANY_ROWS
-        self._dtype = dtype
-        self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else dtype
+        self._dtype = weights.dtype
+        self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else weights.dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints
         head = None if config.get("tie_word_embeddings", bool, True) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, f"backbone.{name}", self.vocab_size, hidden, head=head)
@@ -53,6 +51,7 @@ class MambaLM:
         self._norm = RMSNorm.load(weights, "backbone.norm_f", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their states."""
         states = batch.states
         assert states is not None
         order = TokenOrder.needed(self._operators, states.lengths, self._num_taps, batch.token_ids.device)
@@ -62,6 +61,7 @@ class MambaLM:
         return self._norm(residual.to(self._dtype))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 
@@ -79,6 +79,6 @@ def _sizes(config: ConfigReader) -> MambaSizes:
 
 
 def read_rank(config: ConfigReader, key: str, hidden: int) -> int:
-    """A number, or "auto"."""
+    """The rank of the step width: a number, or "auto" for a sixteenth of the hidden size."""
     rank = config.get(key, object, "auto")
     return rank if isinstance(rank, int) else -(-hidden // 16)

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import torch
-
 from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
@@ -14,7 +12,8 @@ from engine.models.rope import read_rope
 from engine.parallel.shard import Shard
 
 
-def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
+def mixtral(config: ConfigReader, weights: WeightSource) -> Llama:
+    """Every layer has `num_local_experts` experts and no shared one."""
     num_experts = config.get("num_local_experts", int, 8)
     num_chosen = config.get("num_experts_per_tok", int, 2)
 
@@ -39,4 +38,4 @@ def mixtral(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max
     settings = LlamaConfig.read(config)
     windows = (config.optional("sliding_window", int),) * settings.num_layers
     rope = read_rope(config, default_base=1_000_000.0)
-    return Llama(replace(settings, windows=windows, rope=rope, load_mlp=load_experts), weights, dtype)
+    return Llama(replace(settings, windows=windows, rope=rope, load_mlp=load_experts), weights)

@@ -1,7 +1,5 @@
 """OPT: learned positions that start at row 2, LayerNorm before each part, plain MLP, biases, a tied output head."""
 
-import re
-
 import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
@@ -18,18 +16,18 @@ from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader, read_activation
 from engine.parallel.shard import Shard
 
-#: None of its tensors.
-IGNORED = re.compile(r"(?!)")
-
 _FIRST_POSITION = 2  #: rows of the position table before that of token 0
 _EPS = 1e-5
 
 
-def opt(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> "OPT":
+def opt(config: ConfigReader, weights: WeightSource) -> "OPT":
+    """All published sizes but the 350M model."""
     return OPT(config, weights)
 
 
 class OPT:
+    """A CausalLM made from config.json directly."""
+
     state_shapes: tuple[StateShape, ...] = ()
     capturable_rows = ANY_ROWS
 
@@ -39,7 +37,7 @@ class OPT:
         num_heads = config.require("num_attention_heads", int)
         if hidden % num_heads:
             raise CheckpointError(f"config.json: hidden_size {hidden} is no multiple of {num_heads} heads")
-        # The 350M model alone normalises behind each part and has smaller embeddings.
+        # Only the 350M model has post-norms and smaller embeddings.
         config.expect("do_layer_norm_before", True)
         config.expect("word_embed_proj_dim", hidden)
         config.expect("_remove_final_layer_norm", False)
@@ -59,10 +57,12 @@ class OPT:
         self._norm = LayerNorm.load(weights, f"{prefix}.final_layer_norm", hidden, _EPS)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions + _FIRST_POSITION)
         return self._norm(hidden, self._layers(hidden, (), batch.attention))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 

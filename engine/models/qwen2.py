@@ -2,21 +2,20 @@
 
 from dataclasses import replace
 
-import torch
-
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig
 from engine.models.windows import read_windows
 
 
-def qwen2(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
+def qwen2(config: ConfigReader, weights: WeightSource) -> Llama:
+    """Biases in the projections of queries, keys and values, none behind attention."""
     settings = replace(LlamaConfig.read(config), has_qkv_bias=True, has_output_bias=False)
-    return Llama(replace(settings, windows=qwen_windows(config, settings.num_layers)), weights, dtype)
+    return Llama(replace(settings, windows=qwen_windows(config, settings.num_layers)), weights)
 
 
 def qwen_windows(config: ConfigReader, num_layers: int) -> tuple[int | None, ...]:
-    """Off unless use_sliding_window; then from layer max_window_layers on."""
+    """Windows by layer: none unless use_sliding_window is set, else from layer max_window_layers on."""
     is_on = config.get("use_sliding_window", bool, False)
     window = config.get("sliding_window", int, 4096) if is_on else None
     first = config.get("max_window_layers", int, 28) if is_on else num_layers

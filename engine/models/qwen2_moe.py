@@ -1,9 +1,7 @@
-"""Qwen2-MoE (Qwen1.5-MoE too): Qwen2, but a mixture of experts in place of the MLP, in all layers or in those that the
-config says, and beside it an expert that every token goes through."""
+"""Qwen2-MoE (Qwen1.5-MoE too): Qwen2, but with a mixture of experts in place of the MLP, in all layers or in those that
+the config lists, and a shared expert that every token goes through."""
 
 from dataclasses import replace
-
-import torch
 
 from engine.layers.experts import Experts, WithSharedExpert
 from engine.layers.linear import Linear
@@ -15,7 +13,8 @@ from engine.models.windows import read_windows
 from engine.parallel.shard import Shard
 
 
-def qwen2_moe(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
+def qwen2_moe(config: ConfigReader, weights: WeightSource) -> Llama:
+    """Windows, where they are on, are in every other layer below max_window_layers."""
     settings = LlamaConfig.read(config)
     load_mlp = qwen_experts(config, num_experts=60, num_chosen=4, ffn=1408, shared_ffn=5632)
     is_on = config.get("use_sliding_window", bool, False)
@@ -24,13 +23,13 @@ def qwen2_moe(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, m
     windows = read_windows(config, window, [i % 2 == 0 and i < end for i in range(settings.num_layers)])
     has_qkv_bias = config.get("qkv_bias", bool, True)
     settings = replace(settings, has_qkv_bias=has_qkv_bias, has_output_bias=False, windows=windows, load_mlp=load_mlp)
-    return Llama(settings, weights, dtype)
+    return Llama(settings, weights)
 
 
 def qwen_experts(
     config: ConfigReader, *, num_experts: int, num_chosen: int, ffn: int, shared_ffn: int | None
 ) -> MLPLoader:
-    """Numbers are those of the architecture, for a config without them. shared_ffn: None: no expert is shared."""
+    """A loader of feed-forward parts. The numbers are the architecture's defaults; shared_ffn None: none is shared."""
     num_experts = config.get("num_experts", int, config.get("num_local_experts", int, num_experts))
     num_chosen = config.get("num_experts_per_tok", int, num_chosen)
     sums_to_one = config.get("norm_topk_prob", bool, False)

@@ -1,27 +1,24 @@
-"""Which code serves which checkpoint: by the name in config.json's `architectures`."""
+"""Which code serves which checkpoint: by the name in config.json's `architectures`.
+
+One entry per architecture is all that the rest of Agon needs: the worker builds the model from it, `agon plan` asks the
+same code what its layers store, `docs/models.md` is written from it (`.ci/models_table.py`), and the tests require a
+tiny checkpoint of each (`tests/engine/checkpoints.py`).
+"""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import torch
 
 from engine.errors import CheckpointError
 from engine.layers.weights import WeightSource
-from engine.models import gemma3 as gemma3_module
-from engine.models import gpt2 as gpt2_module
-from engine.models import gpt_neox as gpt_neox_module
-from engine.models import llama as llama_module
-from engine.models import mamba as mamba_module
-from engine.models import opt as opt_module
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import gemma2
-from engine.models.gemma3 import gemma3, gemma3_of_seeing
-from engine.models.gpt2 import gpt2
-from engine.models.gpt_neox import gpt_neox
+from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.gpt2 import CAUSAL_MASKS, gpt2
+from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
 from engine.models.jamba import jamba
-from engine.models.llama import Llama, LlamaConfig
+from engine.models.llama import ROTARY_FREQUENCIES, llama
 from engine.models.mamba import mamba
 from engine.models.mistral import ministral, mistral
 from engine.models.mixtral import mixtral
@@ -32,49 +29,85 @@ from engine.models.qwen2_moe import qwen2_moe
 from engine.models.qwen3 import qwen3
 from engine.models.qwen3_moe import qwen3_moe
 
-#: (config.json, weights, dtype, context limit or None for the checkpoint's own) -> model
-Builder = Callable[[ConfigReader, WeightSource, torch.dtype, int | None], CausalLM]
-
-
-def llama(config: ConfigReader, weights: WeightSource, dtype: torch.dtype, max_model_len: int | None) -> Llama:
-    return Llama(LlamaConfig.read(config), weights, dtype)
+#: (config.json, weights) -> model. Raises CheckpointError for settings that the code does not implement.
+ModelBuilder = Callable[[ConfigReader, WeightSource], CausalLM]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    name: str
-    build: Builder
-    ignored: re.Pattern[str]  #: tensors of its checkpoints that the model does not read
+    """One registered architecture: what serves it, and what the documentation says about it."""
+
+    name: str  #: in config.json's `architectures`, which is also the class in transformers
+    build: ModelBuilder
+    summary: str  #: what is special about it: a cell of docs/models.md
+    refused: str = ""  #: checkpoints of this name that raise CheckpointError: a cell of docs/models.md
+    ignored: re.Pattern[str] = ROTARY_FREQUENCIES  #: tensors of its checkpoints that the model need not read
     is_divisible: bool = True  #: whether several processes can share it (tensor parallelism)
 
 
-ARCHITECTURES = {
-    architecture.name: architecture
-    for architecture in (
-        Architecture("LlamaForCausalLM", llama, llama_module.IGNORED),
-        Architecture("MistralForCausalLM", mistral, llama_module.IGNORED),
-        Architecture("MinistralForCausalLM", ministral, llama_module.IGNORED),
-        Architecture("Qwen2ForCausalLM", qwen2, llama_module.IGNORED),
-        Architecture("Qwen3ForCausalLM", qwen3, llama_module.IGNORED),
-        Architecture("Gemma2ForCausalLM", gemma2, llama_module.IGNORED),
-        Architecture("Gemma3ForCausalLM", gemma3, llama_module.IGNORED),
-        Architecture("Gemma3ForConditionalGeneration", gemma3_of_seeing, gemma3_module.IGNORED_OF_SEEING),
-        Architecture("Phi3ForCausalLM", phi3, llama_module.IGNORED),
-        Architecture("MixtralForCausalLM", mixtral, llama_module.IGNORED),
-        Architecture("Qwen2MoeForCausalLM", qwen2_moe, llama_module.IGNORED),
-        Architecture("Qwen3MoeForCausalLM", qwen3_moe, llama_module.IGNORED),
-        Architecture("GPTNeoXForCausalLM", gpt_neox, gpt_neox_module.IGNORED),
-        Architecture("OPTForCausalLM", opt, opt_module.IGNORED),
-        Architecture("MambaForCausalLM", mamba, mamba_module.IGNORED, is_divisible=False),
-        Architecture("JambaForCausalLM", jamba, mamba_module.IGNORED, is_divisible=False),
-        Architecture("GPT2LMHeadModel", gpt2, gpt2_module.IGNORED),
-    )
-}
+_NO_TENSORS = re.compile(r"(?!)")
+
+_REGISTERED = (
+    Architecture("LlamaForCausalLM", llama, "Llama 1 to 3.x; linear and llama3 scaling of positions", "other scalings"),
+    Architecture("MistralForCausalLM", mistral, "sliding window in every layer, unless it is null"),
+    Architecture("MinistralForCausalLM", ministral, "sliding window in the layers that `layer_types` lists"),
+    Architecture("Qwen2ForCausalLM", qwen2, "biases; windows where `use_sliding_window` is set"),
+    Architecture("Qwen3ForCausalLM", qwen3, "normalised heads; windows as in Qwen2"),
+    Architecture("Gemma2ForCausalLM", gemma2, "windows in every other layer, soft caps on scores and logits"),
+    Architecture(
+        "Gemma3ForCausalLM",
+        gemma3,
+        "windows in five layers of six, two bases of positions; text only",
+        "images, bidirectional attention",
+    ),
+    Architecture(
+        "Gemma3ForConditionalGeneration",
+        gemma3_with_vision,
+        "the text model of the Gemma 3 checkpoints with a vision tower",
+        "images",
+        ignored=VISION_TENSORS,
+    ),
+    Architecture("Phi3ForCausalLM", phi3, "Phi-3 and Phi-4; windows, partly rotated heads", "longrope scaling"),
+    Architecture("MixtralForCausalLM", mixtral, "mixture of experts"),
+    Architecture("Qwen2MoeForCausalLM", qwen2_moe, "mixture of experts and a shared expert; Qwen1.5-MoE too"),
+    Architecture("Qwen3MoeForCausalLM", qwen3_moe, "mixture of experts in all layers or in some"),
+    Architecture("GPTNeoXForCausalLM", gpt_neox, "Pythia too; partly rotated heads", ignored=MASKS_AND_FREQUENCIES),
+    Architecture(
+        "OPTForCausalLM", opt, "learned positions", "the 350M model, which has post-norms", ignored=_NO_TENSORS
+    ),
+    Architecture(
+        "MambaForCausalLM",
+        mamba,
+        "no attention: two states per layer, whatever the length",
+        ignored=_NO_TENSORS,
+        is_divisible=False,
+    ),
+    Architecture(
+        "JambaForCausalLM",
+        jamba,
+        "Mamba layers, attention in every eighth, mixture of experts",
+        ignored=_NO_TENSORS,
+        is_divisible=False,
+    ),
+    Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
+)
+
+ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in _REGISTERED}
+
+
+def registered_architecture(config: ConfigReader) -> Architecture | None:
+    """The first registered name in `architectures`; None where Agon has no code for any of them.
+
+    Raises CheckpointError for a config.json without `architectures`.
+    """
+    names = config.require("architectures", list)
+    return next((ARCHITECTURES[name] for name in names if name in ARCHITECTURES), None)
 
 
 def architecture_of(config: ConfigReader) -> Architecture:
-    names = config.require("architectures", list)
-    for name in names:
-        if name in ARCHITECTURES:
-            return ARCHITECTURES[name]
-    raise CheckpointError(f"no code for architecture {names}; supported: {', '.join(sorted(ARCHITECTURES))}")
+    """The architecture that serves this checkpoint. Raises CheckpointError, with the supported names, if none does."""
+    architecture = registered_architecture(config)
+    if architecture is None:
+        names = config.require("architectures", list)
+        raise CheckpointError(f"no code for architecture {names}; supported: {', '.join(sorted(ARCHITECTURES))}")
+    return architecture

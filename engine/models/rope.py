@@ -1,4 +1,4 @@
-"""Reads the rotary position embedding of a checkpoint: newer configs keep all of it in rope_parameters, older ones in
+"""Reads the rotary position embedding from a config.json: newer ones keep it in rope_parameters, older ones in
 rope_theta and rope_scaling."""
 
 from dataclasses import dataclass
@@ -10,23 +10,26 @@ from engine.models.config_reader import ConfigReader
 
 @dataclass(frozen=True)
 class Rope:
+    """A rotary embedding as a config describes it."""
+
     base: float
     scaling: RotaryScaling = None
-    share: float = 1.0  #: of each head's channels that turn, from the first on
+    share: float = 1.0  #: of each head's channels that rotate, from the first on
 
     def rotary(self, head_dim: int) -> Rotary:
+        """The layer that computes it, for heads of that many channels."""
         return Rotary(int(head_dim * self.share), self.base, self.scaling)
 
 
 def read_rope(config: ConfigReader, *, default_base: float = 10_000.0) -> Rope:
-    """Of a model whose layers all rotate alike."""
+    """For a model whose layers all rotate in the same way."""
     base = config.get("rope_theta", float, default_base)
     share = config.get("partial_rotary_factor", float, 1.0)
     return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), Rope(base, share=share))
 
 
 def rope_in(section: ConfigReader | None, default: Rope) -> Rope:
-    """What this object of config.json says, over a default."""
+    """The embedding that this object of config.json describes; missing values come from the default."""
     if section is None:
         return default
     base = section.get("rope_theta", float, default.base)

@@ -1,5 +1,5 @@
-"""Which layers of a checkpoint read a sliding window, and of how many tokens: config.json's `layer_types`, or the rule
-that its architecture had before that key existed."""
+"""Which layers of a checkpoint read a sliding window, and of how many tokens: from config.json's `layer_types`, or by
+the rule that its architecture had before that key existed."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _IS_WINDOW = {"full_attention": False, "sliding_attention": True}
 
 
 def read_windows(config: ConfigReader, window: int | None, is_window: Sequence[bool]) -> tuple[int | None, ...]:
-    """By layer: the window, its own token included, or None. is_window: the rule, for a config without layer_types."""
+    """By layer: the window in tokens, the query's own included, or None. is_window: the rule without layer_types."""
     listed = config.optional("layer_types", list)
     if listed is not None:
         if len(listed) != len(is_window) or not all(name in _IS_WINDOW for name in listed):

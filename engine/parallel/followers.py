@@ -76,10 +76,6 @@ class Followers:
             threading.Thread(target=wait, args=watched, name="follower-watch", daemon=True).start()
 
     @property
-    def process_ids(self) -> list[int]:
-        return [process.pid for process in self._processes]
-
-    @property
     def is_alive(self) -> bool:
         return all(process.poll() is None for process in self._processes)
 

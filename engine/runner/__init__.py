@@ -1,4 +1,4 @@
-"""Runs the steps that the scheduler has planned. Owns every device tensor; knows no requests."""
+"""Runs the steps that the scheduler has planned. Runners own every device tensor and know no requests."""
 
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.load import LoadedModel, ModelInfo, load_runner

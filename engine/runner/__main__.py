@@ -1,4 +1,4 @@
-"""`python -m engine.runner RANK SIZE PORT`: one more process of a model that several share. Started by rank 0."""
+"""`python -m engine.runner RANK SIZE PORT`: a follower process of tensor parallelism. Started by rank 0."""
 
 import sys
 

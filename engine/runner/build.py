@@ -1,7 +1,7 @@
-"""From a model to the runner that serves it, with a page pool that fits: which runner, how large a pool, all warm.
+"""Builds the runner that serves a model: chooses its class, sizes the page pool, warms it up.
 
-The runner of devices serves CUDA wherever Triton can be imported and its kernels take the model; everything else is
-served step by step by the eager one.
+DeviceRunner serves CUDA if Triton can be imported and its kernels support the model. EagerRunner serves everything
+else.
 """
 
 import logging
@@ -20,7 +20,7 @@ from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
 from engine.runner.device.device_runner import DeviceRunner
-from engine.runner.device.graphs import CudaRecorder, Recorder
+from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.pool import design_of, plan_pool, smallest_pool
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a runner is made of, whichever it is."""
+    """What every runner is made of; made by load_runner."""
 
     model: CausalLM
     config: EngineConfig
@@ -44,11 +44,11 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What the runner of devices works with beside the model."""
+    """What DeviceRunner needs beside the model: kernels, CUDA graphs, memory figures. Tests pass others."""
 
     kernels: StepKernels
     name: str  #: of the kernels, for logs and metrics
-    make_recorder: Callable[[], Recorder]  #: graphs of one recorder share memory that ends with the last of them
+    make_recorder: Callable[[], GraphRecorder]  #: graphs of one recorder share memory
     gauge: MemoryGauge
 
 
@@ -56,19 +56,20 @@ Builder = Callable[[Parts], EagerRunner | DeviceRunner]
 
 
 def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
-    """A runner that has run steps already. Raises CheckpointError where there is no room for pages."""
+    """The runner for the device, warmed up. Raises CheckpointError if no memory is left for pages."""
     if parts.device.type == "cuda":
         reason = _why_not_triton(parts)
         if reason is None:
             from engine.kernels import gpu  # without Triton not importable
 
-            make_recorder = partial(CudaRecorder, parts.device)
+            make_recorder = partial(CudaGraphRecorder, parts.device)
             return build_device_runner(parts, Machinery(gpu, "triton", make_recorder, CudaGauge(parts.device)))
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
 
 
 def build_eager_runner(parts: Parts) -> EagerRunner:
+    """An EagerRunner, warmed up. A pool of unstated size takes a share of the free memory."""
     config = parts.config
     plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
     runner = EagerRunner(
@@ -87,6 +88,8 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
 
 
 def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
+    """A DeviceRunner, warmed up, with its CUDA graphs captured. A pool of unstated size takes what measured steps and
+    graphs leave of the device's memory. Raises CheckpointError if that is nothing."""
     config, model, limits = parts.config, parts.model, parts.limits
     make = partial(
         DeviceRunner,
@@ -128,7 +131,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
 
 
 def _why_not_triton(parts: Parts) -> str | None:
-    """None: its kernels can serve the model."""
+    """Why Triton kernels cannot serve the model; None: they can."""
     if find_spec("triton") is None:
         return "triton is not installed"
     design = design_of(parts.config, parts.model, parts.limits, parts.kv_dtype)

@@ -1,7 +1,7 @@
-"""Runs one step of a loaded model: page tables, page copies, forward pass, sampling. StepPlan in, StepOutput out.
+"""Runs steps operator by operator: page tables, page copies, forward pass, sampling. StepPlan in, StepOutput out.
 
-Owns every device tensor: weights, the page pool and the page tables of the running slots. Knows no requests and decides
-nothing about pages. Used by exactly one thread.
+Serves CPU, and CUDA without Triton. Owns every device tensor: weights, the page pool and the page tables of the running
+slots. Knows no requests and decides nothing about pages. Used by exactly one thread.
 """
 
 import time
@@ -34,10 +34,13 @@ from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
+from engine.runner.runner import run_step
 from engine.sampling.sampler import SamplingRow, sample
 
 
 class EagerRunner:
+    """The Runner whose `launch` computes the whole step before it returns."""
+
     def __init__(
         self,
         model: CausalLM,
@@ -51,14 +54,15 @@ class EagerRunner:
         operators: Operators | None = None,
         max_in_flight: int = 1,
     ) -> None:
-        """max_running: slots; a plan names slots below it. mirror: layout of the host memory for pages that are swapped
-        out. operators: those that the model was built with. max_in_flight: how many steps may be launched and not yet
-        collected; a launch computes at once, so that more than one gains nothing here but serves tests."""
+        """max_running: number of slots; a plan names slots below it. mirror: layout of the host memory for pages that
+        are swapped out. operators: the ones that the model was built with. max_in_flight: how many steps may be
+        launched and not yet collected; more than one gains no time here, since a launch computes at once, but serves
+        tests."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
-        self._newest_tokens = np.full(max_running, PENDING_TOKEN, dtype=np.int64)  # that each slot drew
-        self._histories: dict[int, list[int]] = {}  # by slot, where params need them
+        self._newest_tokens = np.full(max_running, PENDING_TOKEN, dtype=np.int64)  # last one drawn in each slot
+        self._histories: dict[int, list[int]] = {}  # tokens by slot, only if the parameters need them
         self.pool_plan = plan
         self._model = model
         self._device = device
@@ -80,18 +84,15 @@ class EagerRunner:
 
     @property
     def operators_name(self) -> str:
-        """What linears and the like run on, and what attention runs on where that is something else."""
+        """What the model's operators run on; and what attention runs on, if it is something else. For logs and
+        metrics."""
         name, attention = self._operators.name, self._backend.name
         return name if name.startswith(attention) else f"{name}, attention {attention}"
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        """Launch and collect at once."""
-        self.launch(plan)
-        return self.collect()
-
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
-        """Do what the plan says, in its order. Page tables keep their entries for the following steps."""
+        """Execute the plan: page tables, page moves, page copies, forward pass, sampling. Page tables keep their
+        entries for the following steps."""
         assert len(self._outputs) < self.max_in_flight
         started = time.perf_counter()
         self._update_page_tables(plan.page_table_updates)
@@ -104,24 +105,23 @@ class EagerRunner:
         self._outputs.append(StepOutput(plan.step, samples, time.perf_counter() - started - move_s, move_s))
 
     def collect(self) -> StepOutput:
+        """The output of the oldest step that was launched and not yet collected; never waits."""
         return self._outputs.popleft()
 
     def close(self) -> None:
-        """Give the memory back. The runner cannot be used afterwards."""
+        """Free the memory. The runner cannot be used afterwards."""
         del self._model, self._backend, self._states, self._mirror, self._pages, self._page_tables
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
     def warm_up(self, num_tokens: int) -> None:
-        """Run a prompt of that many tokens and one decode on the null page, so that the first request pays no set-up.
-
-        The null page is zeroed afterwards.
-        """
+        """Run a prompt of num_tokens tokens and one decode on the null page, so that the first request pays no set-up.
+        The null page is zeroed afterwards."""
         params = SamplingParams(temperature=0.0)
         prompt = ScheduledSequence(0, 0, (0,) * num_tokens, 0, 1, params, (0,), 0)
         decode = ScheduledSequence(0, 0, (0,), num_tokens - 1, 1, params, (0,), 1)
         for step, sequence in enumerate((prompt, decode)):
-            self.run(StepPlan(step, (), (), (sequence,)))
+            run_step(self, StepPlan(step, (), (), (sequence,)))
         for pages in self._pages.values():
             pages[0].zero_()
 
@@ -140,7 +140,7 @@ class EagerRunner:
             copy_pages(self._pages[name], sources, destinations)
 
     def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> torch.Tensor:
-        """Final hidden states of the last token of each sequence that draws, [rows, hidden]."""
+        """Final hidden states of the last token of each sequence that samples, [rows, hidden]."""
         count = len(sequences)
         lengths = np.fromiter((len(s.token_ids) for s in sequences), np.int64, count)
         starts = np.fromiter((s.start for s in sequences), np.int64, count)

@@ -1,6 +1,7 @@
-"""Ranks 1 and up: load a shard of the model, then run every plan that rank 0 tells, until it tells the end or is gone.
+"""A follower process (rank 1 and above): loads its shard of the model, then runs every plan that rank 0 sends, until
+rank 0 sends the end message or has gone.
 
-`python -m engine.runner RANK SIZE PORT` is what the leader starts; under torchrun the process calls `follow` itself.
+The leader starts it as `python -m engine.runner RANK SIZE PORT`; under torchrun the process calls `follow` itself.
 """
 
 import logging
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def follow(store: Store, place: Place, *, is_local: bool) -> None:
-    """Returns when rank 0 has ended in order. Raises RankLost where it has gone, and whatever loading raises."""
+    """Follow rank 0 until it ends in order. Raises RankLost if it has gone, and what load_runner raises."""
     leave_signals_to_leader()
     config = Codec(EngineConfig).decode(store.get(CONFIG_KEY))
     device = choose_device(config.device, place.local_rank)
@@ -36,7 +37,7 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
     while (message := group.hear()) != END:
         plan = codec.decode(message)
         if num_in_flight == runner.max_in_flight:
-            runner.collect()  # nobody needs the output here
+            runner.collect()  # its output is used by rank 0 only
             num_in_flight -= 1
         runner.launch(plan)
         num_in_flight += 1
@@ -45,12 +46,13 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
 
 
 def main() -> int:
+    """The follower process; returns its exit code. Errors are sent to the leader, which reports them."""
     rank, size, port = map(int, sys.argv[1:])
     logging.basicConfig(format=f"rank {rank}: %(message)s", level=logging.WARNING)
     store = meet_leader(port)
     try:
         follow(store, Place(rank, size, local_rank=rank, local_size=size), is_local=True)
-    except RankLost:  # whoever has gone, the leader finds the words for it
+    except RankLost:  # the leader reports which process has gone
         return 1
     except EngineError as error:
         say_failed(store, rank, str(error))

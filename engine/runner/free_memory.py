@@ -1,4 +1,4 @@
-"""What the machine offers: free memory, as this process may use it."""
+"""Free memory of the machine or device, as far as this process may use it."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import torch
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
-#: Where the system does not say (no Linux), assume a small machine.
+#: Assumed where the system does not tell (no Linux): a small machine.
 _UNKNOWN_FREE_BYTES = 4 * 2**30
 
 

@@ -1,7 +1,7 @@
 """The mirror of the page pool in host memory: moves whole small pages out of the pool and back. Owned by the runner.
 
-Which page goes where is decided in memory/swap.py; here are the bytes. The same layout as the pool's, so a small page
-is a row in both.
+memory/swap.py decides which page goes where; this module moves the bytes. The mirror has the pool's layout, so a small
+page is a row in both.
 """
 
 import time
@@ -14,11 +14,13 @@ from engine.batch import PageMove
 from engine.kernels.step_kernels import StepKernels
 from engine.memory.spec import PoolPlan
 
-#: Rows that travel together: bounds what is needed beside pool and mirror, and is enough to fill any bus.
+#: Bytes of rows that are moved together: bounds the memory beside pool and mirror, and is enough to saturate a bus.
 _STAGING_BYTES = 32 * 2**20
 
 
 class HostMirror:
+    """Small pages in host memory, by layer type, and their transfer from and to the pool."""
+
     def __init__(
         self,
         plan: PoolPlan,
@@ -26,16 +28,17 @@ class HostMirror:
         pages: Mapping[str, torch.Tensor],
         kernels: StepKernels | None = None,
     ) -> None:
-        """memory: plan.pool_bytes on the host; pages: the pool's own small pages by layer type, as rows. kernels: those
-        of a device with memory of its own; what travels is staged on both sides of the bus."""
+        """memory: plan.pool_bytes on the host. pages: the pool's small pages by layer type, as rows. kernels: of a
+        device with its own memory, where pages are staged on both sides of the bus; None: the pool is in host memory
+        too."""
         self.plan = plan
         self._pages = pages
         self._kernels = kernels
         self._mirror = {kind.name: small_pages(plan, kind, memory) for kind in plan.types}
 
     def move(self, outs: Sequence[PageMove], ins: Sequence[PageMove]) -> float:
-        """All that goes out, then all that comes in; returns how long it took, in seconds. On CUDA it waits for the
-        step in flight first: what that still takes is no cost of moving."""
+        """Move pages out of the pool, then pages into it. Returns the time in seconds. On CUDA it waits for the step in
+        flight first, and that wait is not counted."""
         self._wait()
         started = time.perf_counter()
         for name, moves in _chunks(outs, self._mirror):
@@ -52,10 +55,10 @@ class HostMirror:
 
     def _wait(self) -> None:
         for device in {pages.device for pages in self._pages.values() if pages.is_cuda}:
-            torch.cuda.synchronize(device)  # which need not be the thread's current one
+            torch.cuda.synchronize(device)  # named, since the thread's current device may be another one
 
     def _read(self, pages: torch.Tensor, moves: Sequence[PageMove]) -> torch.Tensor:
-        """The device's pages, on the host."""
+        """Copies of the pool's pages, in host memory."""
         page_ids = _ids((move.device_page for move in moves), pages.device)
         if self._kernels is None:
             return pages.index_select(0, page_ids)
@@ -72,7 +75,7 @@ class HostMirror:
 
 
 def _chunks(moves: Sequence[PageMove], rows: Mapping[str, torch.Tensor]) -> list[tuple[str, list[PageMove]]]:
-    """Moves by layer type, in runs that the staging memory holds."""
+    """Moves by layer type, in runs of at most _STAGING_BYTES."""
     by_type: dict[str, list[PageMove]] = {}
     for move in moves:
         by_type.setdefault(move.layer_type, []).append(move)
@@ -88,5 +91,5 @@ def _ids(pages: Iterable[int], device: torch.device) -> torch.Tensor:
 
 
 def _staging(num_rows: int, pages: torch.Tensor, is_pinned: bool) -> torch.Tensor:
-    """Host memory for rows of pages. Pinned: a CUDA device reaches it by itself; torch keeps it for the next call."""
+    """Host memory for rows of pages. Pinned: a CUDA device can copy it by itself; torch caches it for the next call."""
     return torch.empty((num_rows, pages.shape[1]), dtype=pages.dtype, pin_memory=is_pinned)

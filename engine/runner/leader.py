@@ -1,8 +1,8 @@
-"""The runner of rank 0 where several processes share a model: every plan goes to all of them before it is run here.
+"""The runner of rank 0 with tensor parallelism: sends every plan to the follower processes, then runs it itself.
 
-All ranks run the same plan in the same order on shards of the same sizes, so page tables are the same everywhere, and
-so are the tokens: logits are joined from all ranks and each draws from them with the plan's seeds. A token that is
-still pending is therefore known wherever the next step needs it. Used by one thread, but for `is_alive`.
+All ranks run the same plans in the same order on shards of the same sizes, so page tables are equal everywhere. Tokens
+are equal too: logits are gathered from all ranks, and each rank samples from them with the plan's seeds. So every rank
+knows a pending token when the next step needs it. Used by one thread; only `is_alive` may be called by any.
 """
 
 import contextlib
@@ -16,48 +16,54 @@ from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import Followers
 from engine.runner.runner import Runner
 
-#: Where rank 0 puts the configuration of all.
+#: Key of the store under which rank 0 puts the configuration of all ranks.
 CONFIG_KEY = "config"
-#: The message after which nothing follows. A plan is never empty.
+#: The last message, which ends the followers. An encoded plan is never empty.
 END = b""
-#: For a process whose connection has closed to be seen to have ended.
+#: Between the loss of a process's connection and the end of that process.
 _EXPLAIN_S = 5.0
 _GONE = "another process of tensor parallelism has gone"
 
 
 def plan_codec() -> Codec[StepPlan]:
+    """How plans are sent to followers; remembers sampling parameters, which come again in every step."""
     return Codec(StepPlan, repeated=(SamplingParams,))
 
 
 class Leader:
+    """The Runner of rank 0. Raises RankLost when another process has gone."""
+
     def __init__(self, runner: Runner, group: TorchGroup, followers: Followers | None) -> None:
-        """followers: None where torchrun has started them, which also ends all processes when one does."""
+        """followers: None if torchrun has started them; torchrun also ends all processes when one ends."""
         self._runner = runner
         self._group = group
         self._followers = followers
         self._codec = plan_codec()
-        self._is_waited_for = True  # the others wait for the next plan; not so after a step that failed half-way
+        self._is_waited_for = True  # followers wait for the next plan; False after a step that failed half-way
 
     @property
     def limits(self) -> ModelLimits:
+        """Context length, vocabulary size and end-of-sequence tokens of the model."""
         return self._runner.limits
 
     @property
     def pool_plan(self) -> PoolPlan:
-        """Of each rank."""
+        """The pool of each rank: equal everywhere."""
         return self._runner.pool_plan
 
     @property
     def mirror_plan(self) -> PoolPlan | None:
+        """Layout of each rank's host memory for swapped-out pages; None: pages are not swapped."""
         return self._runner.mirror_plan
 
     @property
     def max_in_flight(self) -> int:
+        """How many steps may be launched and not yet collected."""
         return self._runner.max_in_flight
 
     def launch(self, plan: StepPlan) -> None:
-        """Raises RankLost, also after a step that failed half-way or was broken off: then the ranks are not at the same
-        place any more, and would wait for each other for ever."""
+        """Send the plan to all ranks and launch it. Raises RankLost, also after a launch that failed half-way: the
+        ranks are then out of step and would wait for each other for ever."""
         if not self._is_waited_for:
             raise RankLost("a step has ended half-way; the processes of tensor parallelism must be started again")
         self._is_waited_for = False
@@ -69,7 +75,7 @@ class Leader:
         self._is_waited_for = True
 
     def collect(self) -> StepOutput:
-        """Raises RankLost, also where GPUs went on computing without one of them."""
+        """Wait for the oldest step. Raises RankLost, also if the GPUs have finished a step without one of the ranks."""
         try:
             output = self._runner.collect()
         except RuntimeError as error:
@@ -79,31 +85,29 @@ class Leader:
         return output
 
     def _blamed(self, error: Exception) -> Exception:
-        """An error of a device, while one of the processes has gone, is of that: its GPU has left the others."""
+        """The error to report: a device error while a process has gone is caused by its missing GPU."""
         if isinstance(error, RankLost):
             return explained(error, self._followers)
         return error if self.is_alive() else explained(RankLost(f"{_GONE}: {error}"), self._followers)
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        self.launch(plan)
-        return self.collect()
-
     def is_alive(self) -> bool:
+        """Whether all follower processes run; for any thread. Always True under torchrun."""
         return self._followers is None or self._followers.is_alive
 
     def close(self) -> None:
+        """Send the end message, free the memory and end the follower processes."""
         if self._is_waited_for:
             with contextlib.suppress(RankLost):
                 self._group.tell(END)
         try:
             self._runner.close()
-        finally:  # also where a GPU has failed: the other processes must end
+        finally:  # also if a GPU has failed: the follower processes must end
             self._group.close()
             if self._followers is not None:
                 self._followers.close()
 
 
 def explained(error: RankLost, followers: Followers | None) -> RankLost:
-    """The same with what became of the process that does not answer, where that can be known."""
+    """The error with the reason why a follower process has ended, if that can be found out within some seconds."""
     reason = followers.lost(_EXPLAIN_S) if followers is not None else None
     return error if reason is None else RankLost(reason)

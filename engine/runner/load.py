@@ -1,4 +1,4 @@
-"""From a configuration to a model that is ready to run: the one place that knows all parts of it."""
+"""From a configuration to a model that is ready to run: the only module that knows all its parts."""
 
 import logging
 import time
@@ -14,32 +14,33 @@ from engine.errors import CheckpointError, NotDivisible
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
+from engine.layers.weights import ShapesOnly
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
-from engine.models.config_reader import ConfigReader
+from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
-from engine.runner.packed_weights import build_on_image
+from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer, read_eos_token_ids
 
 _log = logging.getLogger(__name__)
 
-#: On CPU a model whose weights take no more than this in float32 runs in float32: a step then costs little anyhow, and
-#: greedy tokens do not depend on how a batch happens to be rounded. Larger ones read half the bytes in bfloat16.
+#: On CPU a model whose weights take no more than this in float32 runs in float32: a step then costs little anyway, and
+#: greedy tokens do not depend on the rounding of bfloat16. Larger models read half the bytes in bfloat16.
 FLOAT32_LIMIT_BYTES = 256 * 2**20
-#: Weights that fit into one core's caches are read faster than two threads can meet: one thread is enough, and where
-#: several models share a machine it is much better.
+#: Weights that fit into one core's caches are read in less time than two threads need to synchronise: such a model runs
+#: on one thread, which also leaves cores to other models of the machine.
 ONE_THREAD_LIMIT_BYTES = 32 * 2**20
-#: Of CUDA devices: from there on they have bfloat16 and asynchronous copies, which the kernels are written for.
+#: Least compute capability of CUDA devices: bfloat16 and asynchronous copies, which the kernels are written for.
 _LEAST_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a server tells about the model it serves."""
+    """What a server tells about the model it serves; made by load_runner."""
 
     name: str
     architecture: str
@@ -53,28 +54,29 @@ class ModelInfo:
 
     @property
     def precision(self) -> str:
-        """The dtype, and that of keys and values where it is another: "bfloat16, KV int8"."""
+        """The dtype, and that of keys and values if it differs: "bfloat16, KV int8"."""
         return self.dtype if self.kv_dtype in ("auto", self.dtype) else f"{self.dtype}, KV {self.kv_dtype}"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Everything that the engine's core is built around."""
+    """A model that is ready to run; the engine core is built around it."""
 
     runner: Runner
     tokenizer: Tokenizer  #: of bytes, for dummy weights without tokenizer.json
     limits: ModelLimits
     pool_plan: PoolPlan
     info: ModelInfo
-    #: Whether all processes that the model needs still run; for any thread.
+    #: Whether all processes that share the model still run; may be called by any thread.
     is_alive: Callable[[], bool] = lambda: True
 
 
 def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
-    """Load a model folder or hub id: weights, tokenizer, page pool, one warm-up. Raises CheckpointError in one line.
+    """Load a model folder or hub id: weights, tokenizer, page pool, warm-up. Raises CheckpointError with a message of
+    one line.
 
-    group: the processes that share the model, all of which call this; None: this one has it for itself. build: from the
-    model to its runner, where that is not to be chosen by the device.
+    group: the processes that share the model, all of which call this; None: this process has the whole model. build:
+    makes the runner; the default chooses it by the device.
     """
     started = time.perf_counter()
     group = group or Solo()
@@ -84,9 +86,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     architecture = architecture_of(settings)
     is_dummy = config.load_format == "dummy"
     checkpoint = None if is_dummy else Checkpoint(folder)
-    num_parameters = (
-        _count_parameters(architecture, settings, config) if checkpoint is None else checkpoint.num_parameters
-    )
+    num_parameters = _count_parameters(architecture, settings) if checkpoint is None else checkpoint.num_parameters
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
@@ -138,25 +138,25 @@ def _build(
 ) -> CausalLM:
     if checkpoint is None:
         dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators, group=group)
-        return architecture.build(settings, dummy, dtype, config.max_model_len)
+        return architecture.build(settings, dummy)
 
     def make(has_matrices: bool) -> CausalLM:
         weights = CheckpointWeights(
             checkpoint, dtype=dtype, device=device, operators=operators, group=group, has_matrices=has_matrices
         )
         with torch.inference_mode():
-            model = architecture.build(settings, weights, dtype, config.max_model_len)
+            model = architecture.build(settings, weights)
         weights.check_all_taken(architecture.ignored)
         return model
 
     if isinstance(operators, CppOperators):
-        return build_on_image(make, operators, checkpoint, config, group.place)
+        return build_with_packed_weights(make, operators, checkpoint, config, group.place)
     return make(True)
 
 
-def _count_parameters(architecture: Architecture, settings: ConfigReader, config: EngineConfig) -> int:
-    counter = DummyWeights.counting()
-    architecture.build(settings, counter, torch.float32, config.max_model_len)
+def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int:
+    counter = ShapesOnly()
+    architecture.build(settings, counter)
     return counter.num_parameters
 
 
@@ -171,7 +171,10 @@ def _context_length(config: EngineConfig, model: CausalLM) -> int:
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """local_rank: among the processes of this machine that share a model; each has a GPU of its own."""
+    """The device called "auto", "cpu" or "cuda"; rank local_rank of this machine gets the GPU of that number.
+
+    Raises CheckpointError if a CUDA device was asked for and none can serve, NotDivisible if there are too few.
+    """
     has_cuda = torch.cuda.is_available()
     if name not in ("auto", "cuda") or (name == "auto" and not has_cuda):
         return torch.device("cpu" if name == "auto" else name)
@@ -197,12 +200,12 @@ def _dtype(name: str, device: torch.device, num_parameters: int, settings: Confi
         return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
     if device.type == "cpu":
         return torch.float32 if 4 * num_parameters <= FLOAT32_LIMIT_BYTES else torch.bfloat16
-    own = settings.get("dtype", str, settings.get("torch_dtype", str, "bfloat16"))
-    return torch.float32 if own == "float32" else torch.bfloat16
+    return read_model_dtype(settings)
 
 
 def choose_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """dtype: of the model. Raises CheckpointError where the device does not compute what was asked for."""
+    """The dtype of keys and values in pages. dtype: of the model. Raises CheckpointError if the device does not support
+    what was asked for."""
     match name:
         case "auto":
             return dtype
@@ -218,5 +221,5 @@ def choose_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torc
 
 
 def _num_threads(weight_bytes: int, place: Place) -> int:
-    """Threads for a model on CPU where the configuration does not say; processes that share one share the cores."""
+    """Threads for a model on CPU if the configuration does not say; processes that share a model share the cores."""
     return 1 if weight_bytes <= ONE_THREAD_LIMIT_BYTES else max(1, torch.get_num_threads() // place.local_size)

@@ -1,37 +1,36 @@
-"""The page pool of a model: how large, cut how, and the zeroed memory itself."""
+"""The page pool of a model: its size, its division into pages, and the zeroed memory itself."""
 
 import logging
 
 import numpy as np
 import torch
 
-from engine.attention.layout import layer_specs, state_specs
 from engine.config import EngineConfig, ModelLimits
 from engine.memory.admission import AdmissionRule
 from engine.memory.planning.designs import Design
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.spec import NUM_NULL_LARGE_PAGES, PoolPlan
 from engine.models.causal_lm import CausalLM
+from engine.models.stored_layers import stored_layers
 from engine.parallel.group import Group
 from engine.runner.free_memory import free_memory_bytes
 
 _log = logging.getLogger(__name__)
 
 _POOL_ALIGNMENT = 64  #: bytes: a cache line, and the widest vector load
-#: Share of free memory that a page pool of unstated size may take where nothing is measured: a CPU shares its memory
-#: with everything else, and on CUDA this is for the runner that knows no step's needs beforehand (build.py).
+#: Share of free memory that a page pool of unstated size takes for EagerRunner, which measures nothing beforehand. On a
+#: CPU the memory is shared with all other processes.
 _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
 
 
 def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> Design:
-    """How the model's pool is cut, whatever its size."""
-    specs = layer_specs(model.attention_shapes, kv_dtype, limits.max_model_len)
-    specs += state_specs(model.state_shapes, config.checkpoint_tokens)
-    return choose_design(specs, page_tokens=config.page_tokens)
+    """How the model's pool is divided into pages, whatever its size."""
+    layers = stored_layers(model, kv_dtype, limits.max_model_len, config.checkpoint_tokens)
+    return choose_design(layers, page_tokens=config.page_tokens)
 
 
 def smallest_pool(design: Design) -> PoolPlan:
-    """One large page beside the null page."""
+    """A pool of one large page beside the null page: for measuring what steps take."""
     return pool_of(design, (NUM_NULL_LARGE_PAGES + 1) * design.large_page_bytes)
 
 
@@ -44,9 +43,11 @@ def plan_pool(
     group: Group,
     room_bytes: int | None = None,
 ) -> PoolPlan:
-    """The same for all processes of the group: one scheduler hands out the pages of all of them.
+    """The pool of config.kv_cache_bytes; or, if that is None, of what the memory allows and all running requests can
+    use.
 
-    room_bytes: what a pool of unstated size may take here; None: a share of the free memory.
+    Equal in all processes of the group, since one scheduler allocates the pages of all of them. room_bytes: what a pool
+    of unstated size may take here; None: a share of the free memory.
     """
     design = design_of(config, model, limits, kv_dtype)
     pool_bytes = config.kv_cache_bytes
@@ -78,7 +79,7 @@ def plan_pool(
 
 
 def zeroed_pool(num_bytes: int, device: torch.device) -> torch.Tensor:
-    """Bytes that are zero, so that no page ever decodes to NaN unless somebody wrote one.
+    """num_bytes of zeros, so that no page reads as NaN unless a NaN was written to it.
 
     On CPU the system hands out zeroed memory when it is first touched; torch.zeros would touch all of it at once.
     """

@@ -1,4 +1,7 @@
-"""What every runner is: the eager one, the one of devices, and the leader of several processes."""
+"""The protocol that every runner implements: EagerRunner, DeviceRunner, and the Leader of several processes.
+
+The engine core launches a step and collects it later. All methods are called by the engine thread.
+"""
 
 from typing import Protocol
 
@@ -8,38 +11,44 @@ from engine.memory.spec import PoolPlan
 
 
 class Runner(Protocol):
-    """What executes step plans, in the order in which they are launched. It may reuse its buffers between calls; an
+    """Executes step plans in the order in which they are launched. A runner may reuse its buffers between calls, so an
     output must not refer to them."""
 
     @property
-    def limits(self) -> ModelLimits: ...
+    def limits(self) -> ModelLimits:
+        """Context length, vocabulary size and end-of-sequence tokens of the model."""
+        ...
 
     @property
-    def pool_plan(self) -> PoolPlan: ...
+    def pool_plan(self) -> PoolPlan:
+        """How the page pool is divided into pages of each layer type."""
+        ...
 
     @property
     def mirror_plan(self) -> PoolPlan | None:
-        """Layout of the host memory for swapped-out pages; None: there is none."""
+        """Layout of the host memory for swapped-out pages; None: pages are not swapped."""
         ...
 
     @property
     def max_in_flight(self) -> int:
-        """How many steps may be launched and not yet collected. 1: no step overlaps with planning the next one."""
+        """How many steps may be launched and not yet collected. 1: steps do not overlap with planning."""
         ...
 
     def launch(self, plan: StepPlan) -> None:
-        """Start a step. It may compute until `collect` returns its output: till then the pages that it touches hold
-        what they held, except what steps launched before it write."""
+        """Start a step. It may compute until `collect` returns its output. Until then the caller must keep the pages
+        that the step touches: only steps launched before it may write to them."""
         ...
 
     def collect(self) -> StepOutput:
-        """Wait for the oldest step that was launched and not yet collected."""
+        """Wait for the oldest step in flight and return its output."""
         ...
 
     def close(self) -> None:
-        """Give the memory back. Steps in flight are lost."""
+        """Free the memory. Steps in flight are lost; the runner cannot be used afterwards."""
         ...
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        """Launch and collect at once."""
-        ...
+
+def run_step(runner: Runner, plan: StepPlan) -> StepOutput:
+    """Launch a step and wait for its output: for warm-up, tests and benchmarks. No other step may be in flight."""
+    runner.launch(plan)
+    return runner.collect()

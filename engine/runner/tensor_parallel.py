@@ -1,15 +1,15 @@
-"""Loads a model that several processes share: starts the others, or joins those that torchrun has started."""
+"""Loads a model with tensor parallelism: starts the follower processes, or joins those that torchrun has started."""
 
 import logging
 import os
 from dataclasses import replace
 
-import torch
 from torch.distributed import Store, rendezvous  # type: ignore[attr-defined]
 
 from engine.config import EngineConfig
 from engine.errors import NotDivisible, RankLost
-from engine.loader import DummyWeights, find_model_folder, read_config
+from engine.layers.weights import ShapesOnly
+from engine.loader import find_model_folder, read_config
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
 from engine.parallel.codec import Codec
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 def load_divided(config: EngineConfig) -> LoadedModel:
     """As load_runner, for config.tensor_parallel above 1. Raises NotDivisible, RankLost and CheckpointError.
 
-    Under torchrun every process calls this, and it returns in the first one: the others serve that one, and end with
-    SystemExit.
+    Under torchrun every process calls this. It returns in rank 0 only; the other ranks follow that one until it ends,
+    and then raise SystemExit.
     """
     _refuse_what_cannot_be_divided(config)
     if follow_if_told_to(config):
@@ -39,7 +39,8 @@ def load_divided(config: EngineConfig) -> LoadedModel:
 
 
 def follow_if_told_to(config: EngineConfig) -> bool:
-    """Where torchrun has started this process, and it is not the first: compute for that one until it ends."""
+    """If torchrun has started this process as rank 1 or above: follow rank 0 until it ends, then return True. Otherwise
+    return False at once."""
     place = torchrun_place(os.environ, config.tensor_parallel)
     if place is None or place.rank == 0:
         return False
@@ -57,18 +58,18 @@ def _is_local(place: Place) -> bool:
 
 
 def _refuse_what_cannot_be_divided(config: EngineConfig) -> None:
-    """Before any process is started."""
+    """Raises NotDivisible, before any process is started."""
     settings = ConfigReader(read_config(find_model_folder(config.model)))
     architecture = architecture_of(settings)
     if not architecture.is_divisible:
         raise NotDivisible(f"tensor parallelism of {architecture.name} is not supported")
     others = Solo(Place(size=config.tensor_parallel))
-    architecture.build(settings, DummyWeights.counting(others), torch.float32, config.max_model_len)
+    architecture.build(settings, ShapesOnly(group=others))
 
 
 def _lead_own(config: EngineConfig) -> LoadedModel:
     size = config.tensor_parallel
-    choose_device(config.device, size - 1)  # one for each, or an error before anything is started
+    choose_device(config.device, size - 1)  # raises before any process is started if there are too few devices
     followers = Followers(size, "engine.runner")
     try:
         return _lead(config, Place(size=size, local_size=size), followers.store, followers)
@@ -98,6 +99,6 @@ def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers
     info = replace(
         loaded.info,
         device=f"{loaded.info.device} x {place.size}",
-        operators=f"{loaded.info.operators}, {place.size} ranks",  # seen in the log and in metrics
+        operators=f"{loaded.info.operators}, {place.size} ranks",  # for the log and for metrics
     )
     return replace(loaded, runner=leader, info=info, is_alive=leader.is_alive)

@@ -1,5 +1,5 @@
-"""The steps that a runner computes before any request: prompts and decodes of sequences in pages that nobody owns,
-drawn by all means that there are."""
+"""Warm-up steps: what the device runner computes before the first request, so that all kernels are compiled. Prompts
+and decodes on the null page, with every kind of sampling."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,16 +8,16 @@ from itertools import count, takewhile
 from engine.batch import ScheduledSequence, StepPlan
 from engine.config import SamplingParams
 
-#: Draws by all means that the sampling kernel knows.
+#: Uses every option of the sampling kernel.
 _PARAMS = SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01)
-#: And whatever is done behind it.
+#: Uses post-sampling as well: penalties, biases and log probabilities.
 _ALL = replace(_PARAMS, repetition_penalty=1.1, frequency_penalty=0.1, logit_bias={0: 1.0}, logprobs=20)
 
 
-def trials(num_tokens: int, max_running: int, max_model_len: int) -> Iterator[StepPlan]:
-    """Single prompts of all powers of two, since kernels take queries in tiles of such sizes; then the step that takes
-    the most memory, of num_tokens tokens and as many sequences as can be prompts; then decodes, at last of the longest
-    sequences, and with all that draws can need."""
+def warm_up_steps(num_tokens: int, max_running: int, max_model_len: int) -> Iterator[StepPlan]:
+    """Plans, in this order: single prompts of every power of two, since kernels take queries in tiles of such sizes;
+    the step that takes most memory, with num_tokens tokens and as many prompts as possible; decodes, the last ones at
+    the end of the context and with post-sampling."""
     longest = min(num_tokens, max_model_len)
     for length in (*takewhile(lambda length: length < longest, (2**i for i in count(1))), longest):
         yield _step([length])

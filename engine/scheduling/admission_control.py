@@ -1,4 +1,7 @@
-"""May a request enter? Asked from any thread before any work is done. Knows no queue, only how much is in it."""
+"""Admission control: whether a request may enter the engine, decided before any work is done for it.
+
+Called from any thread. Knows how many requests and tokens wait, not the queue itself.
+"""
 
 import threading
 
@@ -10,10 +13,10 @@ from engine.request import check_prompt
 
 
 class AdmissionControl:
-    """Says at once whether a request may enter: whether it can ever be served, and whether the queue has room for it.
+    """Refuses requests that can never be served, and requests for which the waiting queue has no room.
 
-    Thread-safe, so that a caller is refused before any work is done for it. A reservation lasts until the request's
-    first step (or its end); it is counted here and not in the queue, because between the two lies another thread.
+    Thread-safe. A reservation lasts until the request's first step, or until its end if that comes first. It is counted
+    here and not in the queue, because the queue belongs to the engine thread and learns of a request later.
     """
 
     def __init__(
@@ -25,6 +28,8 @@ class AdmissionControl:
         max_requests: int | None,
         max_tokens: int | None,
     ) -> None:
+        """rule: whether a request fits into the page pool. max_running: sequences in one step. max_requests,
+        max_tokens: bounds of the queue in requests and prompt tokens; None: no bound."""
         self._rule = rule
         self._limits = limits
         self._max_running = max_running
@@ -34,10 +39,13 @@ class AdmissionControl:
         self._num_requests = 0
         self._num_tokens = 0
 
-    def check(
+    def check_request(
         self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = (), images: Images = ()
     ) -> None:
-        """Raise InvalidRequest or ContextTooLong for what can never be served. Images take pages of their own."""
+        """Raise InvalidRequest or ContextTooLong for a request that can never be served.
+
+        resume: output tokens that the request has already. images: they take pages of their own.
+        """
         check_prompt(prompt, self._limits)
         if resume:
             check_prompt(resume, self._limits, param="resume_token_ids")
@@ -64,8 +72,11 @@ class AdmissionControl:
                 max_tokens=params.max_tokens,
             )
 
-    def reserve(self, num_tokens: int) -> None:
-        """Take a place in the queue, or raise QueueFull. A request larger than the bound may wait alone."""
+    def reserve_place(self, num_tokens: int) -> None:
+        """Reserve a place in the queue for a request of so many tokens, or raise QueueFull.
+
+        A request with more tokens than the bound may wait if no other request waits.
+        """
         with self._lock:
             if self._max_requests is not None and self._num_requests >= self._max_requests:
                 raise QueueFull(f"{self._num_requests} requests are waiting already", retry_after_s=1.0)
@@ -75,7 +86,8 @@ class AdmissionControl:
             self._num_requests += 1
             self._num_tokens += num_tokens
 
-    def release(self, num_tokens: int) -> None:
+    def release_place(self, num_tokens: int) -> None:
+        """Give a reservation of so many tokens back."""
         with self._lock:
             self._num_requests -= 1
             self._num_tokens -= num_tokens

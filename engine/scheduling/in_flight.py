@@ -1,8 +1,8 @@
-"""The steps that the runner was given and whose outputs nobody has read yet: a step may compute while the next is
-planned.
+"""The steps in flight: launched, and not yet collected. A step may compute while the next one is planned.
 
-The core adds and takes them; the scheduler looks, because some things have to wait until nothing is in flight; the page
-cache is told, because a page freed meanwhile may still be touched. Knows no requests.
+The core adds and removes steps. The scheduler reads the number of steps, because preemption and failed allocations wait
+until no step is in flight. The page cache is told of each launch and end, because a step in flight may still read or
+write a page that has been freed. Knows no requests.
 """
 
 from collections import deque
@@ -12,8 +12,10 @@ from engine.memory.kv_cache import KVCache
 
 
 class InFlight:
+    """The plans of the steps in flight, oldest first. Its length is their number."""
+
     def __init__(self, cache: KVCache, max_steps: int = 1) -> None:
-        """max_steps: as Runner.max_in_flight. A plan can refer to the tokens of one step before it, so not above 2."""
+        """max_steps: Runner.max_in_flight. At most 2: a plan can refer to pending tokens of one earlier step only."""
         assert max_steps in (1, 2)
         self._cache = cache
         self._max_steps = max_steps
@@ -27,14 +29,14 @@ class InFlight:
         """The oldest step must be collected before another one is planned."""
         return len(self._plans) == self._max_steps
 
-    def add(self, plan: StepPlan) -> None:
-        """The runner has launched it."""
+    def note_launch(self, plan: StepPlan) -> None:
+        """The runner has launched this step."""
         assert not self.is_full
         self._plans.append(plan)
         self._cache.note_launch(plan.step)
 
-    def take(self) -> StepPlan:
-        """The oldest one; its output is here."""
+    def take_oldest(self) -> StepPlan:
+        """Remove the oldest step, whose output has been collected."""
         plan = self._plans.popleft()
         self._cache.note_end(plan.step)
         return plan

@@ -4,9 +4,8 @@ Continuous batching over num_computed: a step is a token budget handed out to ru
 decodes first, then chunks of prompts, then newcomers. Prefill and decode differ in length only. Used by the core,
 from one thread. Knows pages through KVCache and Swapper alone, and no tensors, texts or clocks.
 
-A step may be planned while another one is in flight. Sequences go on from tokens that nobody has seen yet; one that
-turns out to have ended has computed a step for nothing. What cannot be planned so waits until nothing is in flight:
-preemption, and whoever finds no room.
+A step may be planned while another one is in flight. Sequences then continue from pending tokens; the output of a
+sequence that turns out to have ended is dropped. Preemption and failed allocations wait until no step is in flight.
 """
 
 from bisect import insort
@@ -31,7 +30,7 @@ class SchedulerCounters:
 
     num_preemptions: int = 0
     prefix_query_tokens: int = 0  #: prompt tokens of admitted requests
-    prefix_hit_tokens: int = 0  #: of these, found in the prefix cache
+    prefix_hit_tokens: int = 0  #: prompt tokens of them that the prefix cache had
 
 
 class NewToken(NamedTuple):
@@ -45,8 +44,8 @@ class NewToken(NamedTuple):
 class Scheduler:
     """Owner of the running requests and of the runner's slots.
 
-    Without a swapper preempted requests are always recomputed; with one, where swapping costs more or finds no room.
-    Without steps in flight, every step is computed before the next one is planned.
+    Without a swapper every preempted request is recomputed; with one, a request is recomputed where swapping costs more
+    or the mirror has no room. Without `in_flight` every step is computed before the next one is planned.
     """
 
     def __init__(
@@ -67,25 +66,25 @@ class Scheduler:
         self._running: list[Request] = []  # by arrival
         self._num_slots = config.max_running
         self._free_slots = list(range(config.max_running - 1, -1, -1))
-        self._unreserved: dict[str, int] = {}  # request id -> tokens reserved at admission, until its first step
+        self._reservations: dict[str, int] = {}  # request id -> tokens reserved at admission, until its first step
         self._by_id: dict[SequenceId, tuple[Request, Sequence]] = {}  # unfinished sequences
         self._step = 0
-        self._is_short = False  # somebody found no room in the step planned last, and waits for those in flight
-        self._loner: Request | None = None  # who has the pool to itself until it ends
+        self._is_short = False  # a request found no room in the step planned last, and waits for the steps in flight
+        self._sole: Request | None = None  # the request that has the whole pool until it ends
         self.started: list[Request] = []  #: requests whose first step is the one planned last
         self.counters = SchedulerCounters()
 
     # Requests come and go
 
-    def add(self, request: Request, num_reserved_tokens: int, images: Images = ()) -> None:
-        """Queue a new request. Admission control has passed it and holds num_reserved_tokens for it."""
-        self._unreserved[request.request_id] = num_reserved_tokens
+    def enqueue_request(self, request: Request, num_reserved_tokens: int, images: Images = ()) -> None:
+        """Queue a new request that admission control has passed, with a reservation of num_reserved_tokens."""
+        self._reservations[request.request_id] = num_reserved_tokens
         for sequence in request.sequences:
             self._cache.open(sequence.sequence_id, request.arrival, request.cache_salt, images)
             self._by_id[sequence.sequence_id] = (request, sequence)
-        self._waiting.add(request)
+        self._waiting.enqueue(request)
 
-    def finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
+    def finish_sequence(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
         """End one sequence and free its pages and slot at once. Between steps only."""
         assert sequence.finish_reason is None
         sequence.finish_reason = reason
@@ -102,21 +101,24 @@ class Scheduler:
 
     @property
     def num_running_requests(self) -> int:
+        """Requests with at least one slot."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
+        """Requests that wait, preempted ones included."""
         return len(self._waiting)
 
     @property
     def has_work(self) -> bool:
+        """Whether any request waits or runs."""
         return bool(self._waiting or self._running)
 
     # One step
 
     def schedule(self) -> StepPlan | None:
-        """Plan the next step; None where there is nothing to do before what is in flight has been collected, or nothing
-        at all. Without in_flight, `commit` must follow before anything else."""
+        """Plan the next step. None where nothing can be planned before a step in flight has been collected, and where
+        no request is left. Without `in_flight`, `commit` must follow before any other call."""
         if not self.has_work or (self._in_flight and self._is_short):
             return None
         self._cache.begin_step(self._step + 1)
@@ -125,20 +127,20 @@ class Scheduler:
         self._schedule_running(builder)
         self._is_short = builder.is_short
         if self._running and not builder.scheduled and not self._in_flight:
-            self._leave_alone(builder, *self._running)
-        if not builder.is_short:  # else newcomers would take what it waits for
+            self._restart_alone(builder, *self._running)
+        if not builder.is_short:  # else new requests would take the pages that it waits for
             self._admit_waiting(builder)
         if not builder.scheduled:
             assert self._in_flight, "there is work, and the oldest request fits alone"
             return None
         self._step += 1
-        return builder.finish(self._step)
+        return builder.build(self._step)
 
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
-        """Take what the step has computed: advance, publish full pages, fork completed prompts, append new tokens.
+        """Take over a step's output: advance, publish full pages, fork completed prompts, append new tokens.
 
-        What belongs to sequences that have ended since the step was planned is dropped. Whether a token ends its
-        sequence is the caller's decision (stop strings need text); it calls `finish`.
+        Output of sequences that have ended since the step was planned is dropped. The caller decides whether a token
+        ends its sequence, because stop strings need text, and calls `finish_sequence`.
         """
         assert output.step == plan.step
         if self._swapper is not None:
@@ -165,7 +167,7 @@ class Scheduler:
     # Planning
 
     def _schedule_running(self, builder: StepPlanBuilder) -> None:
-        """Give running sequences their tokens, oldest request first: all decodes, then all chunks of prompts."""
+        """Plan tokens of running sequences, oldest request first: all decodes, then all chunks of prompts."""
         prompts: list[tuple[Request, Sequence, int]] = []
         for request in list(self._running):
             for sequence in _active(request):
@@ -182,20 +184,21 @@ class Scheduler:
     def _plan_with_preemption(
         self, builder: StepPlanBuilder, request: Request, sequence: Sequence, target: int
     ) -> None:
-        """Plan a chunk, preempting younger requests for room. With none left the sequence stays out of this step: it
-        keeps its pages until an older request needs them or a finished one leaves room.
+        """Plan a chunk, preempting younger requests for room. Where none is left to preempt, the sequence stays out of
+        this step: it keeps its pages until an older request needs them or a finished request leaves room.
 
-        Nobody is preempted while a step is in flight: that may end requests, and what has been freed since it was
-        launched cannot be had before it has ended."""
+        No request is preempted while a step is in flight: that step may end requests, and pages freed since its launch
+        cannot be allocated before it has ended.
+        """
         while not self._plan_chunk(builder, request, sequence, target):
             if self._in_flight:
-                # In vain, if nothing has been freed since it last found no room with nothing in flight.
+                # Waiting is in vain if no page has been freed since the request found no room with no step in flight.
                 builder.is_short |= not self._waiting.is_refused(request)
                 return
             youngest_first = reversed(self._running)
             victim = next(other for other in youngest_first if other is request or other not in builder.scheduled)
             if victim is request:
-                self._waiting.refuse(request)
+                self._waiting.note_refusal(request)
                 return
             self._preempt(builder, victim)
         builder.scheduled.add(request)
@@ -212,8 +215,8 @@ class Scheduler:
         elif extension.changes:
             builder.send_changes(sequence, extension)
         if extension.copies:
-            builder.copy(extension)
-        builder.add(request, sequence, end, _samplers(request, sequence) if end == target else ())
+            builder.copy_pages(extension)
+        builder.add_sequence(request, sequence, end, _samplers(request, sequence) if end == target else ())
         return True
 
     # Admission and preemption
@@ -224,39 +227,43 @@ class Scheduler:
         for request in self._waiting.candidates():
             if builder.budget == 0 or not self._free_slots:
                 break
-            if self._loner not in (None, request):
+            if self._sole not in (None, request):
                 continue
             if not self._waiting.is_refused(request) and self._admit(builder, request):
                 self._waiting.start(request, passed)
-                insort(self._running, request, key=by_arrival)
-                request.state = RequestState.RUNNING
-                leader = request.unfinished[0]
-                has_pages = self._plan_chunk(builder, request, leader, _target(request, leader))
-                assert has_pages, "it was admitted with room for more"
-                builder.scheduled.add(request)
-                for sequence in _active(request)[1:]:  # samples that come back from the mirror
-                    if builder.budget:
-                        self._plan_chunk(builder, request, sequence, _target(request, sequence))
-            else:
-                if not self._waiting.may_be_passed(request):
-                    break
+                self._start_running(builder, request)
+            elif self._waiting.may_be_passed(request):
                 passed.append(request)
+            else:
+                break
+
+    def _start_running(self, builder: StepPlanBuilder, request: Request) -> None:
+        """Plan the first chunk of a request that has its slots and pages."""
+        insort(self._running, request, key=by_arrival)
+        request.state = RequestState.RUNNING
+        leader = request.unfinished[0]
+        has_pages = self._plan_chunk(builder, request, leader, _target(request, leader))
+        assert has_pages, "it was admitted with room for more"
+        builder.scheduled.add(request)
+        for sequence in _active(request)[1:]:  # samples that come back from the mirror
+            if builder.budget:
+                self._plan_chunk(builder, request, sequence, _target(request, sequence))
 
     def _admit(self, builder: StepPlanBuilder, request: Request) -> bool:
-        """Give a waiting request its slots, and its pages from the mirror or its cached prefix, if all its tokens so
-        far fit."""
+        """Allocate slots for a waiting request, and its pages from the mirror or for its cached prefix. False, with
+        nothing allocated, where not all its tokens so far fit."""
         sequences = request.unfinished
         if len(sequences) > len(self._free_slots):
             return False
         leader = sequences[0]
         target = _target(request, leader)
         lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
-        # One page per running sequence is left free: an admission that would soon have to be undone is no gain.
+        # One page per running sequence stays free: an admission that preemption would soon undo is no gain.
         num_spare = self.num_running
         if self._swapper is not None and self._swapper.has(request):
             moves = self._swapper.swap_in(request, lengths, num_spare)
             if moves is None:
-                self._waiting.refuse(request)
+                self._waiting.note_refusal(request)
                 return False
             builder.swap_in(moves)
             self._take_slots(sequences)
@@ -273,13 +280,13 @@ class Scheduler:
             )
             if num_hit is not None or self._running or self._in_flight:
                 break
-            # Alone in the pool, yet no room: cached pages scattered over many large pages. Without them it fits.
+            # Alone in the pool, yet no room: cached pages are scattered over many large pages. Without them it fits.
         if num_hit is None:
-            self._waiting.refuse(request)
+            self._waiting.note_refusal(request)
             return False
         leader.num_computed = num_hit
         self._take_slots(sequences)
-        self._first_step(request, num_hit)
+        self._note_first_step(request, num_hit)
         return True
 
     def _take_slots(self, sequences: list[Sequence]) -> None:
@@ -287,35 +294,37 @@ class Scheduler:
             sequence.slot = self._free_slots.pop()
             sequence.is_table_sent = sequence.is_history_sent = False
 
-    def _first_step(self, request: Request, num_hit: int) -> None:
-        num_reserved = self._unreserved.pop(request.request_id, None)
-        if num_reserved is None:  # it was preempted: not a new query
+    def _note_first_step(self, request: Request, num_hit: int) -> None:
+        num_reserved = self._reservations.pop(request.request_id, None)
+        if num_reserved is None:  # it was preempted: no new query of the prefix cache
             return
-        self._admission.release(num_reserved)
+        self._admission.release_place(num_reserved)
         self.started.append(request)
         request.num_cached_tokens = min(num_hit, request.num_prompt_tokens)
         self.counters.prefix_query_tokens += request.num_prompt_tokens
         self.counters.prefix_hit_tokens += request.num_cached_tokens
 
     def _fork(self, request: Request, leader: Sequence) -> None:
-        """The prompt is complete: every other sample shares its pages from here on."""
+        """Start the other samples of a completed prompt: they share its pages."""
         for sequence in request.unfinished:
             if sequence is not leader:
                 self._cache.fork(leader.sequence_id, sequence.sequence_id)
                 sequence.num_computed = leader.num_computed
         request.is_forked = True
 
-    def _leave_alone(self, builder: StepPlanBuilder, request: Request) -> None:
-        """The only one left has no room, though it fits: its pages lie scattered over many large pages, beside cached
-        ones. It starts again in an empty pool, and has that to itself; else it might come to the same point for ever.
+    def _restart_alone(self, builder: StepPlanBuilder, request: Request) -> None:
+        """Recompute the only running request, which has no room although it fits, in an empty pool.
+
+        Its pages are scattered over many large pages, beside cached pages. It has the pool to itself until it ends;
+        otherwise it might reach the same point again and again.
         """
         self._preempt(builder, request)
         self._cache.stop_caching()
-        self._loner = request
+        self._sole = request
 
     def _preempt(self, builder: StepPlanBuilder, request: Request) -> None:
-        """Take all pages and slots of a request away; it waits again, to get its pages back or to recompute them. Its
-        tokens are kept."""
+        """Take all pages and slots of a request away and queue it again: its pages are swapped out, or recomputed when
+        it resumes. It keeps its tokens."""
         moves = self._swapper.swap_out(request) if self._swapper is not None else None
         if moves is not None:
             builder.swap_out(moves)
@@ -331,21 +340,24 @@ class Scheduler:
         request.num_preemptions += 1
         self.counters.num_preemptions += 1
         self._running.remove(request)
-        self._waiting.add(request)
+        self._waiting.enqueue(request)
 
     def _end(self, request: Request) -> None:
-        (self._waiting if request.state is RequestState.WAITING else self._running).remove(request)
+        if request.state is RequestState.WAITING:
+            self._waiting.dequeue(request)
+        else:
+            self._running.remove(request)
         request.state = RequestState.FINISHED
-        if request is self._loner:
-            self._loner = None
+        if request is self._sole:
+            self._sole = None
             self._cache.go_on_caching()
         self._cache.end_request(request.arrival)
-        self._waiting.forget(request)
+        self._waiting.forget_refusal(request)
         if self._swapper is not None and self._swapper.has(request):
             self._swapper.drop(request)
-        num_reserved = self._unreserved.pop(request.request_id, None)
+        num_reserved = self._reservations.pop(request.request_id, None)
         if num_reserved is not None:
-            self._admission.release(num_reserved)
+            self._admission.release_place(num_reserved)
 
     def _free_slot(self, sequence: Sequence) -> None:
         if sequence.slot is not None:
@@ -355,24 +367,24 @@ class Scheduler:
 
 
 def _active(request: Request) -> list[Sequence]:
-    """The sequences that compute tokens now: before the fork only the leader does, for all."""
+    """The sequences that compute tokens now; before the fork only the leader, for all samples."""
     unfinished = request.unfinished
     return unfinished if request.is_forked else unfinished[:1]
 
 
 def _target(request: Request, sequence: Sequence) -> int:
-    """Up to where the sequence's tokens can be computed now: before the fork, to the end of the prompt; later, where
-    they depend on tokens that nobody knows yet, no further."""
+    """The number of the sequence's tokens that can be computed by now: before the fork, the prompt; later, all tokens
+    and the pending one, if the sequence can continue from it."""
     if not request.is_forked and len(request.sequences) > 1:
         return request.num_prompt_tokens
-    if sequence.num_pending and request.goes_on_unseen(sequence):
+    if sequence.num_pending and request.can_continue_pending(sequence):
         return len(sequence.token_ids) + sequence.num_pending
     return len(sequence.token_ids)
 
 
 def _samplers(request: Request, sequence: Sequence) -> list[Sequence]:
-    """Who gets a token when this sequence has reached its target: itself; all samples, when their prompt is complete;
-    nobody, when a preempted request computes its prompt again and every sample has tokens already."""
+    """The sequences that get a token when this one reaches its target: itself; or all samples, when their prompt is
+    complete; or none, when a preempted request recomputes its prompt and every sample has tokens already."""
     if request.is_forked or len(request.sequences) == 1:
         return [sequence]
     return [] if sequence.num_output_tokens else request.sequences

@@ -1,6 +1,6 @@
-"""A step plan in the making: the scheduler decides what goes in, here it becomes what the runner reads.
+"""Builds a StepPlan: the scheduler decides what the step contains, the builder writes it as the runner reads it.
 
-Knows how a sequence's share of a step is written down; decides nothing.
+Decides nothing itself.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from engine.request import Request, Sequence
 
 @dataclass(slots=True)
 class StepPlanBuilder:
-    """Requests in it cannot be preempted any more in this step."""
+    """One step plan under construction. A request that is in it cannot be preempted in this step any more."""
 
     budget: int  #: tokens that may still be added
-    type_names: ReadOnly[str]  #: of the pool's layer types
-    scheduled: set[Request] = field(default_factory=set)
-    is_short: bool = False  #: somebody found no room and waits for what the steps in flight will leave
+    type_names: ReadOnly[str]  #: the names of the pool's layer types
+    scheduled: set[Request] = field(default_factory=set)  #: requests with tokens in this step
+    is_short: bool = False  #: a request found no room and waits for the pages that steps in flight will free
     _updates: list[PageTableUpdate] = field(default_factory=list)
     _swap_outs: list[PageMove] = field(default_factory=list)
     _swap_ins: list[PageMove] = field(default_factory=list)
@@ -28,32 +28,37 @@ class StepPlanBuilder:
     _chunks: list[ScheduledSequence] = field(default_factory=list)
 
     def send_table(self, sequence: Sequence, tables: Iterable[tuple[int, ...]]) -> None:
-        """The runner gets the sequence's whole page tables, because it has just got its slot."""
+        """Send the sequence's whole page tables, because its slot is new to the runner. tables: by layer type."""
         assert sequence.slot is not None
         for name, pages in zip(self.type_names, tables, strict=True):
             self._updates.append(PageTableUpdate(sequence.slot, name, 0, pages))
         sequence.is_table_sent = True
 
     def send_changes(self, sequence: Sequence, extension: Extension) -> None:
+        """Send the entries that an extension has added to or changed in the sequence's page tables."""
         assert sequence.slot is not None
         for change in extension.changes:
             name = self.type_names[change.layer_type]
             self._updates.append(PageTableUpdate(sequence.slot, name, change.start, change.pages))
 
-    def copy(self, extension: Extension) -> None:
+    def copy_pages(self, extension: Extension) -> None:
+        """Copy shared pages that the sequence will write."""
         for copy in extension.copies:
             self._copies.append(PageCopy(self.type_names[copy.layer_type], copy.src, copy.dst))
 
     def swap_out(self, moves: list[PageMove]) -> None:
+        """Move pages to the mirror before the step writes any."""
         self._swap_outs += moves
 
     def swap_in(self, moves: list[PageMove]) -> None:
+        """Move pages back from the mirror, after all that go out."""
         self._swap_ins += moves
 
-    def add(self, request: Request, sequence: Sequence, end: int, samplers: ReadOnly[Sequence]) -> None:
-        """Compute the sequence's tokens up to `end`, and draw one for each of these behind the last.
+    def add_sequence(self, request: Request, sequence: Sequence, end: int, samplers: ReadOnly[Sequence]) -> None:
+        """Compute the sequence's tokens up to `end`, and sample one token after the last for each of `samplers`.
 
-        From here on they count as computed and as pending: a step that was planned happens.
+        The sequence's tokens count as computed, and the samplers' tokens as pending, from now on: a planned step is
+        always launched.
         """
         assert sequence.slot is not None
         start = sequence.num_computed
@@ -63,7 +68,7 @@ class StepPlanBuilder:
         history = None
         if samplers and request.needs_history:
             if not sequence.is_history_sent:
-                assert not sequence.num_pending, "whoever draws for the first time waits for nothing"
+                assert not sequence.num_pending, "a slot's first sample has no pending token"
                 history = tuple(sequence.token_ids)
             sequence.is_history_sent = len(samplers) == 1
         scheduled = ScheduledSequence(
@@ -83,7 +88,8 @@ class StepPlanBuilder:
         for sampler in samplers:
             sampler.num_pending += 1
 
-    def finish(self, step: int) -> StepPlan:
+    def build(self, step: int) -> StepPlan:
+        """The finished plan, with decodes before chunks of prompts."""
         return StepPlan(
             step=step,
             page_table_updates=tuple(self._updates),

@@ -1,7 +1,7 @@
-"""Puts pages of preempted requests into the mirror and brings them back, where that is cheaper than recomputing them.
+"""Moves pages of preempted requests to the mirror and back, where that is cheaper than recomputing them.
 
-Used by the scheduler, in its thread: who is preempted and when somebody returns is decided there; the bytes move in the
-runner.
+The scheduler decides which request is preempted and when it resumes, and calls this in its thread. The runner moves the
+bytes.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ _NUM_TRIAL_PAGES = 64
 
 
 class Swapper:
-    """Owner of the mirror's bookkeeping and of what moves and steps have cost."""
+    """Owner of the mirror's books and of the measured costs of moves and steps."""
 
     def __init__(self, cache: KVCache, mirror: MirrorPool) -> None:
         self.mirror = mirror
         self.num_swap_outs = 0
-        self.swapped_bytes = 0  #: moved out and in
+        self.swapped_bytes = 0  #: out and in together
         self._cache = cache
         self._costs = CostMeter()
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
@@ -33,10 +33,11 @@ class Swapper:
         return request.arrival in self.mirror
 
     def swap_out(self, request: Request) -> list[PageMove] | None:
-        """Put all pages of a running request away, if that costs less than computing them again and there is room;
-        else None, with nothing changed.
+        """Moves of all pages of a running request to the mirror. None, with nothing changed, where the mirror has no
+        room or recomputing costs less by the costs measured so far.
 
-        What of them the prefix cache will still have when the request returns is not known, and not counted.
+        The prefix cache may still hold some of these pages when the request resumes; how many is not known and not
+        counted.
         """
         cost = self._costs.cost()
         if cost is None:
@@ -54,10 +55,10 @@ class Swapper:
         return self._for_runner(moves)
 
     def swap_in(self, request: Request, lengths: list[int], num_spare_pages: int) -> list[PageMove] | None:
-        """Pages for all that a request had, if there is room for its sequences to grow to these lengths.
+        """Moves of all pages of a request back from the mirror. None, with nothing changed, where its sequences have no
+        room to grow to these lengths (in tokens) and leave `num_spare_pages` free.
 
-        In a step everything goes out before anything comes in: host pages that become free here are not written before
-        they have been read.
+        A step swaps out before it swaps in, so host pages freed here are read before they are written again.
         """
         tables = self._cache.resume(
             [sequence.sequence_id for sequence in request.unfinished],
@@ -69,18 +70,19 @@ class Swapper:
         return None if tables is None else self._for_runner(self.mirror.swap_in(request.arrival, tables))
 
     def drop(self, request: Request) -> None:
-        """The request has ended."""
+        """Free the mirror pages of a request that has ended."""
         self.mirror.drop(request.arrival)
 
     def note_costs(self, plan: StepPlan, output: StepOutput) -> None:
+        """Learn from a collected step what computing and moving cost."""
         if plan.num_tokens:
             self._costs.note_step(plan.num_tokens, output.compute_s)
         if plan.swap_outs or plan.swap_ins:
             self._costs.note_moves(self._num_bytes(plan.swap_outs + plan.swap_ins), output.move_s)
 
     def plan_trial_moves(self) -> StepPlan:
-        """A step that only moves a few pages out and in again, to note what that costs. Before the first request: no
-        page holds anything yet."""
+        """A step that only moves a few pages out and in again, to measure the cost. For an engine before its first
+        request: no page holds data yet."""
         kind = self._cache.plan.types[0]
         ratio = self._cache.plan.ratio(kind)
         num_large = min(self._cache.plan.num_usable_large_pages, self.mirror.plan.num_usable_large_pages)
@@ -99,7 +101,7 @@ class Swapper:
 
 
 def _num_to_recompute(request: Request) -> int:
-    """Tokens that the request would compute again: of what its samples share, each token once."""
+    """Tokens that the request would compute again; a token that its samples share counts once."""
     sequences = request.unfinished
     num_computed = sum(sequence.num_computed for sequence in sequences)
     return num_computed - (len(sequences) - 1) * request.num_prompt_tokens if request.is_forked else num_computed

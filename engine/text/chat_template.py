@@ -1,7 +1,7 @@
 """Renders the chat template of a model folder in a sandbox with bounds on work and output.
 
-A template comes with a checkpoint that somebody downloaded, so it is code of doubtful origin: it sees only strings,
-cannot reach Python objects, and its loop turns, macro calls, operators and output are bounded. Knows no token ids.
+A template comes with a downloaded checkpoint, so it is untrusted code: it sees only strings, cannot reach Python
+objects, and its loop turns, macro calls, operators and output are bounded. Knows no token ids.
 """
 
 import json
@@ -30,7 +30,7 @@ _MAX_POWER_BITS = 64
 _REMOVED_FILTERS = ("center", "format", "urlize", "wordwrap", "xmlattr")
 _REMOVED_GLOBALS = ("lipsum", "cycler", "joiner")
 
-#: What a template that does not expect its input can raise.
+#: What a template can raise on input that it does not expect.
 _TEMPLATE_FAILURES = (
     TemplateError,
     TypeError,
@@ -43,7 +43,7 @@ _TEMPLATE_FAILURES = (
 
 
 class TemplateLimitExceeded(TemplateError):
-    """The template does more work than any honest chat template."""
+    """The template does more work than a chat template needs."""
 
 
 class _Rejected(TemplateError):
@@ -84,7 +84,7 @@ class _GenerationBlock(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox of jinja2 plus bounds on operators that make much from little."""
+    """The sandbox of jinja2, with bounds on operators that make large values from small ones."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -106,7 +106,7 @@ _LoopT = TypeVar("_LoopT", nodes.For, nodes.Macro, nodes.CallBlock)
 
 
 class _Bounded(NodeTransformer):
-    """Rewrites a template so that no loop or macro runs uncounted and no `~` grows unseen."""
+    """Rewrites a template so that every loop turn and macro call is counted and every `~` is bounded."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         return self._count(node)
@@ -131,7 +131,7 @@ class ChatTemplate:
     """A compiled template. Safe to use from several threads."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        """special_tokens: bos_token, eos_token and so on, as the template's variables of these names."""
+        """special_tokens: values of the template's variables bos_token, eos_token and so on. Raises CheckpointError."""
         if len(source) > MAX_SOURCE_CHARS:
             raise CheckpointError(f"the chat template has {len(source)} characters, more than {MAX_SOURCE_CHARS}")
         environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock])
@@ -152,7 +152,7 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
 
     def render(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool) -> str:
-        """Text of the conversation. InvalidRequest where the template rejects the messages or exceeds its bounds."""
+        """Text of the conversation. Raises InvalidRequest where the template rejects messages or exceeds its bounds."""
         budget = _Budget()
         variables: dict[str, Any] = {
             **self._special_tokens,

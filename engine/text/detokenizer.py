@@ -8,12 +8,12 @@ import codecs
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-#: A character has at most four bytes, hence at most four tokens: enough of a prompt to finish what it left half done.
+#: Tokens at the end of a prompt that are read to complete its last character, which has at most four bytes.
 _PROMPT_TAIL = 8
 
 
 class TokenBytes(Protocol):
-    """What the detokeniser needs of a tokenizer."""
+    """What the detokenizer needs of a tokenizer."""
 
     @property
     def strips_first_space(self) -> bool:
@@ -21,17 +21,19 @@ class TokenBytes(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that the token adds to the text; empty for ids that stand for none."""
+        """The bytes that the token adds to the text; empty for an id without text."""
         ...
 
-    def is_special(self, token_id: int) -> bool: ...
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is a special one, such as the end of a turn."""
+        ...
 
 
 class IncrementalDetokenizer:
     """Turns a growing sequence of token ids into text pieces whose concatenation is the text of the whole sequence.
 
-    With prompt_ids the text continues the prompt: a leading space is kept, and a character that the prompt left half
-    done is completed.
+    With prompt_ids the text continues the prompt: a leading space is kept, and a character of which the prompt has only
+    the first bytes is completed.
     """
 
     def __init__(self, tokenizer: TokenBytes, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()) -> None:
@@ -52,7 +54,7 @@ class IncrementalDetokenizer:
         return self._without_first_space(self._decoder.decode(b"".join(pieces)))
 
     def flush(self) -> str:
-        """What is left at the end of the sequence: U+FFFD for bytes that never became a character."""
+        """Text that is left at the end of the sequence: U+FFFD for bytes that are no whole character."""
         return self._without_first_space(self._decoder.decode(b"", final=True))
 
     def _without_first_space(self, text: str) -> str:

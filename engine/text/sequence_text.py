@@ -14,9 +14,13 @@ from engine.request import StopStrings
 class Detokenizer(Protocol):
     """Text of one growing token sequence; never half a character."""
 
-    def push(self, token_ids: ReadOnly[int]) -> str: ...
+    def push(self, token_ids: ReadOnly[int]) -> str:
+        """Text that these tokens complete."""
+        ...
 
-    def flush(self) -> str: ...
+    def flush(self) -> str:
+        """Text that is left at the end of the sequence."""
+        ...
 
 
 #: Makes the detokenizer of one sequence: (skip_special_tokens, prompt token ids).
@@ -25,17 +29,20 @@ DetokenizerFactory = Callable[[bool, tuple[int, ...]], Detokenizer]
 
 @dataclass(slots=True)
 class SequenceText:
+    """Text of one sample's output, cut before the first stop string."""
+
     detokenizer: Detokenizer
     stops: StopStrings | None
 
     def push(self, token_id: int, *, may_stop: bool) -> str:
-        """Text that this token completes. may_stop: whether stop strings count yet (min_tokens)."""
+        """Text to show after this token. may_stop: False before min_tokens, where stop strings do not count."""
         text = self.detokenizer.push((token_id,))
         if self.stops is None:
             return text
         return self.stops.push(text) if may_stop else text
 
     def flush(self) -> str:
+        """Text that was held back, at the end of the sequence; empty after a stop string."""
         rest = self.detokenizer.flush()
         if self.stops is None:
             return rest
@@ -48,7 +55,9 @@ class NoText:
     """The detokenizer of a model without a tokenizer."""
 
     def push(self, token_ids: ReadOnly[int]) -> str:
+        """No text."""
         return ""
 
     def flush(self) -> str:
+        """No text."""
         return ""

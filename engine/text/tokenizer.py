@@ -1,7 +1,7 @@
 """Text to token ids and back for one model folder: tokenizer.json, the chat template and the ids that end a sequence.
 
-Used by the composition root and by whoever turns chats into prompts; the scheduler and the runner see only ids. Safe to
-use from several threads (incremental detokenisers are not).
+Used by the composition root and by the services that turn chats into prompts; scheduler and runner see only ids. Safe
+to use from several threads (incremental detokenizers are not).
 """
 
 import json
@@ -19,9 +19,9 @@ from engine.text.detokenizer import IncrementalDetokenizer
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 
-#: A Unicode noncharacter, never valid in interchanged text: stands where a message's text must be cut before encoding.
+#: A Unicode noncharacter, never valid in interchanged text: marks where a message is cut before it is encoded.
 _CUT = "\ufdd0"
-#: Another one: takes the place of characters that could begin a control token when the structure of a chat is verified.
+#: Another noncharacter: replaces characters that could begin a control token when the structure of a chat is checked.
 _HARMLESS = "\ufdd1"
 _ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -38,7 +38,7 @@ class Tokenizer:
         special_tokens: Mapping[str, str] | None = None,
         chat_template: str | None = None,
     ) -> None:
-        """special_tokens: texts by role (bos_token, ...), as tokenizer_config.json has them."""
+        """special_tokens: texts by name (bos_token, ...), as in tokenizer_config.json."""
         backend.no_padding()
         backend.no_truncation()
         names = dict(special_tokens or {})
@@ -50,7 +50,7 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         unknown = backend.token_to_id(names["unk_token"]) if "unk_token" in names else None
-        # The unknown token is no instruction to the model, and any text may turn into it.
+        # The unknown token does not control the model, and any text may be encoded as it.
         self._control_ids = (self._special_ids | eos_token_ids) - {unknown}
         control_texts = sorted(filter(None, map(backend.id_to_token, self._control_ids)), key=len, reverse=True)
         self._control_pattern = re.compile("|".join(map(re.escape, control_texts)) or r"(?!)")
@@ -60,7 +60,10 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Self:
-        """Read tokenizer.json and, where present, its settings, the chat template and generation_config.json."""
+        """Read tokenizer.json and, where present, its settings, the chat template and generation_config.json.
+
+        Raises CheckpointError.
+        """
         folder = Path(path)
         file = folder / "tokenizer.json"
         if not file.is_file():
@@ -85,28 +88,29 @@ class Tokenizer:
 
     @classmethod
     def of_bytes(cls) -> Self:
-        """One token for each byte: stands in where a model of random weights brings no tokenizer."""
+        """One token for each byte: for a model of random weights without a tokenizer."""
         backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=_byte_alphabet(), merges=[]))
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
         return cls(backend)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Token ids of a text; names of special tokens inside it become these tokens (a raw prompt may want that)."""
+        """Token ids of a text. Names of special tokens in the text become these tokens, as a raw prompt may want."""
         ids: list[int] = self._backend.encode(_valid(text), add_special_tokens=add_special_tokens).ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of a whole sequence of token ids."""
         detokenizer = IncrementalDetokenizer(self, skip_special_tokens)
         return detokenizer.push(ids) + detokenizer.flush()
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
-        """Prompt of a conversation by the model's own chat template.
+        """Token ids of a conversation, rendered with the model's own chat template. Raises InvalidRequest.
 
-        Nothing in a message can become a control token (end of turn, start of a role, ...): where a text names one, it
-        is cut inside the name and the parts are encoded apart. Then the conversation is rendered once more with the
-        texts made harmless; if the control tokens differ, a template has glued pieces of messages together into one,
-        and the request is refused.
+        No message can add a control token (end of turn, start of a role, ...): where a text names one, it is cut inside
+        the name and the parts are encoded separately. Then the conversation is rendered once more with the first
+        characters of such names replaced. If the control tokens differ, the template has joined pieces of messages into
+        a control token, and the request is refused.
         """
         if self._template is None:
             raise InvalidRequest("this model has no chat template; send a plain prompt instead", param="messages")
@@ -125,7 +129,7 @@ class Tokenizer:
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that a token adds to a text; empty for ids of the model that the tokenizer does not know."""
+        """The bytes that a token adds to a text; empty for ids that the tokenizer does not know."""
         piece = self._pieces.get(token_id)
         if piece is None:
             token = self._backend.id_to_token(token_id)
@@ -133,6 +137,7 @@ class Tokenizer:
         return piece
 
     def is_special(self, token_id: int) -> bool:
+        """Whether the token is a special one of tokenizer.json."""
         return token_id in self._special_ids
 
     def _render(
@@ -155,7 +160,7 @@ class Tokenizer:
 
 
 def _valid(text: str) -> str:
-    """Lone surrogates (JSON can carry them) are no text; the tokenizer would fail on them."""
+    """The text without lone surrogates, which JSON can carry and on which the tokenizer fails."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -194,7 +199,7 @@ def _chat_template_source(folder: Path, settings: Mapping[str, Any]) -> str | No
 def _byte_decoder(decoder: Mapping[str, Any] | None) -> tuple[Callable[[str], bytes], bool]:
     """How a token's name in tokenizer.json becomes bytes, and whether a text loses its first space.
 
-    Two families cover the models we serve: byte-level BPE (GPT-2), whose alphabet has one printable character per byte,
+    Two families cover the served models: byte-level BPE (GPT-2), whose alphabet has one printable character per byte,
     and SentencePiece, which writes a space as U+2581 and rare bytes as <0xNN>.
     """
     steps = [decoder] if decoder and decoder["type"] != "Sequence" else (decoder or {}).get("decoders", [])

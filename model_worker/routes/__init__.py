@@ -1,1 +1,1 @@
-"""The worker's routes, one module per audience: probes (everybody), openai (users), internal (controllers)."""
+"""The worker's routes, one module per kind of access: probes (open), openai (users), internal (controllers)."""

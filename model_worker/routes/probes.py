@@ -1,4 +1,4 @@
-"""Open to everybody: liveness, readiness and metrics. They tell nothing about requests."""
+"""Routes without a key: liveness, readiness and metrics. They tell nothing about single requests."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response

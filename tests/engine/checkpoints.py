@@ -45,32 +45,33 @@ _GEMMA = {
     "query_pre_attn_scalar": 24,
 }
 
-#: name -> (class of transformers without its suffix, settings)
+#: name -> (registered architecture, which is also the class of transformers; settings of its config). Every registered
+#: architecture has one variant or more: tests/engine/models and tests/engine/parallel run over all of them.
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {**_SIZES}),
-    "llama-without-groups": ("Llama", {**_SIZES, "num_key_value_heads": 6, "head_dim": 8}),
-    "llama-with-biases": ("Llama", {**_SIZES, "attention_bias": True, "mlp_bias": True, "head_dim": 32}),
-    "llama-tied": ("Llama", {**_SIZES, "tie_word_embeddings": True}),
-    "llama-3-rope": ("Llama", {**_SIZES, "rope_parameters": _LLAMA3_ROPE}),
-    "llama-linear-rope": ("Llama", {**_SIZES, "rope_parameters": _LINEAR_ROPE}),
-    "mistral": ("Mistral", {**_SIZES, "sliding_window": None}),
-    "mistral-window": ("Mistral", {**_SIZES, "sliding_window": WINDOW}),
+    "llama": ("LlamaForCausalLM", {**_SIZES}),
+    "llama-without-groups": ("LlamaForCausalLM", {**_SIZES, "num_key_value_heads": 6, "head_dim": 8}),
+    "llama-with-biases": ("LlamaForCausalLM", {**_SIZES, "attention_bias": True, "mlp_bias": True, "head_dim": 32}),
+    "llama-tied": ("LlamaForCausalLM", {**_SIZES, "tie_word_embeddings": True}),
+    "llama-3-rope": ("LlamaForCausalLM", {**_SIZES, "rope_parameters": _LLAMA3_ROPE}),
+    "llama-linear-rope": ("LlamaForCausalLM", {**_SIZES, "rope_parameters": _LINEAR_ROPE}),
+    "mistral": ("MistralForCausalLM", {**_SIZES, "sliding_window": None}),
+    "mistral-window": ("MistralForCausalLM", {**_SIZES, "sliding_window": WINDOW}),
     "ministral": (
-        "Ministral",
+        "MinistralForCausalLM",
         {
             **_SIZES,
             "sliding_window": WINDOW,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     ),
-    "qwen2": ("Qwen2", {**_SIZES}),
+    "qwen2": ("Qwen2ForCausalLM", {**_SIZES}),
     "qwen2-window": (
-        "Qwen2",
+        "Qwen2ForCausalLM",
         {**_SIZES, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
     ),
-    "qwen3": ("Qwen3", {**_SIZES, "head_dim": 32}),
+    "qwen3": ("Qwen3ForCausalLM", {**_SIZES, "head_dim": 32}),
     "qwen3-window": (
-        "Qwen3",
+        "Qwen3ForCausalLM",
         {
             **_SIZES,
             "head_dim": 32,
@@ -79,17 +80,17 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     ),
-    "gemma2": ("Gemma2", {**_GEMMA, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0}),
+    "gemma2": ("Gemma2ForCausalLM", {**_GEMMA, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0}),
     "gemma3": (
-        "Gemma3",
+        "Gemma3ForCausalLM",
         {
             **_GEMMA,
             "num_hidden_layers": 7,
             "rope_parameters": {"full_attention": _LINEAR_ROPE, "sliding_attention": {"rope_type": "default"}},
         },
     ),
-    "gemma3-seeing": (
-        "Gemma3Seeing",
+    "gemma3-with-vision": (
+        "Gemma3ForConditionalGeneration",
         {
             "text_config": {**_GEMMA, "_sliding_window_pattern": 2},
             "vision_config": {
@@ -106,9 +107,9 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eoi_token_index": 308,
         },
     ),
-    "phi3": ("Phi3", {**_SIZES, "pad_token_id": None}),
+    "phi3": ("Phi3ForCausalLM", {**_SIZES, "pad_token_id": None}),
     "phi3-partly-rotated-window": (
-        "Phi3",
+        "Phi3ForCausalLM",
         {
             **_SIZES,
             "pad_token_id": None,
@@ -116,9 +117,9 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5},
         },
     ),
-    "mixtral": ("Mixtral", {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "mixtral": ("MixtralForCausalLM", {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2-moe": (
-        "Qwen2Moe",
+        "Qwen2MoeForCausalLM",
         {
             **_SIZES,
             "moe_intermediate_size": 24,
@@ -131,7 +132,7 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "qwen3-moe": (
-        "Qwen3Moe",
+        "Qwen3MoeForCausalLM",
         {
             **_SIZES,
             "head_dim": 16,
@@ -142,19 +143,19 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "mlp_only_layers": [1],
         },
     ),
-    "gpt-neox": ("GPTNeoX", {**_SIZES, "num_attention_heads": 3, "num_key_value_heads": 3}),
+    "gpt-neox": ("GPTNeoXForCausalLM", {**_SIZES, "hidden_size": 64, "num_attention_heads": 4}),
     "gpt-neox-in-sequence": (
-        "GPTNeoX",
+        "GPTNeoXForCausalLM",
         {
             **_SIZES,
-            "num_attention_heads": 3,
-            "num_key_value_heads": 3,
+            "hidden_size": 64,
+            "num_attention_heads": 4,
             "use_parallel_residual": False,
             "tie_word_embeddings": True,
         },
     ),
     "opt": (
-        "OPT",
+        "OPTForCausalLM",
         {
             "vocab_size": VOCAB_SIZE,
             "hidden_size": 48,
@@ -167,7 +168,7 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "mamba": (
-        "Mamba",
+        "MambaForCausalLM",
         {
             "vocab_size": VOCAB_SIZE,
             "hidden_size": 48,
@@ -179,7 +180,7 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "jamba": (
-        "Jamba",
+        "JambaForCausalLM",
         {
             **_SIZES,
             "pad_token_id": None,
@@ -193,7 +194,7 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "gpt2": (
-        "GPT2",
+        "GPT2LMHeadModel",
         {
             "vocab_size": VOCAB_SIZE,
             "n_positions": CONTEXT,
@@ -203,13 +204,6 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
-}
-
-#: Classes of transformers whose names do not follow the rule.
-_CLASSES = {
-    "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
-    "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
-    "Gemma3Seeing": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
 }
 
 
@@ -245,20 +239,23 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
     """Write a checkpoint of that variant with seeded weights, norm scales and biases away from one and zero."""
     import transformers
 
-    kind, settings = VARIANTS[name]
-    config_class, model_class = _CLASSES.get(kind, (f"{kind}Config", f"{kind}ForCausalLM"))
-    config = getattr(transformers, config_class)(**{**settings, **changes})
+    architecture, settings = VARIANTS[name]
+    model_class = getattr(transformers, architecture)
+    config = model_class.config_class(**{**settings, **changes})
     torch.manual_seed(20)
-    model = getattr(transformers, model_class)(config)
+    model = model_class(config)
     for tensor_name, parameter in model.named_parameters():
         if parameter.ndim == 1:
             parameter.data += 0.2 * torch.randn_like(parameter)
-        elif kind == "GPT2":
+        elif architecture == "GPT2LMHeadModel":
             parameter.data *= 8.0
         # Scaled and tied embeddings as large as the rest only repeat their own token; logits get their size back.
-        if kind.startswith("Gemma") and "embed_tokens" in tensor_name:
+        if architecture.startswith("Gemma") and "embed_tokens" in tensor_name:
             parameter.data *= 0.05
-        elif kind.startswith("Gemma") and tensor_name in ("model.norm.weight", "model.language_model.norm.weight"):
+        elif architecture.startswith("Gemma") and tensor_name in (
+            "model.norm.weight",
+            "model.language_model.norm.weight",
+        ):
             parameter.data += 15.0
     model.save_pretrained(folder)
     write_tokenizer(folder)

@@ -33,7 +33,7 @@ def chunked_logits(
     values in pages; None: dtype."""
     config = ConfigReader(read_config(folder))
     weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=device, operators=operators)
-    model = architecture_of(config).build(config, weights, dtype, None)
+    model = architecture_of(config).build(config, weights)
     specs = layer_specs(model.attention_shapes, kv_dtype or dtype, model.max_positions)
     specs += state_specs(model.state_shapes, len(token_ids))
     plan = plan_pool(specs, page_tokens=page_tokens, pool_bytes=8 << 20)

@@ -114,10 +114,6 @@ class PagedFakeRunner:
     def collect(self) -> StepOutput:
         return self._outputs.popleft()
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        self.launch(plan)
-        return self.collect()
-
     def _run(self, plan: StepPlan) -> StepOutput:
         self.plans.append(plan)
         self._update_tables(plan)

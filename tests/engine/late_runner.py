@@ -80,10 +80,6 @@ class LateRunner:
         compute_s = launched.early.compute_s + late.compute_s
         return StepOutput(launched.plan.step, samples, compute_s, launched.early.move_s + late.move_s)
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        self.launch(plan)
-        return self.collect()
-
     def close(self) -> None:
         self.inner.close()
 
@@ -133,8 +129,8 @@ class ForgetfulInFlight(InFlight):
     """A fault, to see that it is noticed: the page cache is not told what is in flight, and a freed page can be had at
     once."""
 
-    def add(self, plan: StepPlan) -> None:
+    def note_launch(self, plan: StepPlan) -> None:
         self._plans.append(plan)
 
-    def take(self) -> StepPlan:
+    def take_oldest(self) -> StepPlan:
         return self._plans.popleft()

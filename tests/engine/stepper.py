@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from engine.batch import PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
 from engine.config import SamplingParams
-from engine.runner.runner import Runner
+from engine.runner.runner import Runner, run_step
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -77,7 +77,7 @@ class Stepper:
         scheduled.sort(key=lambda pair: len(pair[1].token_ids))
         plan = StepPlan(self._step, tuple(updates), (), tuple(share for _, share in scheduled))
         self._step += 1
-        output = self._runner.run(plan)
+        output = run_step(self._runner, plan)
         for (sequence, share), tokens in zip(scheduled, output.samples, strict=True):
             sequence.num_computed += len(share.token_ids)
             sequence.drawn += tokens

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.kernels.torch_operators import TorchOperators
-from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder
+from engine.layers.weights import ShapesOnly
+from engine.loader import Checkpoint, CheckpointWeights, find_model_folder
 from engine.runner import load_runner
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.stepper import generate, random_prompt
@@ -232,6 +233,6 @@ def test_dummy_weights_need_only_a_config_and_repeat_with_their_seed(folder: Pat
 
 
 def test_counting_parameters_allocates_none() -> None:
-    counter = DummyWeights.counting()
-    assert counter.take("x.weight", 10**6, 10**6).is_meta
+    counter = ShapesOnly()
+    assert counter.take_matrix("x.weight", 10**6, 10**6).is_meta
     assert counter.num_parameters == 10**12

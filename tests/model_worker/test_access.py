@@ -81,7 +81,7 @@ async def test_host_header_opens_nothing(app: FastAPI, host: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "credential", "status"),
     [
-        ({}, None, 200),  # stand-alone and without keys: a local server for everybody who reaches it
+        ({}, None, 200),  # stand-alone and without keys: a local server for every caller
         ({"api_keys": ("k",)}, None, 401),
         ({"controller_urls": ("http://c:1",), "worker_token": "t"}, None, 401),
         ({"controller_urls": ("http://c:1",), "worker_token": "t"}, "t", 200),

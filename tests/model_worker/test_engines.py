@@ -24,7 +24,7 @@ def test_idle_threads_spin_shortly_where_no_core_is_free(
     assert ("GOMP_SPINCOUNT" in os.environ) == is_bounded
 
 
-def test_who_has_chosen_how_long_to_spin_is_not_overruled(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spin_count_that_is_set_already_stays(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMP_SPINCOUNT", "77")
 
     bound_spinning(WorkerSettings(model="m", threads=2))

@@ -1,6 +1,5 @@
 """The worker's side of registration, against a small controller that keeps its register in memory."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from model_worker.echo_engine import EchoEngine
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
 from wire.errors import ApiError, ErrorCode
-from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest
+from wire.workers import HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
 
 TOKEN = "worker-token-for-tests"
 
@@ -28,6 +27,7 @@ class Register:
         self.registrations: list[RegisterRequest] = []
         self.beats: list[HeartbeatRequest] = []
         self.is_failing = False
+        self.num_failures = 0
         self.left = False
 
     def forget(self) -> None:
@@ -41,6 +41,7 @@ def controller_over(register: Register) -> FastAPI:
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return JSONResponse(ApiError(ErrorCode.UNAUTHORIZED, "no").body().model_dump(), status_code=401)
         if register.is_failing:
+            register.num_failures += 1
             return Response("<html>not even JSON</html>", status_code=503)
         return None
 
@@ -147,7 +148,7 @@ async def test_fenced_off_worker_gets_a_new_epoch(serve_app: Any, beating: Beati
     register = Register()
     async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
         await eventually(lambda: worker.epochs == {1})
-        register.boot_id, register.epoch = "somebody-else", 7
+        register.boot_id, register.epoch = "another-boot", 7
         await eventually(lambda: worker.epochs == {8})
 
 
@@ -156,7 +157,7 @@ async def test_controller_that_comes_back_is_found_again(serve_app: Any, beating
     async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
         await eventually(lambda: len(register.beats) >= 1)
         register.is_failing = True
-        await asyncio.sleep(0.3)
+        await eventually(lambda: register.num_failures >= 2)
         register.forget()
         register.is_failing = False
         await eventually(lambda: worker.epochs == {2})
@@ -168,7 +169,7 @@ async def test_controller_that_is_not_there_yet_is_waited_for(
     register = Register()
     register.is_failing = True
     async with serve_app(controller_over(register)) as url, beating(url) as (worker, _):
-        await asyncio.sleep(0.1)
+        await eventually(lambda: register.num_failures >= 2)
         assert worker.epochs == frozenset()
         register.is_failing = False
         await eventually(lambda: worker.epochs == {1})
@@ -187,8 +188,15 @@ async def test_draining_is_announced_at_once_and_leaving_too(serve_app: Any, bea
 
 
 async def test_stalled_engine_falls_silent(serve_app: Any, beating: Beating, eventually: Any) -> None:
+    class Watched(EchoEngine):
+        num_looks = 0
+
+        def load(self) -> Load:
+            self.num_looks += 1
+            return super().load()
+
     register = Register()
-    engine = EchoEngine(tokens_per_s=0.01)
+    engine = Watched(tokens_per_s=0.01)
     async with (
         serve_app(controller_over(register)) as url,
         beating(url, engine=engine, stalled_step_s=0.2) as (worker, _),
@@ -198,9 +206,11 @@ async def test_stalled_engine_falls_silent(serve_app: Any, beating: Beating, eve
         answer = worker.answer("a", SamplingOptions(), request_id="r")
         await anext(answer)
         await eventually(lambda: not worker.is_healthy())
+        num_looks = engine.num_looks
+        await eventually(lambda: engine.num_looks >= num_looks + 2)  # a beat that was on its way has arrived
         num_beats = len(register.beats)
-        await asyncio.sleep(0.3)
-        assert len(register.beats) <= num_beats + 1
+        await eventually(lambda: engine.num_looks >= num_looks + 4)
+        assert len(register.beats) == num_beats
         await answer.aclose()
 
 

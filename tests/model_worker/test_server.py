@@ -173,7 +173,7 @@ def test_settings_that_cannot_work_are_one_clear_line(capsys: pytest.CaptureFixt
 def test_echo_worker_needs_no_torch() -> None:
     code = (
         "import sys, model_worker.server, model_worker.engines;"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'engine', 'transformers')))"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'engine.core', 'engine.async_engine', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
@@ -193,6 +193,7 @@ async def test_secrets_prompts_and_answers_are_in_no_log() -> None:
         worker.send(signal.SIGINT)
         assert await worker.wait() == 0
     assert "answer_ended" in worker.events
+    assert all({"ts", "level", "event", "logger"} <= set(json.loads(line)) for line in worker.lines)
     assert "canary" not in metrics + "\n".join(worker.lines)
     assert "127.0.0.1" not in "".join(line for line in worker.lines if "listening" not in line)
 

@@ -116,7 +116,7 @@ def chunked(*pieces: bytes, is_complete: bool = True) -> bytes:
 
 
 def chat(**changes: Any) -> dict[str, Any]:
-    return {"model": "nobody", "messages": [HELLO], **changes}
+    return {"model": "absent", "messages": [HELLO], **changes}
 
 
 def message(**changes: Any) -> dict[str, Any]:
@@ -176,21 +176,21 @@ BODIES = {
 NOT_JSON = {
     "nothing": b"",
     "a word": b"hello",
-    "keys without quotes": b"{model: nobody}",
+    "keys without quotes": b"{model: absent}",
     "cut off": BODY[:-2],
     "two values": b"{} {}",
-    "trailing comma": b'{"model": "nobody",}',
-    "NaN": b'{"model": "nobody", "temperature": NaN}',
-    "infinity": b'{"model": "nobody", "temperature": -Infinity}',
-    "number too large": b'{"model": "nobody", "temperature": 1e999}',
-    "integer of 5000 digits": b'{"model": "nobody", "seed": ' + b"9" * 5000 + b"}",
-    "seed beyond 64 bits": b'{"model": "nobody", "seed": 18446744073709551616}',
+    "trailing comma": b'{"model": "absent",}',
+    "NaN": b'{"model": "absent", "temperature": NaN}',
+    "infinity": b'{"model": "absent", "temperature": -Infinity}',
+    "number too large": b'{"model": "absent", "temperature": 1e999}',
+    "integer of 5000 digits": b'{"model": "absent", "seed": ' + b"9" * 5000 + b"}",
+    "seed beyond 64 bits": b'{"model": "absent", "seed": 18446744073709551616}',
     "not UTF-8": b'{"model": "\xff\xfe"}',
     "UTF-16": BODY.decode().encode("utf-16"),
     "byte order mark": b"\xef\xbb\xbf{}",
-    "lone surrogate": rb'{"model": "nobody", "messages": [{"role": "user", "content": "\ud800"}]}',
+    "lone surrogate": rb'{"model": "absent", "messages": [{"role": "user", "content": "\ud800"}]}',
     "lone surrogate in a key": rb'{"\udfff": 1}',
-    "NUL in a text": rb'{"model": "nobody", "messages": [{"role": "user", "content": "a\u0000b"}]}',
+    "NUL in a text": rb'{"model": "absent", "messages": [{"role": "user", "content": "a\u0000b"}]}',
     "40 levels deep": b'{"model": ' + b"[" * 40 + b"]" * 40 + b"}",
     "40,000 levels deep": b'{"model": ' + b"[" * 40_000,
 }
@@ -204,7 +204,7 @@ NO_CHAT: dict[str, Any] = {
     "null model": chat(model=None),
     "number as model": chat(model=7),
     "empty model": chat(model=""),
-    "no messages": {"model": "nobody"},
+    "no messages": {"model": "absent"},
     "null messages": chat(messages=None),
     "empty messages": chat(messages=[]),
     "messages as text": chat(messages="hello"),
@@ -303,7 +303,7 @@ def table() -> dict[str, Case]:
         f"chat: {name}": Case(post(_json(body)), ErrorCode.UNSUPPORTED_PARAMETER) for name, body in UNSUPPORTED.items()
     }
     cases |= {
-        f"prompt: {prompt!r}": Case(post(_json({"model": "nobody", "prompt": prompt}), TEXT), ErrorCode.INVALID_REQUEST)
+        f"prompt: {prompt!r}": Case(post(_json({"model": "absent", "prompt": prompt}), TEXT), ErrorCode.INVALID_REQUEST)
         for prompt in NO_PROMPT
     }
     cases |= {f"path: {name}": Case(request(method, path), code) for name, (method, path, code) in PATHS.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from engine.kernels.cpu.weight_arena import HUGE_PAGE_BYTES
+from engine.kernels.cpu.weight_memory import HUGE_PAGE_BYTES
 
 _MAP_FIXED = 0x10
 _MADV_POPULATE_READ = 22  #: Linux 5.14

@@ -10,7 +10,7 @@ from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import ActivationKind
-from engine.kernels.cpu.weight_arena import Arena, PrivateArena
+from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
 from engine.kernels.operators import Draws, LinearFunction, NormFunction
 
 #: Rounded at once: what that needs in float32 stays in a core's cache, and leaves no large holes in memory.
@@ -23,7 +23,7 @@ class CppOperators:
         self.library = library
         self.dtype = dtype
         self._has_int8_weights = has_int8_weights
-        self.arena: Arena = PrivateArena()  #: where matrices lie that are bound from now on
+        self.weight_memory: WeightMemory = PrivateMemory()  #: of matrices that are bound from now on
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
         self._draw = {each: library.function("draw", each) for each in (torch.float32, torch.bfloat16)}
@@ -57,8 +57,8 @@ class CppOperators:
         return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
-        own = self.arena.empty(table.numel(), self.dtype).view(table.shape)
-        if not self.arena.is_filled:
+        own = self.weight_memory.empty(table.numel(), self.dtype).view(table.shape)
+        if not self.weight_memory.is_filled:
             own.copy_(table)
         return lambda ids: F.embedding(ids, own)
 
@@ -83,9 +83,10 @@ class CppOperators:
         """Weights rounded to 127 steps on either side of zero, each output with a scale of its own."""
         num_outputs = len(weight)
         num_padded = num_outputs + -num_outputs % self.library.panel_outputs
-        scales, sums = self.arena.empty(num_padded, torch.float32), self.arena.empty(num_padded, torch.int32)
+        memory = self.weight_memory
+        scales, sums = memory.empty(num_padded, torch.float32), memory.empty(num_padded, torch.int32)
         steps = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
-        if not self.arena.is_filled:
+        if not memory.is_filled:
             for tensor in (scales, sums):
                 tensor[num_outputs:] = 0
             for first in range(0, num_outputs, _INT8_ROWS):
@@ -96,8 +97,8 @@ class CppOperators:
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape
         num_panels = -(-num_outputs // self.library.panel_outputs)
-        packed = self.arena.empty(num_panels * self.library.panel_outputs * num_inputs, weight.dtype)
-        if not self.arena.is_filled:
+        packed = self.weight_memory.empty(num_panels * self.library.panel_outputs * num_inputs, weight.dtype)
+        if not self.weight_memory.is_filled:
             weight = weight.contiguous()
             pack = self.library.function("pack_linear", weight.dtype)
             pack(weight.data_ptr(), packed.data_ptr(), num_outputs, num_inputs, self.library.num_threads)

@@ -91,7 +91,6 @@ def _read_tiles(
     softcap,
     HAS_WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
-    HAS_TOKEN_SCALES: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
     IS_MASKED: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
@@ -109,7 +108,7 @@ def _read_tiles(
         places = wide_ids * page_stride + (tokens % PAGE_TOKENS) * token_stride
         key = _load_tile(keys_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
         scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision=PRECISION)
-        if HAS_TOKEN_SCALES:
+        if key_scales_ptr is not None:
             scale_places = wide_ids * scale_page_stride + (tokens % PAGE_TOKENS) * scale_token_stride
             key_scales = tl.load(key_scales_ptr + scale_places, mask=is_read, other=0.0)
             value_scales = tl.load(value_scales_ptr + scale_places, mask=is_read, other=0.0)
@@ -140,7 +139,7 @@ def _read_tiles(
         row_max = new_max
         accumulator *= decay[:, None]
         value = _load_tile(values_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
-        if HAS_TOKEN_SCALES:
+        if value_scales_ptr is not None:
             weights *= value_scales[None, :]
         accumulator = tl.dot(weights.to(query.dtype), value.to(query.dtype), accumulator, input_precision=PRECISION)
         page_ids = next_page_ids
@@ -199,7 +198,6 @@ def attend_pages(
     HAS_PARTS: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
-    HAS_TOKEN_SCALES: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
     GROUP_SIZE: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
@@ -268,7 +266,7 @@ def attend_pages(
     rows = (first_query + queries).to(tl.int64)
     channels = tl.arange(0, BLOCK_D)
     is_element = is_row[:, None] & (channels < HEAD_DIM)[None, :]
-    if lse_ptr is not None:
+    if HAS_PARTS:
         lse_ptrs = lse_ptr + rows * lse_stride + heads * lse_head_stride + first_part + part
     if upper <= lower:
         if HAS_PARTS:
@@ -293,11 +291,9 @@ def attend_pages(
     keys_ptr = pages_ptr + kv_head * kv_head_stride
     values_ptr = keys_ptr + value_stride
     table_ptr += slot.to(tl.int64) * table_stride
-    if HAS_TOKEN_SCALES:
+    if key_scales_ptr is not None:
         key_scales_ptr += kv_head * scale_head_stride
         value_scales_ptr += kv_head * scale_head_stride
-    elif key_scales_ptr is not None:
-        score_scale *= tl.load(key_scales_ptr)
 
     accumulator = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
@@ -334,7 +330,7 @@ def attend_pages(
             table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
             page_stride, token_stride, scale_page_stride, scale_token_stride,
             lower, upper, window, score_scale, softcap,
-            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, HAS_TOKEN_SCALES, IS_CAUSAL and HAS_EDGES, True,
+            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
             PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
         )  # fmt: skip
     if MODE == "mixed" or MODE == "prefix":
@@ -343,7 +339,7 @@ def attend_pages(
             table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
             page_stride, token_stride, scale_page_stride, scale_token_stride,
             lower, upper, window, score_scale, softcap,
-            False, HAS_SOFTCAP, HAS_TOKEN_SCALES, False, False,
+            False, HAS_SOFTCAP, False, False,
             PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
         )  # fmt: skip
         accumulator, row_max, row_sum, page_ids = _read_tiles(
@@ -351,16 +347,14 @@ def attend_pages(
             table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
             page_stride, token_stride, scale_page_stride, scale_token_stride,
             lower, upper, window, score_scale, softcap,
-            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, HAS_TOKEN_SCALES, IS_CAUSAL and HAS_EDGES, True,
+            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
             PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
         )  # fmt: skip
 
     sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # rows of the tile that are none may have read nothing
     accumulator /= sums[:, None]
-    if value_scales_ptr is not None and not HAS_TOKEN_SCALES:
-        accumulator *= tl.load(value_scales_ptr)
     places = rows * output_stride + heads * output_head_stride + (first_part + part) * output_part_stride
     output_ptrs = output_ptr + places[:, None] + channels[None, :]
     tl.store(output_ptrs, accumulator.to(output_ptr.dtype.element_ty), mask=is_element)
-    if lse_ptr is not None:
+    if HAS_PARTS:
         tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row)

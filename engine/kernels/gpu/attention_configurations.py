@@ -11,7 +11,6 @@ from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectati
 
 _DTYPES = {
     "bf16": torch.bfloat16,
-    "fp16": torch.float16,
     "fp32": torch.float32,
     "i8": torch.int8,
     "fp8e4nv": torch.float8_e4m3fn,
@@ -59,7 +58,6 @@ class Attention:
     has_alibi: bool = False
     has_sinks: bool = False
     is_causal: bool = True
-    has_token_scales: bool = False
 
     def tiles(self, architecture: int) -> AttentionTiles:
         dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
@@ -107,7 +105,6 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
         "ALiBi": a.has_alibi,
         "sinks": a.has_sinks,
         "not causal": not a.is_causal,
-        "a scale per token": a.has_token_scales,
     }
     words = [f"attend_pages {a.mode}", a.dtype if not has_scales else f"{a.dtype} from {a.page_dtype}"]
     words += [f"D {a.head_dim}", f"G {a.group_size}", f"pages of {a.page_tokens}"]
@@ -127,7 +124,6 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
             "HAS_PARTS": a.has_parts,
             "HAS_WINDOW": a.has_window,
             "HAS_SOFTCAP": a.has_softcap,
-            "HAS_TOKEN_SCALES": a.has_token_scales,
             "IS_CAUSAL": a.is_causal,
             "GROUP_SIZE": a.group_size,
             "PAGE_TOKENS": a.page_tokens,
@@ -161,10 +157,10 @@ def shipped() -> list[Compilation]:
         Attention("Llama-3.2-1B", "decode", 64, 4, has_parts=True),
         Attention("Llama-3.2-1B", "mixed", 64, 4, 512),
         Attention("Llama-3.1-8B", "decode", 128, 4, has_parts=True),
-        Attention("Llama-3.1-8B", "decode", 128, 4, page_dtype="i8", has_parts=True, has_token_scales=True),
+        Attention("Llama-3.1-8B", "decode", 128, 4, page_dtype="i8", has_parts=True),
         Attention("Llama-3.1-8B", "decode", 128, 4, page_dtype="fp8e4nv", has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 512),
-        Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="i8", has_token_scales=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="i8"),
         Attention("Gemma-2-9B", "decode", 256, 2, has_parts=True, has_window=True, has_softcap=True),
         Attention("Gemma-2-9B", "mixed", 256, 2, 512, has_window=True, has_softcap=True),
         Attention("Mistral-7B-v0.1", "mixed", 128, 4, 512, has_window=True),

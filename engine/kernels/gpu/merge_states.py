@@ -8,17 +8,15 @@ import triton.language as tl
 from engine.kernels.gpu.compilation import Compilation, Expectation
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
-_LN_2 = tl.constexpr(0.6931471805599453)
 
 _TILE_ELEMENTS = 8192  #: states are read together up to so many elements: 64 registers of each thread
 
 
-@triton.jit(do_not_specialize=["lse_stride", "lse_head_stride", "merged_lse_stride", "num_states"])
+@triton.jit(do_not_specialize=["lse_stride", "lse_head_stride", "num_states"])
 def _merge_states(
     outputs_ptr,
     lse_ptr,
     output_ptr,
-    merged_lse_ptr,
     outputs_stride,
     outputs_head_stride,
     outputs_state_stride,
@@ -26,7 +24,6 @@ def _merge_states(
     lse_head_stride,
     output_stride,
     output_head_stride,
-    merged_lse_stride,
     num_states,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -58,22 +55,16 @@ def _merge_states(
     divisor = tl.where(total_sum > 0.0, total_sum, 1.0)
     merged = (total / divisor).to(output_ptr.dtype.element_ty)
     tl.store(output_ptr + row * output_stride + head * output_head_stride + channels, merged, mask=is_channel)
-    if merged_lse_ptr is not None:
-        tl.store(merged_lse_ptr + row * merged_lse_stride + head, (total_max + tl.log2(divisor)) * _LN_2)
 
 
-def merge_states(
-    outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor, merged_lse: torch.Tensor | None = None
-) -> None:
+def merge_states(outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor) -> None:
     """outputs [rows, H, states, D] float32 and lse [rows, H, states] float32, strided; a state of lse -inf is none, and
-    its output is not read. Out: output [rows, H, D], zeros where there is no state; merged_lse [rows, H]."""
+    its output is not read. Out: output [rows, H, D], zeros where there is no state."""
     num_rows, num_heads, num_states, head_dim = outputs.shape
     if lse.shape != outputs.shape[:3] or output.shape != (num_rows, num_heads, head_dim):
         raise ValueError(f"states {list(outputs.shape)}, sums {list(lse.shape)} and output {list(output.shape)}")
     if outputs.stride(3) != 1 or lse.stride(2) != 1 or output.stride(2) != 1:
         raise ValueError("channels, and sums of a head's states, must be adjacent")
-    if merged_lse is not None and (merged_lse.shape != (num_rows, num_heads) or merged_lse.stride(1) != 1):
-        raise ValueError(f"merged sums {list(merged_lse.shape)} for {num_rows} rows and {num_heads} heads")
     if not num_rows:
         return
     blocks, num_warps = _blocks(head_dim)
@@ -81,11 +72,9 @@ def merge_states(
         outputs,
         lse,
         output,
-        merged_lse,
         *outputs.stride()[:3],
         *lse.stride()[:2],
         *output.stride()[:2],
-        0 if merged_lse is None else merged_lse.stride(0),
         num_states,
         HEAD_DIM=head_dim,
         **blocks,
@@ -105,13 +94,13 @@ def shipped() -> list[Compilation]:
 def _compilation(dtype: str, head_dim: int) -> Compilation:
     pointers = {"outputs_ptr": "*fp32", "lse_ptr": "*fp32", "output_ptr": f"*{dtype}"}
     strides = ["outputs_stride", "outputs_head_stride", "outputs_state_stride", "output_stride", "output_head_stride"]
-    sums_strides = ["lse_stride", "lse_head_stride", "merged_lse_stride"]
+    sums_strides = ["lse_stride", "lse_head_stride"]
     blocks, num_warps = _blocks(head_dim)
     return Compilation(
         name=f"merge_states, {dtype}, D {head_dim}",
         kernel=_merge_states,
         signature=pointers | dict.fromkeys([*strides, *sums_strides, "num_states"], "i32"),
-        constants={"merged_lse_ptr": None, "HEAD_DIM": head_dim} | blocks,
+        constants={"HEAD_DIM": head_dim} | blocks,
         divisible_by_16=frozenset([*pointers, *strides]),
         num_warps=num_warps,
         num_stages=2,

@@ -82,13 +82,10 @@ def attend_mixed(
     options: AttentionOptions,
     max_queries: int,
     scales: PageScales | None = None,
-    lse: torch.Tensor | None = None,
 ) -> None:
     """As StepKernels.attend_mixed says. Tokens of no row are not written."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_starts(query_starts, len(slots))
-    if lse is not None and (lse.shape != query.shape[:2] or lse.dtype != torch.float32):
-        raise ValueError(f"lse is {list(lse.shape)} {lse.dtype}, wanted {list(query.shape[:2])} float32")
     if not len(slots) or not len(query):
         return
     launch(
@@ -103,7 +100,6 @@ def attend_mixed(
         options,
         scales,
         starts=query_starts,
-        lse=lse,
     )
 
 
@@ -121,7 +117,6 @@ def launch(
     *,
     starts: torch.Tensor | None = None,
     prefixes: torch.Tensor | None = None,
-    lse: torch.Tensor | None = None,
     parts: Parts | None = None,
 ) -> None:
     """One launch of attend_pages."""
@@ -132,12 +127,13 @@ def launch(
         num_owners = len(starts) - 1
         grid_tiles = len(query) // (tiles.block_m // group_size) + num_owners
     first_part, num_launched, max_parts = 0, 1, 1
-    strides = (*output.stride()[:2], 0, *((0, 0) if lse is None else lse.stride()))
+    strides: tuple[int, ...] = (*output.stride()[:2], 0, 0, 0)
+    lse = None
     if parts is not None:
         first_part, num_launched, max_parts = parts.first, parts.launched, parts.limit
         output, lse = parts.workspace.outputs, parts.workspace.lse
         strides = (*output.stride()[:3], *lse.stride()[:2])
-    scale_strides = scales.key.stride() if scales is not None and scales.is_per_token else (0, 0, 0)
+    scale_strides = (0, 0, 0) if scales is None else scales.key.stride()
     attend_pages[(grid_tiles, num_kv_heads, num_launched)](
         query,
         pages,
@@ -167,7 +163,6 @@ def launch(
         HAS_PARTS=parts is not None,
         HAS_WINDOW=options.window is not None,
         HAS_SOFTCAP=options.softcap is not None,
-        HAS_TOKEN_SCALES=scales is not None and scales.is_per_token,
         IS_CAUSAL=options.is_causal,
         GROUP_SIZE=group_size,
         PAGE_TOKENS=page_tokens,
@@ -238,7 +233,7 @@ def _check_scales(query: torch.Tensor, pages: torch.Tensor, scales: PageScales |
         if pages.dtype != query.dtype:
             raise ValueError(f"pages of {pages.dtype} without scales for queries of {query.dtype}")
         return
-    shape = (pages.shape[0], pages.shape[2], pages.shape[3]) if scales.is_per_token else (1,)
+    shape = (pages.shape[0], pages.shape[2], pages.shape[3])
     for factors in (scales.key, scales.value):
         if factors.shape != shape or factors.dtype != torch.float32 or factors.stride() != scales.key.stride():
             raise ValueError(f"scales must be {list(shape)} float32, equally strided, not {list(factors.shape)}")

@@ -24,7 +24,7 @@ def _prepare_decode(
     token_ids_ptr,
     positions_ptr,
     context_lengths_ptr,
-    page_slots_ptr,
+    page_places_ptr,
     table_stride,
     num_rows,
     PAGE_TOKENS: tl.constexpr,
@@ -40,7 +40,7 @@ def _prepare_decode(
         pages = page_table_ptr + slots * table_stride + starts // PAGE_TOKENS
         page_ids = tl.load(pages, mask=is_real, other=0).to(tl.int64)
         places = tl.where(is_real, page_ids * PAGE_TOKENS + starts % PAGE_TOKENS, -1)
-        tl.store(page_slots_ptr + rows, places, mask=is_row)
+        tl.store(page_places_ptr + rows, places, mask=is_row)
     if IS_FIRST:
         tokens = tl.load(last_tokens_ptr + slots, mask=is_real, other=0)
         tl.store(token_ids_ptr + rows, tokens, mask=is_row)
@@ -57,20 +57,20 @@ def prepare_decode(
     token_ids: torch.Tensor,
     positions: torch.Tensor,
     context_lengths: torch.Tensor,
-    page_slots: Sequence[torch.Tensor],
+    page_places: Sequence[torch.Tensor],
 ) -> None:
     """As StepKernels.prepare_decode says. All tensors but page tables are contiguous."""
     num_rows = slots.shape[0]
     assert slots.dtype == starts.dtype == context_lengths.dtype == torch.int32
     assert last_tokens.dtype == token_ids.dtype == positions.dtype == torch.int64
-    for rows in (slots, starts, token_ids, positions, context_lengths, *page_slots):
+    for rows in (slots, starts, token_ids, positions, context_lengths, *page_places):
         assert rows.shape == (num_rows,)
         assert rows.is_contiguous()
     types: list[tuple[torch.Tensor | None, int, torch.Tensor | None]] = [
         (None, 1, None)
     ]  # of a model without attention
     if page_tables:
-        types = list(zip(page_tables, page_tokens, page_slots, strict=True))
+        types = list(zip(page_tables, page_tokens, page_places, strict=True))
     for index, (table, num_tokens, places) in enumerate(types):
         if table is not None and places is not None:
             assert table.dtype == torch.int32
@@ -103,7 +103,7 @@ def shipped() -> list[Compilation]:
         "token_ids_ptr": "*i64",
         "positions_ptr": "*i64",
         "context_lengths_ptr": "*i32",
-        "page_slots_ptr": "*i64",
+        "page_places_ptr": "*i64",
         "table_stride": "i32",
         "num_rows": "i32",
     }

@@ -51,7 +51,7 @@ def _store_heads(
     query_norm_ptr,
     key_norm_ptr,
     pages_ptr,
-    page_slots_ptr,
+    page_places_ptr,
     key_scale_ptr,
     value_scale_ptr,
     token_stride,
@@ -71,7 +71,6 @@ def _store_heads(
     HALF: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
     LARGEST: tl.constexpr,
-    SCALES_PER_TOKEN: tl.constexpr,
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
@@ -84,7 +83,7 @@ def _store_heads(
     is_value = heads >= NUM_HEADS + NUM_KV_HEADS
     heads_ptr = qkv_ptr + token * token_stride + heads * head_stride
 
-    slot = tl.load(page_slots_ptr + token)
+    slot = tl.load(page_places_ptr + token)
     page, offset = slot // PAGE_TOKENS, slot % PAGE_TOKENS
     is_stored = is_head & (heads >= NUM_HEADS) & (slot >= 0)
     part = tl.where(is_value, 1, 0)
@@ -123,7 +122,7 @@ def _store_heads(
         first = turned
 
     factor = tl.full((BLOCK_HEADS, 1), 1.0, tl.float32)
-    if SCALES_PER_TOKEN:
+    if LARGEST > 0:
         peak = tl.zeros((BLOCK_HEADS, 1), tl.float32)
         if BLOCK_HALF > 0:
             peak = tl.max(tl.maximum(tl.abs(first), tl.abs(second)), axis=1, keep_dims=True)
@@ -133,8 +132,6 @@ def _store_heads(
         scales = page * scale_page_stride + offset * scale_token_stride + kv_heads * scale_head_stride
         tl.store(key_scale_ptr + scales, peak / LARGEST, mask=is_stored & (heads < NUM_HEADS + NUM_KV_HEADS))
         tl.store(value_scale_ptr + scales, peak / LARGEST, mask=is_stored & is_value)
-    elif LARGEST > 0:
-        factor = tl.where(is_value, 1.0 / tl.load(value_scale_ptr), 1.0 / tl.load(key_scale_ptr))
 
     if BLOCK_HALF > 0:
         is_turned, is_paired = is_query & is_pair, is_stored & is_pair
@@ -152,7 +149,7 @@ def store_heads(
     key_norm: torch.Tensor | None,
     norm_eps: float,
     pages: torch.Tensor,
-    page_slots: torch.Tensor,
+    page_places: torch.Tensor,
     scales: PageScales | None = None,
 ) -> None:
     """As StepKernels.store_heads says. Channels of a head, and angles of a token, are adjacent; a token's heads too."""
@@ -161,9 +158,9 @@ def store_heads(
     num_pages, num_parts, num_kv_heads, page_tokens, page_head_dim = pages.shape
     *page_strides, page_channel_stride = pages.stride()
     assert (num_parts, page_head_dim, channel_stride, page_channel_stride) == (2, head_dim, 1, 1)
-    assert page_slots.shape == (num_tokens,)
-    assert page_slots.dtype == torch.int64
-    assert page_slots.is_contiguous()
+    assert page_places.shape == (num_tokens,)
+    assert page_places.dtype == torch.int64
+    assert page_places.is_contiguous()
     assert (scales is None) == (pages.dtype not in _LARGEST), "scales are for quantised pages"
     half = 0
     if cos is not None and sin is not None:
@@ -179,14 +176,10 @@ def store_heads(
         assert query_norm.dtype == key_norm.dtype == torch.float32
         assert query_norm.stride(0) == key_norm.stride(0) == 1
     scale_strides: tuple[int, ...] = (0, 0, 0)
-    if scales is not None and scales.is_per_token:
+    if scales is not None:
         scale_strides = scales.key.stride()
         assert scales.value.stride() == scale_strides
-        assert scales.key.shape == (
-            num_pages,
-            num_kv_heads,
-            page_tokens,
-        )
+        assert scales.key.shape == scales.value.shape == (num_pages, num_kv_heads, page_tokens)
     if not num_tokens:
         return
     blocks, num_warps = _blocks(head_dim, half)
@@ -197,7 +190,7 @@ def store_heads(
         query_norm,
         key_norm,
         pages,
-        page_slots,
+        page_places,
         None if scales is None else scales.key,
         None if scales is None else scales.value,
         token_stride,
@@ -212,7 +205,6 @@ def store_heads(
         HALF=half,
         PAGE_TOKENS=page_tokens,
         LARGEST=_LARGEST.get(pages.dtype, 0.0),
-        SCALES_PER_TOKEN=scales is not None and scales.is_per_token,
         **blocks,
         num_warps=num_warps,
     )
@@ -233,16 +225,16 @@ def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
 def shipped() -> list[Compilation]:
     """Heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia and GPT-2."""
     return [
-        _compilation("bf16", "bf16", 32, 8, 128, 64, False, False),
-        _compilation("fp32", "fp32", 32, 8, 64, 32, False, False),
-        _compilation("bf16", "bf16", 16, 8, 128, 64, True, False),
-        _compilation("bf16", "bf16", 16, 8, 256, 128, False, False),
-        _compilation("bf16", "bf16", 32, 32, 96, 48, False, False),
-        _compilation("bf16", "bf16", 16, 16, 64, 8, False, False),
-        _compilation("bf16", "bf16", 12, 12, 64, 0, False, False),
-        _compilation("bf16", "i8", 16, 8, 128, 64, True, True),
-        _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False, False),
-        _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True, True),
+        _compilation("bf16", "bf16", 32, 8, 128, 64, False),
+        _compilation("fp32", "fp32", 32, 8, 64, 32, False),
+        _compilation("bf16", "bf16", 16, 8, 128, 64, True),
+        _compilation("bf16", "bf16", 16, 8, 256, 128, False),
+        _compilation("bf16", "bf16", 32, 32, 96, 48, False),
+        _compilation("bf16", "bf16", 16, 16, 64, 8, False),
+        _compilation("bf16", "bf16", 12, 12, 64, 0, False),
+        _compilation("bf16", "i8", 16, 8, 128, 64, True),
+        _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False),
+        _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True),
     ]
 
 
@@ -254,7 +246,6 @@ def _compilation(
     head_dim: int,
     half: int,
     has_norm: bool,
-    is_per_token: bool,
 ) -> Compilation:
     pointers = {
         "qkv_ptr": f"*{dtype}",
@@ -263,7 +254,7 @@ def _compilation(
         "query_norm_ptr": "*fp32" if has_norm else None,
         "key_norm_ptr": "*fp32" if has_norm else None,
         "pages_ptr": f"*{page_dtype}",
-        "page_slots_ptr": "*i64",
+        "page_places_ptr": "*i64",
         "key_scale_ptr": "*fp32" if page_dtype != dtype else None,
         "value_scale_ptr": "*fp32" if page_dtype != dtype else None,
     }
@@ -272,7 +263,7 @@ def _compilation(
     scale_strides = ["scale_page_stride", "scale_head_stride", "scale_token_stride"]
     blocks, num_warps = _blocks(head_dim, half)
     name = f"store_heads, {dtype} into {page_dtype}, {num_heads} and {num_kv_heads} heads of {head_dim}"
-    name += f", {2 * half} turn" + ", norms" * has_norm + (", a scale per token" if is_per_token else "")
+    name += f", {2 * half} turn" + ", norms" * has_norm
     return Compilation(
         name=name,
         kernel=_store_heads,
@@ -287,7 +278,6 @@ def _compilation(
             "HALF": half,
             "PAGE_TOKENS": 16,
             "LARGEST": {"i8": 127.0, "fp8e4nv": 448.0}.get(page_dtype, 0.0),
-            "SCALES_PER_TOKEN": is_per_token,
         }
         | blocks,
         divisible_by_16=frozenset(name for name, kind in pointers.items() if kind is not None) | frozenset(strides),

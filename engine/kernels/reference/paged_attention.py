@@ -29,7 +29,7 @@ def attend_decode(
     num_entries = min(page_table.shape[1], -(-max_context // pages.shape[3]))
     row_pages, lengths = _rows(page_table[:, :num_entries], slots, context_lengths)
     num_queries = (lengths > 0).to(lengths.dtype)
-    result, _ = _attend(query[:, None], pages, row_pages, lengths, num_queries, options, scales)
+    result = _attend(query[:, None], pages, row_pages, lengths, num_queries, options, scales)
     output.copy_(result[:, 0])
 
 
@@ -44,9 +44,8 @@ def attend_mixed(
     options: AttentionOptions,
     max_queries: int,
     scales: PageScales | None = None,
-    lse: torch.Tensor | None = None,
 ) -> None:
-    """As the protocol says. Tokens of no row, and rows of padding, are zeros, their lse -inf."""
+    """As the protocol says. Tokens of no row, and rows of padding, are zeros."""
     row_pages, lengths = _rows(page_table, slots, context_lengths)
     num_tokens, num_rows = len(query), len(slots)
     if num_tokens == 0 or num_rows == 0:
@@ -54,15 +53,13 @@ def attend_mixed(
     starts = query_starts.long()
     offsets = torch.arange(max_queries, device=query.device)
     rows = (starts[:-1, None] + offsets).clamp(max=num_tokens - 1)  # [B, Q]
-    result, result_lse = _attend(query[rows], pages, row_pages, lengths, starts.diff(), options, scales)
+    result = _attend(query[rows], pages, row_pages, lengths, starts.diff(), options, scales)
     tokens = torch.arange(num_tokens, device=query.device)
     row = torch.searchsorted(starts[1:].contiguous(), tokens, right=True).clamp(max=num_rows - 1)
     place = tokens - starts[row]
     is_taken = (place >= 0) & (place < starts.diff()[row])
     place = place.clamp(0, max_queries - 1)
     output.copy_(result[row, place].masked_fill(~is_taken[:, None, None], 0))
-    if lse is not None:
-        lse.copy_(result_lse[row, place].masked_fill(~is_taken[:, None], float("-inf")))
 
 
 def _rows(
@@ -80,9 +77,9 @@ def _attend(
     num_queries: torch.Tensor,
     options: AttentionOptions,
     scales: PageScales | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> torch.Tensor:
     """query [B, Q, H, D], the first num_queries [B] of each row being the last ones of its context; page_table [B, E].
-    Returns [B, Q, H, D] in float32 and [B, Q, H]: log of the sum of exponentials."""
+    Returns [B, Q, H, D] in float32."""
     num_rows, max_queries, num_heads, head_dim = query.shape
     num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
     num_entries = page_table.shape[1]
@@ -101,10 +98,7 @@ def _attend(
     key_value = pages[page_ids].float()  # [B, E, 2, K, P, D]
     if scales is not None:
         both = (scales.key, scales.value)
-        if scales.is_per_token:
-            key_value = key_value * torch.stack([factors[page_ids] for factors in both], dim=2)[..., None]
-        else:
-            key_value = key_value * torch.stack(both)[:, None, None]
+        key_value = key_value * torch.stack([factors[page_ids] for factors in both], dim=2)[..., None]
     key_value = key_value.permute(2, 0, 3, 1, 4, 5).reshape(2, num_rows, num_kv_heads, -1, head_dim)
     key, value = key_value.masked_fill(~is_read[:, None, :, None], 0)  # [B, K, L, D]
 
@@ -124,4 +118,4 @@ def _attend(
     # A row that reads nothing has lse -inf, and no score of it may become NaN.
     probabilities = torch.exp(scores - lse.masked_fill(lse == float("-inf"), 0)[..., None])
     probabilities = probabilities.view(num_rows, max_queries, num_kv_heads, num_heads // num_kv_heads, -1)
-    return torch.einsum("bqkgl,bkld->bqkgd", probabilities, value).flatten(2, 3), lse
+    return torch.einsum("bqkgl,bkld->bqkgd", probabilities, value).flatten(2, 3)

@@ -10,13 +10,13 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Places:
-    def __init__(self, page_slots: torch.Tensor, page_tokens: int) -> None:
-        """page_slots [T] int64: page * page_tokens + offset, all distinct, or -1."""
-        self._is_real = page_slots >= 0
+    def __init__(self, page_places: torch.Tensor, page_tokens: int) -> None:
+        """page_places [T] int64: page * page_tokens + offset, all distinct, or -1."""
+        self._is_real = page_places >= 0
         self._first = self._is_real.to(torch.int8).argmax(dim=0, keepdim=True)  # [1]
         self._has_any = self._is_real.index_select(0, self._first)
-        first_slot = torch.where(self._has_any, page_slots.index_select(0, self._first), 0)
-        slots = torch.where(self._is_real, page_slots, first_slot)
+        first_slot = torch.where(self._has_any, page_places.index_select(0, self._first), 0)
+        slots = torch.where(self._is_real, page_places, first_slot)
         self._page_ids, self._offsets = slots // page_tokens, slots % page_tokens
 
     def write(self, target: torch.Tensor, values: torch.Tensor) -> None:

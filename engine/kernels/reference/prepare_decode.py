@@ -14,7 +14,7 @@ def prepare_decode(
     token_ids: torch.Tensor,
     positions: torch.Tensor,
     context_lengths: torch.Tensor,
-    page_slots: Sequence[torch.Tensor],
+    page_places: Sequence[torch.Tensor],
 ) -> None:
     """As StepKernels.prepare_decode says."""
     is_real = slots >= 0
@@ -22,6 +22,6 @@ def prepare_decode(
     token_ids.copy_(torch.where(is_real, last_tokens[rows], 0))
     positions.copy_(torch.where(is_real, starts, 0))
     context_lengths.copy_(torch.where(is_real, starts + 1, 0))
-    for table, num_tokens, places in zip(page_tables, page_tokens, page_slots, strict=True):
+    for table, num_tokens, places in zip(page_tables, page_tokens, page_places, strict=True):
         page_ids = table[rows, positions // num_tokens].long()
         places.copy_(torch.where(is_real, page_ids * num_tokens + positions % num_tokens, -1))

@@ -8,7 +8,7 @@ import torch
 from engine.kernels.reference.places import Places
 from engine.kernels.step_kernels import PageScales
 
-#: Largest number of each quantised type; it stands for a head's largest element where scales are per token.
+#: Largest number of each quantised type; it stands for a head's largest element.
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 
@@ -20,7 +20,7 @@ def store_heads(
     key_norm: torch.Tensor | None,
     norm_eps: float,
     pages: torch.Tensor,
-    page_slots: torch.Tensor,
+    page_places: torch.Tensor,
     scales: PageScales | None = None,
 ) -> None:
     """As StepKernels.store_heads says. All arithmetic is in float32 and rounded once."""
@@ -31,18 +31,15 @@ def store_heads(
     query, key, value = torch.split(qkv.float(), [num_heads, num_kv_heads, num_kv_heads], dim=1)
     qkv[:, :num_heads] = _rotated(_normed(query, query_norm, norm_eps), cos, sin).to(qkv.dtype)
     key = _rotated(_normed(key, key_norm, norm_eps), cos, sin)
-    places = Places(page_slots, page_tokens)
+    places = Places(page_places, page_tokens)
     for part, heads in enumerate((key, value)):
         target = pages[:, part]
         if scales is None:
             places.write(target, heads.to(qkv.dtype).to(pages.dtype))
             continue
-        scale = scales.key if part == 0 else scales.value
-        if scales.is_per_token:
-            token_scale = heads.abs().amax(dim=-1) / LARGEST[pages.dtype]  # [T, K]
-            places.write(scale, token_scale)
-            scale = token_scale[..., None]
-        places.write(target, quantised(heads, scale, pages.dtype))
+        token_scales = heads.abs().amax(dim=-1) / LARGEST[pages.dtype]  # [T, K]
+        places.write(scales.key if part == 0 else scales.value, token_scales)
+        places.write(target, quantised(heads, token_scales[..., None], pages.dtype))
 
 
 def quantised(heads: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,19 +1,25 @@
-"""From a checkpoint's config.json to what its layers store; nothing but numbers is read, no weights, no model code.
+"""What layers store that Agon does not serve, derived from a checkpoint's config.json by rule; no torch, no model code.
 
-Any config with `layer_types` is understood; older ones by the rule of their architecture. Three keys are Agon's own,
-because no published config has words for them: `kv_budgets` (tokens kept per layer, PyramidKV), `kv_shared_with` (for
-each layer null or the earlier layer whose keys and values it reads) and `draft_model` (the config of a second model
-in the same pool).
+Two kinds of things. Architectures without model code (Llama 4, Gemma 3n, Mllama, Mamba 2, ...): a config with
+`layer_types` is understood, older ones by the rule of their architecture. And storage that no served model has yet:
+three keys of Agon's own, because no published config has words for them, and the embeddings of images. The keys are
+`kv_budgets` (tokens kept per layer, PyramidKV), `kv_shared_with` (for each layer null or the earlier layer whose keys
+and values it reads) and `draft_model` (the config of a second model in the same pool).
+
+For a served architecture the model code is the only source (engine/models/stored_layers.py).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from engine.config import KVDType
 from engine.errors import CheckpointError
 from engine.memory.spec import CHECKPOINT_TOKENS, LayerKind, LayerSpec
 
-KVDType = Literal["auto", "bfloat16", "float16", "float32", "fp8", "int8"]
+#: Data types of keys and values that a plan can be made for: those that the engine serves, and types that a model's own
+#: weights may have.
+PlannedKVDType = Literal[KVDType, "bfloat16", "float16", "float32"]
 
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "fp8": 1, "int8": 1}
 #: Keys and values of 8 bits carry one float32 scale per token and head.
@@ -35,11 +41,12 @@ _KINDS: dict[str, LayerKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelLayers:
-    """What a model stores. A layer with two states is two entries, so ids need not be the model's own layer numbers."""
+    """What a model stores: one entry for each attention layer and for each state of a recurrent layer."""
 
     layers: tuple[LayerSpec, ...]
-    max_model_len: int
+    max_model_len: int  #: context length in tokens
     image_tokens: int = 0  #: tokens of one image of the largest size, where layers store image tokens
+    is_served: bool = False  #: whether all of it comes from the code of a registered model, so that a worker can run it
 
 
 class _Config:
@@ -47,8 +54,12 @@ class _Config:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         nested = values.get("text_config")
-        self.values = {**values, **nested} if isinstance(nested, Mapping) else dict(values)
+        merged = {**values, **nested} if isinstance(nested, Mapping) else dict(values)
+        model_type = str(merged.get("model_type") or "")
+        defaults = {**_DEFAULTS.get(str(values.get("model_type")), {}), **_DEFAULTS.get(model_type, {})}
+        self.values = {**defaults, **{name: value for name, value in merged.items() if value is not None}}
         self.top = values
+        self.model_type = model_type
 
     def integer(self, *names: str, default: int | None = None) -> int:
         for name in names:
@@ -70,11 +81,6 @@ class _Config:
         return value or None
 
     @property
-    def model_type(self) -> str:
-        nested, top = self.values.get("model_type"), self.top.get("model_type")
-        return str(nested or top or "")
-
-    @property
     def num_layers(self) -> int:
         count = self.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers")
         if count < 1:
@@ -93,69 +99,87 @@ class _Config:
 
 #: Sizes that the authors' configs leave out because they are their code's defaults.
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
-    "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
-    "gemma3": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
     "gemma3n_text": {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "num_kv_shared_layers": 15},
     "llama4_text": {"head_dim": 128, "attention_chunk_size": 8192, "num_key_value_heads": 8},
     "llama4": {"head_dim": 128, "attention_chunk_size": 8192, "num_key_value_heads": 8},
-    "jamba": {"num_key_value_heads": 8, "attn_layer_period": 8, "attn_layer_offset": 4},
     "mllama_text_model": {"num_key_value_heads": 8, "num_attention_heads": 32, "hidden_size": 4096},
     "mllama": {"num_key_value_heads": 8, "num_attention_heads": 32, "hidden_size": 4096, "num_hidden_layers": 40},
-    "mistral": {"num_key_value_heads": 8},
-    "ministral": {"num_key_value_heads": 8},
 }
+_WINDOW_PATTERNS = {"gemma3n_text": 5, "cohere2": 4}
 
 
-def layers_from_config(
+def layers_by_rule(
     values: Mapping[str, Any],
     *,
-    kv_dtype: KVDType = "auto",
-    with_vision_cache: bool = False,
+    dtype: str | None = None,
+    kv_dtype: PlannedKVDType = "auto",
     checkpoint_tokens: int = CHECKPOINT_TOKENS,
-    model: str = "main",
 ) -> ModelLayers:
-    """What the model with this config.json stores. kv_dtype is that of keys and values; states keep the model's own.
+    """What the model with this config.json stores, for an architecture that Agon does not serve.
 
-    with_vision_cache adds the embeddings of images, where the model has images among its tokens. Raises
-    CheckpointError for a config that does not say enough.
+    dtype: of the model and its states; None: the config's own. kv_dtype: of keys and values. Agon's own keys are not
+    read here: see with_own_keys. Raises CheckpointError for a config that does not say enough.
     """
     config = _Config(values)
-    defaults = {**_DEFAULTS.get(str(values.get("model_type")), {}), **_DEFAULTS.get(config.model_type, {})}
-    config.values = {**defaults, **{name: value for name, value in config.values.items() if value is not None}}
+    dtype = dtype or config.dtype
     layers: list[LayerSpec] = []
-    ids: list[int] = []  # the first entry of each of the model's layers
-    owners = _sharing(config)
-    budgets = config.sequence("kv_budgets")
-    if budgets is not None and len(budgets) != config.num_layers:
-        raise CheckpointError(f"config.json: kv_budgets has {len(budgets)} entries for {config.num_layers} layers")
-    for index, kind in enumerate(_layer_kinds(config)):
-        ids.append(len(layers))
+    first_entry: list[int] = []  # of each of the model's layers
+    owners = _shared_by_architecture(config)
+    for kind, owner in zip(_layer_kinds(config), owners, strict=True):
+        first_entry.append(len(layers))
         if kind == "recurrent":
-            layers += _states(config, checkpoint_tokens, model)
-            continue
-        spec = _attention(config, kind, kv_dtype, model)
-        if budgets is not None and kind == "full":
-            spec = replace(spec, kind="budgeted", span=int(budgets[index]))
-        owner = owners[index]
-        if owner is not None:
-            spec = replace(spec, shares_with=ids[owner])
-        layers.append(spec)
-    image_tokens = _image_tokens(config)
-    if with_vision_cache and image_tokens and not any(layer.kind == "cross" for layer in layers):
-        layers.append(LayerSpec("vision", config.hidden_size * _ITEM_BYTES[config.dtype], config.dtype, model))
+            layers += _states(config, dtype, checkpoint_tokens)
+        else:
+            spec = _attention(config, kind, dtype if kv_dtype == "auto" else kv_dtype)
+            layers.append(spec if owner is None else replace(spec, shares_with=first_entry[owner]))
     max_model_len = config.integer("max_position_embeddings", "n_positions", "seq_length", default=131_072)
-    draft = values.get("draft_model")
-    if isinstance(draft, Mapping):
-        other = layers_from_config(draft, kv_dtype=kv_dtype, checkpoint_tokens=checkpoint_tokens, model="draft")
-        first = len(layers)
-        layers += [
-            layer if layer.shares_with is None else replace(layer, shares_with=layer.shares_with + first)
-            for layer in other.layers
-        ]
-        max_model_len = min(max_model_len, other.max_model_len)
-    needs_images = any(layer.kind in ("cross", "vision") for layer in layers)
-    return ModelLayers(tuple(layers), max_model_len, image_tokens if needs_images else 0)
+    image_tokens = _image_tokens(config) if any(layer.kind == "cross" for layer in layers) else 0
+    return ModelLayers(tuple(layers), max_model_len, image_tokens)
+
+
+def with_own_keys(base: ModelLayers, values: Mapping[str, Any]) -> ModelLayers:
+    """The layers with the budgets and the sharing that Agon's own keys ask for. Raises CheckpointError for a list that
+    does not have one entry for each layer of `base`."""
+    config = _Config(values)
+    budgets, owners = config.sequence("kv_budgets"), config.sequence("kv_shared_with")
+    if budgets is None and owners is None:
+        return base
+    for name, listed in (("kv_budgets", budgets), ("kv_shared_with", owners)):
+        if listed is not None and len(listed) != len(base.layers):
+            raise CheckpointError(f"config.json: {name} has {len(listed)} entries for {len(base.layers)} layers")
+    layers = list(base.layers)
+    for index, spec in enumerate(base.layers):
+        if budgets is not None and spec.kind == "full":
+            spec = replace(spec, kind="budgeted", span=int(budgets[index]))
+        owner = None if owners is None else owners[index]
+        if owner is not None:
+            if not 0 <= owner < index:
+                raise CheckpointError("config.json: kv_shared_with must name an earlier layer, or null, for each layer")
+            spec = replace(spec, shares_with=owner)
+        layers[index] = spec
+    return replace(base, layers=tuple(layers), is_served=False)
+
+
+def with_vision_cache(base: ModelLayers, values: Mapping[str, Any], dtype: str | None = None) -> ModelLayers:
+    """The layers, and the embeddings of images where the model has images among its tokens."""
+    config = _Config(values)
+    image_tokens = _image_tokens(config)
+    if not image_tokens or any(layer.kind == "cross" for layer in base.layers):
+        return base
+    dtype = dtype or config.dtype
+    embeddings = LayerSpec("vision", config.hidden_size * _ITEM_BYTES[dtype], dtype)
+    return replace(base, layers=(*base.layers, embeddings), image_tokens=image_tokens, is_served=False)
+
+
+def with_draft_model(base: ModelLayers, draft: ModelLayers) -> ModelLayers:
+    """The layers of both models in one pool; the context is the shorter of the two."""
+    first = len(base.layers)
+    layers = [
+        replace(layer, model="draft", shares_with=None if layer.shares_with is None else layer.shares_with + first)
+        for layer in draft.layers
+    ]
+    max_model_len = min(base.max_model_len, draft.max_model_len)
+    return replace(base, layers=(*base.layers, *layers), max_model_len=max_model_len, is_served=False)
 
 
 def _layer_kinds(config: _Config) -> list[LayerKind]:
@@ -179,11 +203,8 @@ def _layer_kinds(config: _Config) -> list[LayerKind]:
 
 def _kind_by_rule(config: _Config, index: int) -> LayerKind:
     model_type = config.model_type
-    if model_type in ("mamba", "mamba2", "falcon_mamba"):
+    if model_type in ("mamba2", "falcon_mamba"):
         return "recurrent"
-    if model_type == "jamba":
-        period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset")
-        return "full" if index % period == offset else "recurrent"
     if model_type == "bamba":
         return "full" if index in (config.sequence("attn_layer_indices") or ()) else "recurrent"
     if model_type in ("llama4", "llama4_text"):
@@ -196,39 +217,16 @@ def _kind_by_rule(config: _Config, index: int) -> LayerKind:
         return "window" if window and window[index % len(window)] else "full"
     if not window or config.values.get("use_sliding_window") is False:
         return "full"
-    if model_type == "gemma2":
-        return "window" if index % 2 == 0 else "full"
-    if model_type in ("gemma3", "gemma3_text", "gemma3n_text", "cohere2"):
-        pattern = config.integer(
-            "sliding_window_pattern", "_sliding_window_pattern", default=_WINDOW_PATTERNS[model_type]
-        )
+    if model_type in _WINDOW_PATTERNS:
+        default = _WINDOW_PATTERNS[model_type]
+        pattern = config.integer("sliding_window_pattern", "_sliding_window_pattern", default=default)
         return "window" if (index + 1) % pattern else "full"
-    if model_type == "ministral" or _is_ministral_8b(config):
-        return "window" if index % 4 else "full"
-    if model_type in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"):
-        return "window" if index >= config.integer("max_window_layers", default=config.num_layers) else "full"
     return "window"
 
 
-_WINDOW_PATTERNS = {"gemma3": 6, "gemma3_text": 6, "gemma3n_text": 5, "cohere2": 4}
-
-
-def _is_ministral_8b(config: _Config) -> bool:
-    """Ministral-8B-2410 is published as a plain Mistral with a window; that only three of four layers use it stands
-    in its authors' own parameter file."""
-    return config.model_type == "mistral" and config.num_layers == 36 and config.values.get("sliding_window") == 32768
-
-
-def _sharing(config: _Config) -> list[int | None]:
-    """For each of the model's layers the one whose keys and values it reads, None where it stores its own."""
+def _shared_by_architecture(config: _Config) -> list[int | None]:
+    """For each layer the earlier one whose keys and values it reads, None where it stores its own (Gemma 3n)."""
     num_layers = config.num_layers
-    listed = config.sequence("kv_shared_with")
-    if listed is not None:
-        if len(listed) != num_layers or any(
-            owner is not None and not 0 <= owner < index for index, owner in enumerate(listed)
-        ):
-            raise CheckpointError("config.json: kv_shared_with must name an earlier layer, or null, for each layer")
-        return list(listed)
     owners: list[int | None] = [None] * num_layers
     num_shared = config.integer("num_kv_shared_layers", default=0)
     if num_shared:  # the last ones read the last storing layer of their kind
@@ -239,8 +237,8 @@ def _sharing(config: _Config) -> list[int | None]:
     return owners
 
 
-def _attention(config: _Config, kind: LayerKind, kv_dtype: KVDType, model: str) -> LayerSpec:
-    dtype = config.dtype if kv_dtype == "auto" else kv_dtype
+def _attention(config: _Config, kind: LayerKind, dtype: str) -> LayerSpec:
+    """dtype: of keys and values."""
     num_bytes, scale_bytes = _ITEM_BYTES[dtype], _SCALE_BYTES.get(dtype, 0)
     if "kv_lora_rank" in config.values:  # multi-head latent attention: one compressed vector per token
         latent = config.integer("kv_lora_rank") + config.integer("qk_rope_head_dim", default=0)
@@ -258,12 +256,12 @@ def _attention(config: _Config, kind: LayerKind, kv_dtype: KVDType, model: str) 
         span = max(filter(None, windows)) if isinstance(windows, list) else config.integer("sliding_window")
     elif kind == "chunked":
         span = config.integer("attention_chunk_size")
-    return LayerSpec(kind, bytes_per_token, dtype, model, span)
+    return LayerSpec(kind, bytes_per_token, dtype, span=span)
 
 
-def _states(config: _Config, checkpoint_tokens: int, model: str) -> Sequence[LayerSpec]:
+def _states(config: _Config, dtype: str, checkpoint_tokens: int) -> Sequence[LayerSpec]:
     """The convolution and the ssm state of a Mamba layer, of the first generation or of the second."""
-    item = _ITEM_BYTES[config.dtype]
+    item = _ITEM_BYTES[dtype]
     expand = config.integer("mamba_expand", "expand", default=2)
     d_inner = config.integer("intermediate_size_mamba", "mamba_intermediate_size", default=expand * config.hidden_size)
     d_state = config.integer("mamba_d_state", "state_size", default=16)
@@ -275,7 +273,7 @@ def _states(config: _Config, checkpoint_tokens: int, model: str) -> Sequence[Lay
     if num_heads:  # the second generation convolves B and C too
         num_channels += 2 * config.integer("mamba_n_groups", "n_groups", default=1) * d_state
     sizes = {"conv": num_channels * (d_conv - 1) * item, "ssm": d_inner * d_state * item}
-    return [LayerSpec("recurrent", size, config.dtype, model, checkpoint_tokens, part) for part, size in sizes.items()]
+    return [LayerSpec("recurrent", size, dtype, span=checkpoint_tokens, part=part) for part, size in sizes.items()]
 
 
 def _image_tokens(config: _Config) -> int:

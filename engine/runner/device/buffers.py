@@ -1,5 +1,5 @@
 """The buffers of decode steps on the device: one set for the largest batch. Graphs are captured over slices of them, so
-nothing here is ever replaced.
+no buffer is ever replaced.
 
 B = rows, S = slots.
 """
@@ -12,7 +12,7 @@ import torch
 
 from engine.runner.device.transfer import Upload
 
-#: What the host says of each row, or of groups of them, with the numpy type in which it is sent.
+#: What the host sends for each row, or for groups of rows, with its numpy type.
 COLUMNS: dict[str, type[np.generic]] = {
     "seeds": np.int64,
     "counters": np.int64,
@@ -29,8 +29,10 @@ COLUMNS: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class DecodeBuffers:
+    """Inputs and results of a decode step, one element per row."""
+
     # Sent by the host
-    seeds: torch.Tensor  #: [B] int64: the bits of an unsigned number
+    seeds: torch.Tensor  #: [B] int64: the bits of an unsigned 64-bit number
     counters: torch.Tensor  #: [B] int64
     slots: torch.Tensor  #: [B] int32; -1: padding
     starts: torch.Tensor  #: [B] int32
@@ -38,17 +40,19 @@ class DecodeBuffers:
     temperatures: torch.Tensor  #: [B] float32
     top_p: torch.Tensor  #: [B] float32
     min_p: torch.Tensor  #: [B] float32
-    group_starts: torch.Tensor  #: [B] int32: first row of each group that shares a prefix; only the first few are used
+    group_starts: torch.Tensor  #: [B] int32: first row of each group that shares a prefix, in the first elements
     prefix_lengths: torch.Tensor  #: [B] int32: tokens that a row shares with its group
-    # Made of these on the device
+    # Computed from these on the device
     token_ids: torch.Tensor  #: [B] int64
     positions: torch.Tensor  #: [B] int64
     context_lengths: torch.Tensor  #: [B] int32
-    next_tokens: torch.Tensor  #: [B] int64: what the step draws
-    page_slots: tuple[torch.Tensor, ...]  #: for each attention type [B] int64
+    next_tokens: torch.Tensor  #: [B] int64: the sampled tokens
+    page_places: tuple[torch.Tensor, ...]  #: for each attention type [B] int64
 
     @classmethod
     def allocate(cls, upload: Upload, num_rows: int, num_types: int, device: torch.device) -> Self:
+        """The upload's columns, and zeroed buffers beside them. num_types: layer types with attention."""
+
         def numbers(kind: torch.dtype) -> torch.Tensor:
             return torch.zeros(num_rows, dtype=kind, device=device)
 
@@ -58,11 +62,11 @@ class DecodeBuffers:
             positions=numbers(torch.int64),
             context_lengths=numbers(torch.int32),
             next_tokens=numbers(torch.int64),
-            page_slots=tuple(numbers(torch.int64) for _ in range(num_types)),
+            page_places=tuple(numbers(torch.int64) for _ in range(num_types)),
         )
 
     def first(self, num_rows: int) -> Self:
-        """The first rows of every buffer."""
-        names = [field.name for field in fields(self) if field.name != "page_slots"]
+        """The first num_rows rows of every buffer, as views."""
+        names = [field.name for field in fields(self) if field.name != "page_places"]
         parts = {name: getattr(self, name)[:num_rows] for name in names}
-        return replace(self, **parts, page_slots=tuple(places[:num_rows] for places in self.page_slots))
+        return replace(self, **parts, page_places=tuple(places[:num_rows] for places in self.page_places))

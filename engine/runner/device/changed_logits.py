@@ -1,11 +1,11 @@
-"""Draws whose requests change logits first: penalties, biases, tokens that may not come yet. Drawn behind the step,
-from a copy of their rows, without anybody waiting.
+"""Post-sampling of draws whose requests change logits: penalties, biases, tokens that are forbidden before min_tokens.
+Their rows are copied, changed and sampled again after the step's own sampling; the host does not wait.
 
-How often every slot has seen every token is counted on the device, where the drawn tokens are: the host sends all
-tokens of a sequence once, when it first draws in its slot, and no more. So these sequences, too, can go on from tokens
-that the host has not seen. The graph of a decode step is the same with them and without.
+The device counts how often every slot has seen every token, since it has the newest tokens. The host sends all tokens
+of a sequence once, when it first samples in its slot. So sequences with penalties can continue from pending tokens too,
+and a decode step's graph is the same with and without them.
 
-R = these draws, S = slots, V = vocabulary, N = biases of the draw with most of them.
+R = draws with changed logits, S = slots, V = vocabulary, N = biases of the draw with most of them.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from engine.runner.device.step_inputs import DrawInputs
 from engine.runner.device.transfer import Upload
 from engine.sampling.penalties import biases_of
 
-#: Copies of logits are made of so many rows at once: 32 MiB of float32 at 128k tokens.
+#: Number of rows whose logits are copied at once: 32 MiB of float32 at 128k tokens.
 ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
-    """Of sequences that draw in their slot for the first time."""
+class _NewSlots:
+    """Slots whose sequence samples for the first time, and the tokens that it has already."""
 
     slots: torch.Tensor  #: [n] int64
     prompt_places: torch.Tensor  #: [tokens] int64: slot * V + token
@@ -35,22 +35,22 @@ class _News:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnDraws:
-    """What a step sends for them."""
+class ChangedDraws:
+    """The inputs of a step for its draws with changed logits, in the step's upload."""
 
-    inputs: DrawInputs  #: rows of the step's logits and of its tokens
-    news: _News
+    inputs: DrawInputs  #: rows of the step's logits and tokens, and slots
+    new_slots: _NewSlots
     counted_slots: torch.Tensor  #: [R] int64: row of counts, -1: no penalties
     penalties: tuple[torch.Tensor, ...]  #: repetition, presence, frequency, each [R] float32
     bias_tokens: torch.Tensor  #: [R, N] int32, -1: padding
     biases: torch.Tensor  #: [R, N] float32
     sampling: tuple[torch.Tensor, ...]  #: in the order of SAMPLING_COLUMNS, each [R]
-    drawing: torch.Tensor  #: [n] int64: which of the draws add to the counts of their slots
+    drawing: torch.Tensor  #: [n] int64: indices of draws whose token is counted in their slot
     drawing_slots: torch.Tensor  #: [n] int64
 
 
-class OwnLogits:
-    """Owner of the counts."""
+class ChangedLogits:
+    """Samples draws with changed logits. Owns the token counts of all slots."""
 
     def __init__(
         self,
@@ -66,27 +66,28 @@ class OwnLogits:
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
         self._workspace = workspace
-        #: [S, V]: twice the occurrences in the output, and one more where the token occurs in the prompt.
+        #: [S, V]: twice the occurrences in the output, plus one if the token occurs in the prompt.
         self._counts = torch.zeros((num_slots, vocab_size), dtype=torch.int32, device=device)
         self._two = torch.full((1,), 2, dtype=torch.int32, device=device)
 
-    def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> OwnDraws | None:
-        """draws: all of a step; places: the row of logits, and of tokens, that each has. None: nobody needs this."""
-        pairs = [(place, draw) for place, draw in zip(places, draws, strict=True) if draw.has_own_logits]
+    def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> ChangedDraws | None:
+        """Put the inputs into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
+        draw changes logits."""
+        pairs = [(place, draw) for place, draw in zip(places, draws, strict=True) if draw.changes_logits]
         if not pairs:
             return None
-        own = [draw for _, draw in pairs]
-        params = [draw.sequence.params for draw in own]
-        columns = {name: np.zeros(len(own), COLUMNS[name]) for name in SAMPLING_COLUMNS}
-        fill_sampling(columns, own, range(len(own)))
+        changing = [draw for _, draw in pairs]
+        params = [draw.sequence.params for draw in changing]
+        columns = {name: np.zeros(len(changing), COLUMNS[name]) for name in SAMPLING_COLUMNS}
+        fill_sampling(columns, changing, range(len(changing)))
         penalties = np.array([(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params])
         needs = np.array([p.needs_history for p in params])
-        slots = np.array([draw.sequence.slot for draw in own])
-        drawing = np.flatnonzero(needs & [draw.is_newest_token for draw in own])
-        bias_tokens, biases = self._biases(own)
-        return OwnDraws(
-            inputs=DrawInputs.send(upload, [place for place, _ in pairs], own, self._num_slots),
-            news=self._news(upload, own),
+        slots = np.array([draw.sequence.slot for draw in changing])
+        drawing = np.flatnonzero(needs & [draw.is_newest_token for draw in changing])
+        bias_tokens, biases = self._biases(changing)
+        return ChangedDraws(
+            inputs=DrawInputs.send(upload, [place for place, _ in pairs], changing, self._num_slots),
+            new_slots=self._new_slots(upload, changing),
             counted_slots=upload.put(np.where(needs, slots, -1)),
             penalties=tuple(upload.put(column) for column in penalties.T.astype(np.float32)),
             bias_tokens=upload.put(bias_tokens.ravel()).view(bias_tokens.shape),
@@ -96,34 +97,36 @@ class OwnLogits:
             drawing_slots=upload.put(slots[drawing]),
         )
 
-    def draw(self, own: OwnDraws, logits: torch.Tensor, tokens: torch.Tensor, last_tokens: torch.Tensor) -> None:
-        """logits [rows, V] as the model gives them, left as they are; tokens [rows] int64 and last_tokens [S + 1] int64
-        get what is drawn."""
-        counts, news = self._counts.view(-1), own.news
+    def draw(
+        self, changed: ChangedDraws, logits: torch.Tensor, tokens: torch.Tensor, last_tokens: torch.Tensor
+    ) -> None:
+        """Sample these draws again. logits [rows, V] are those of the model and are not changed; the new tokens are
+        written to tokens [rows] int64 and last_tokens [S + 1] int64, and counted."""
+        counts, news = self._counts.view(-1), changed.new_slots
         if len(news.slots):
             self._counts.index_fill_(0, news.slots, 0)
             counts.index_fill_(0, news.prompt_places, 1)
             counts.index_add_(0, news.output_places, self._two.expand(len(news.output_places)))
-        rows = own.inputs.rows
+        rows = changed.inputs.rows
         drawn = torch.empty_like(rows)
         for first in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(first, first + ROWS_AT_ONCE)
             scores = logits.index_select(0, rows[part]).float()
-            if own.biases.shape[1]:
-                self._kernels.add_biases(scores, own.bias_tokens[part], own.biases[part])
-            penalties = (column[part] for column in own.penalties)
-            self._kernels.penalise(scores, own.counted_slots[part], self._counts, *penalties)
-            temperatures, top_k, top_p, min_p, seeds, counters = (column[part] for column in own.sampling)
+            if changed.biases.shape[1]:
+                self._kernels.add_biases(scores, changed.bias_tokens[part], changed.biases[part])
+            penalties = (column[part] for column in changed.penalties)
+            self._kernels.penalise(scores, changed.counted_slots[part], self._counts, *penalties)
+            temperatures, top_k, top_p, min_p, seeds, counters = (column[part] for column in changed.sampling)
             self._kernels.sample(
                 scores, temperatures, top_k, top_p, min_p, seeds, counters, drawn[part], self._workspace
             )
         tokens.index_copy_(0, rows, drawn)
-        last_tokens.index_copy_(0, own.inputs.slots, drawn)
-        if len(own.drawing):
-            places = own.drawing_slots * self._vocab_size + drawn.index_select(0, own.drawing)
+        last_tokens.index_copy_(0, changed.inputs.slots, drawn)
+        if len(changed.drawing):
+            places = changed.drawing_slots * self._vocab_size + drawn.index_select(0, changed.drawing)
             counts.index_add_(0, places, self._two.expand(len(places)))
 
-    def _news(self, upload: Upload, draws: Sequence[Draw]) -> _News:
+    def _new_slots(self, upload: Upload, draws: Sequence[Draw]) -> _NewSlots:
         told = {draw.sequence.slot: draw.sequence for draw in draws if draw.sequence.history is not None}
         prompts, outputs = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for slot, sequence in told.items():
@@ -133,7 +136,7 @@ class OwnLogits:
             prompts.append(places[:first_output])
             outputs.append(places[first_output:])
         slots = np.array(list(told), np.int64)
-        return _News(upload.put(slots), upload.put(np.concatenate(prompts)), upload.put(np.concatenate(outputs)))
+        return _NewSlots(upload.put(slots), upload.put(np.concatenate(prompts)), upload.put(np.concatenate(outputs)))
 
     def _biases(self, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids and biases, [R, N]."""

@@ -1,6 +1,6 @@
-"""One decode step as the device sees it, from slots and positions to drawn tokens: what a CUDA graph is captured of.
+"""The launches of one decode step, from slots and positions to sampled tokens. CUDA graphs are captured from it.
 
-Reads and writes buffers of fixed addresses only, never looks at a number on the host, and its launches depend on the
+Reads and writes buffers of fixed addresses only, and never reads a number on the host: its launches depend on the
 bucket alone. B = rows, S = slots, V = vocabulary.
 """
 
@@ -19,6 +19,8 @@ from engine.runner.device.shared_prefixes import MAX_GROUPS
 
 
 class DecodeProgram:
+    """Queues a decode step over DecodeBuffers, whose columns have been uploaded."""
+
     def __init__(
         self,
         model: CausalLM,
@@ -29,8 +31,9 @@ class DecodeProgram:
         sampling: SamplingWorkspace,
         begin_states: Callable[[DecodeBuffers], StateStep] | None,
     ) -> None:
-        """last_tokens [S + 1] int64: newest token of every slot; the last place takes what nobody will read.
-        begin_states: finds recurrent states on the device; None: there are none, or the host finds them."""
+        """last_tokens [S + 1] int64: newest token of every slot; the last element takes tokens that are never read.
+        begin_states: looks up the pages of recurrent states on the device; None: there are no recurrent states, or the
+        host looks them up."""
         self._model = model
         self._kernels = kernels
         self._backend = backend
@@ -40,17 +43,17 @@ class DecodeProgram:
         self._begin_states = begin_states
 
     def __call__(self, bucket: Bucket, kept_logits: torch.Tensor) -> None:
-        """The whole step; its tokens stand in next_tokens, and in last_tokens for the step after it. kept_logits
-        [B or more, V]: a copy of the logits, one for all graphs: their own would take memory for each of them."""
+        """The whole step. Its tokens are written to next_tokens, and to last_tokens for the following step. kept_logits
+        [B or more, V]: receives a copy of the logits; one buffer for all graphs, to save memory."""
         logits = self._model.logits(self.forward(bucket))
         kept_logits[: bucket.num_rows].copy_(logits)
         rows = self._buffers.first(bucket.num_rows)
         self.sample(logits, rows)
-        # Slot -1 is the last place: indices below zero count from the end.
+        # Slot -1 of padding rows is the last element.
         self._last_tokens.index_put_((rows.slots.long(),), rows.next_tokens)
 
     def forward(self, bucket: Bucket, states: StateStep | None = None) -> torch.Tensor:
-        """Final hidden states [B, hidden]. states: where the host finds them."""
+        """Final hidden states [B, hidden]. states: recurrent states, if the host looks them up."""
         rows = self._buffers.first(bucket.num_rows)
         self._kernels.prepare_decode(
             rows.slots,
@@ -61,14 +64,14 @@ class DecodeProgram:
             rows.token_ids,
             rows.positions,
             rows.context_lengths,
-            rows.page_slots,
+            rows.page_places,
         )
         if self._begin_states is not None:
             states = self._begin_states(rows)
         layout = DeviceLayout(
             slots=rows.slots,
             context_lengths=rows.context_lengths,
-            page_slots=rows.page_slots,
+            page_places=rows.page_places,
             num_decodes=bucket.num_rows,
             query_starts=None,
             max_queries=1,
@@ -82,7 +85,8 @@ class DecodeProgram:
         return self._model.forward(ForwardBatch(rows.token_ids, rows.positions, self._backend.begin(layout), states))
 
     def sample(self, logits: torch.Tensor, rows: DecodeBuffers) -> None:
-        """logits [R, V]: a token for each of the first R rows of the sampling columns."""
+        """Sample a token for each row of logits [R, V] into rows.next_tokens, by the first R rows of the sampling
+        columns."""
         self._kernels.sample(
             logits,
             rows.temperatures,

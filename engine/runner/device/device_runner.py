@@ -1,7 +1,8 @@
-"""Runs steps on a device that works by itself: a launch queues the step and returns, collect waits for its tokens.
+"""Runs steps on a device that works asynchronously: `launch` queues the step and returns, `collect` waits for its
+tokens.
 
-Steps of one token per sequence replay a CUDA graph, the rest runs kernel by kernel over the same page tables. What the
-host must say travels in one copy, the tokens come back in another, and nothing waits for the device but page moves.
+Steps of one token per sequence replay a CUDA graph; other steps run kernel by kernel over the same page tables. One
+copy brings a step's inputs to the device, another one its tokens to the host, and only page moves wait for the device.
 StepPlan in, StepOutput out; knows no requests. Used by exactly one thread.
 
 T = tokens of a step, B = its sequences, S = slots.
@@ -31,22 +32,23 @@ from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.device.buffers import COLUMNS, DecodeBuffers
 from engine.runner.device.decode_program import DecodeProgram
 from engine.runner.device.draws import Draw, draws_of, send_sampling
-from engine.runner.device.graphs import DecodeGraphs, Recorder, Replay
+from engine.runner.device.graphs import DecodeGraphs, GraphRecorder, Replay
 from engine.runner.device.page_tables import PageTables
-from engine.runner.device.post_sampling import Behind, Drawn, download_bytes
+from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
 from engine.runner.device.shared_prefixes import SharedPrefixes
 from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
 from engine.runner.device.transfer import Download, StepClock, Upload
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
-from engine.runner.warm_up import trials
+from engine.runner.runner import run_step
+from engine.runner.warm_up import warm_up_steps
 
 _log = logging.getLogger(__name__)
 
-#: Room in the upload beside what the tokens of a step need: changed entries of page tables above all. More than that (a
-#: long cached prefix in many tables at once) goes by itself.
+#: Bytes of the upload beside what the tokens of a step need, mostly for changed entries of page tables. Larger arrays
+#: (a long cached prefix in many tables at once) are sent in copies of their own.
 _EXTRA_BYTES = 1 << 18
-#: Token, position, slot, and places among rows, each of eight bytes.
+#: Token, position, slot, and two row indices, eight bytes each.
 _BYTES_PER_TOKEN = 40
 
 
@@ -62,6 +64,9 @@ class _InFlight:
 
 
 class DeviceRunner:
+    """The Runner of CUDA devices: steps are queued, at most `max_in_flight` of them at once. On CPU, over kernels in
+    plain torch, it runs in tests."""
+
     def __init__(
         self,
         model: CausalLM,
@@ -80,9 +85,9 @@ class DeviceRunner:
         max_graph_rows: int = MAX_GRAPH_ROWS,
         shares_prefixes: bool = False,
     ) -> None:
-        """kernels_name: for logs and metrics. max_running: slots. mirror: layout of the host memory for pages that are
-        swapped out. operators: those that the model was built with. shares_prefixes: sequences may begin with the same
-        pages."""
+        """kernels_name: for logs and metrics. max_running: number of slots. mirror: layout of the host memory for pages
+        that are swapped out. operators: the ones that the model was built with. shares_prefixes: sequences may begin
+        with the same pages."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self.pool_plan = plan
@@ -110,11 +115,13 @@ class DeviceRunner:
         extra_bytes = _EXTRA_BYTES + _BYTES_PER_TOKEN * (max_batched_tokens + max_running)
         self._upload = Upload(COLUMNS, max_running, extra_bytes, device)
         self._buffers = DecodeBuffers.allocate(self._upload, max_running, len(self._backend.page_tokens), device)
-        #: Newest token of every slot; the last place takes what nobody will read.
+        #: Newest token of every slot; the last element takes tokens that are never read.
         self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
         sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
-        self._behind = Behind(kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens)
-        #: With kernels for recurrent states the device finds them by itself, else the host does.
+        self._post_sampling = PostSampling(
+            kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens
+        )
+        #: Whether the device looks up the pages of recurrent states; otherwise the host does.
         self._has_state_kernels = bool(model.state_shapes) and operators.state_kernels is not None
         self._all_rows = torch.arange(max_running + 1, dtype=torch.int32, device=device)
         begin_states = self._begin_decode_states if self._has_state_kernels else None
@@ -127,8 +134,8 @@ class DeviceRunner:
             max_running, limits.max_model_len, max_graph_rows, model.capturable_rows, has_shared=has_shared
         )
         self._graphs: DecodeGraphs | None = None
-        self._graph_logits: torch.Tensor | None = None  # of the last replay, for what is done behind it
-        #: One for each step in flight, in turn.
+        self._graph_logits: torch.Tensor | None = None  # of the last replay, for post-sampling
+        #: One pair for each step in flight, used in turn.
         num_bytes = download_bytes(max_running)
         self._downloads = [(Download(num_bytes, device), StepClock(device)) for _ in range(max_in_flight)]
         self._num_launched = 0
@@ -136,15 +143,15 @@ class DeviceRunner:
 
     @property
     def operators_name(self) -> str:
-        """What linears and the like run on, what attention runs on where that is something else, and whether there are
-        graphs."""
+        """What the model's operators run on; what attention runs on, if it is something else; and whether there are
+        CUDA graphs. For logs and metrics."""
         name = self._operators.name
         parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
         return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
 
     @torch.inference_mode()
-    def record(self, bucket: Bucket, recorder: Recorder) -> Replay:
-        """A decode step of that bucket, over rows of padding. The model must be capturable."""
+    def record(self, bucket: Bucket, recorder: GraphRecorder) -> Replay:
+        """Record a decode step of that bucket, over padding rows. The model must be capturable with that many rows."""
         assert bucket.num_rows in self._model.capturable_rows
         self._upload.begin()
         self._upload.column("slots")[:] = -1
@@ -159,27 +166,23 @@ class DeviceRunner:
             self._graph_logits = torch.empty(size, dtype=self._dtype, device=self._device)
         return recorder.record(partial(self._program, bucket, self._graph_logits))
 
-    def capture(self, recorder: Recorder) -> None:
-        """Make a graph for every bucket."""
+    def capture(self, recorder: GraphRecorder) -> None:
+        """Record a graph for every bucket; from now on decode steps replay them."""
         self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
 
     # Steps
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        """Launch and collect at once."""
-        self.launch(plan)
-        return self.collect()
-
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
-        """Queue what the plan says, in its order. Page tables keep their entries for the following steps."""
+        """Queue the plan: page moves, page tables, page copies, forward pass, sampling, download of the tokens. Page
+        tables keep their entries for the following steps."""
         assert len(self._in_flight) < self.max_in_flight
-        self._enter_device()  # this thread may not be the one that loaded
+        self._enter_device()  # the model may have been loaded by another thread
         move_s = 0.0
         if plan.swap_outs or plan.swap_ins:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
             if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)  # what is in flight is no part of the moves' time
+                torch.cuda.synchronize(self._device)  # steps in flight do not count as time of moves
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
@@ -196,16 +199,17 @@ class DeviceRunner:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
         drawn = compute() if compute is not None else Drawn((), None, (self._buffers.next_tokens[:0],))
         clock.stop()
-        download.start(*drawn.tensors)  # last: who has waited for it may read the clock
+        download.start(*drawn.tensors)  # last: when the download has arrived, the clock may be read
         self._num_launched += 1
         self._in_flight.append(_InFlight(plan, drawn, download, clock, move_s))
 
     def _enter_device(self) -> None:
-        """Events and streams that name no device are those of the thread's current one."""
+        """Make the device the current one of this thread: events and streams that name no device belong to that one."""
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
 
     def collect(self) -> StepOutput:
+        """Wait for the tokens of the oldest step in flight."""
         step = self._in_flight.popleft()
         drawn = iter(step.drawn.read(*step.download.wait()))
         samples = tuple(tuple(islice(drawn, sequence.num_samples)) for sequence in step.plan.sequences)
@@ -225,7 +229,8 @@ class DeviceRunner:
         ]
 
     def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], Drawn]:
-        """Write what the step needs into the upload. The result queues the computation, once that has been sent."""
+        """Put the step's inputs into the upload. The result queues the computation; call it once the upload has been
+        sent."""
         shares, draws = Shares.of(sequences), draws_of(sequences)
         if not shares.is_decode:
             mixed = MixedInputs.send(self._upload, sequences, shares)
@@ -240,7 +245,7 @@ class DeviceRunner:
     def _send_replay(
         self, sequences: tuple[ScheduledSequence, ...], shares: Shares, draws: list[Draw]
     ) -> Callable[[], Drawn] | None:
-        """Of a step of decodes; None where there is no graph for it."""
+        """As _send, for a decode step that replays a graph; None if there is no graph for it."""
         if self._graphs is None or not all(draw.is_newest_token for draw in draws):
             return None
         shared = None if self._prefixes is None else self._prefixes.find(shares)
@@ -256,13 +261,13 @@ class DeviceRunner:
             shared.send(self._upload, bucket.num_rows)
         inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
         send_sampling(self._upload, draws, places, bucket.num_rows)
-        behind = self._behind.send(self._upload, draws, places)
+        post_sampling = self._post_sampling.send(self._upload, draws, places)
 
         def compute() -> Drawn:
             assert self._graph_logits is not None
             inputs.write_known(self._last_tokens)
             replay()
-            return behind(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
+            return post_sampling(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
 
         return compute
 
@@ -279,7 +284,7 @@ class DeviceRunner:
         layout = DeviceLayout(
             slots=inputs.slots,
             context_lengths=inputs.context_lengths,
-            page_slots=[inputs.page_slots(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
+            page_places=[inputs.page_places(*t) for t in zip(backend.page_tables, backend.page_tokens, strict=True)],
             num_decodes=shares.num_decodes,
             query_starts=inputs.prompt_starts,
             max_queries=inputs.max_queries,
@@ -305,40 +310,41 @@ class DeviceRunner:
         return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))
 
     def _with_draws(self, draws: list[Draw], forward: Callable[[], torch.Tensor]) -> Callable[[], Drawn]:
-        """forward gives the last hidden states of the sequences, [B, hidden]."""
+        """The computation of a step without a graph, with sampling. forward returns the last hidden states of the
+        sequences, [B, hidden]."""
         places = range(len(draws))
         send_sampling(self._upload, draws, places, len(draws))
         inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
-        behind = self._behind.send(self._upload, draws, places)
+        post_sampling = self._post_sampling.send(self._upload, draws, places)
 
         def compute() -> Drawn:
             hidden = forward()
             rows = self._buffers.first(len(draws))
             if not draws:
-                return behind(hidden, rows.next_tokens)
+                return post_sampling(hidden, rows.next_tokens)
             logits = self._model.logits(hidden.index_select(0, inputs.rows))
             self._program.sample(logits, rows)
             self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
-            return behind(logits, rows.next_tokens)
+            return post_sampling(logits, rows.next_tokens)
 
         return compute
 
     # Before the first step, and after the last one
 
     def warm_up(self, num_tokens: int) -> None:
-        """Run steps of many shapes on the null page, of up to that many tokens: all kernels are compiled, and no later
-        step takes more memory. The null page is zeroed afterwards."""
-        plans = list(trials(num_tokens, self._max_running, self.limits.max_model_len))
+        """Run steps of many shapes on the null page, of up to num_tokens tokens. Afterwards all kernels are compiled,
+        no later step takes more memory, and the null page is zeroed again."""
+        plans = list(warm_up_steps(num_tokens, self._max_running, self.limits.max_model_len))
         for number, plan in enumerate(plans, start=1):
-            self.run(plan)
+            run_step(self, plan)
             _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)
         for pages in self._pages.values():
             pages[0].zero_()
 
     def close(self) -> None:
-        """Give the memory back. The runner cannot be used afterwards."""
+        """Free the memory. The runner cannot be used afterwards."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # this thread's current device may be another one
+            torch.cuda.synchronize(self._device)  # named, since this thread's current device may be another one
         del (
             self._graphs,
             self._graph_logits,
@@ -348,7 +354,7 @@ class DeviceRunner:
             self._states,
             self._mirror,
             self._pages,
-            self._behind,
+            self._post_sampling,
         )
         del self._tables, self._buffers, self._upload
         if self._device.type == "cuda":

@@ -1,9 +1,8 @@
-"""Which tokens a step draws, from which rows of its logits, and by what parameters.
+"""Which tokens a step samples, from which rows of its logits, and with which parameters.
 
-All are drawn on the device. Most need their logits alone (greedy choice, temperature, top-k, top-p, min-p): these are
-part of the step itself. Those whose request changes logits first are drawn again behind it (own_logits.py), and log
-probabilities are taken where they are asked for (logprobs.py). How a token is drawn depends on its own request only,
-never on its neighbours.
+All sampling is done on the device. The step itself samples with temperature, top-k, top-p and min-p. Rows whose request
+changes logits are sampled again in post-sampling (changed_logits.py), which also computes requested log probabilities
+(logprobs.py). A token depends on its own request only, never on other rows of the step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,37 +17,38 @@ _MAX_INT32 = 2**31 - 1
 
 
 class Draw(NamedTuple):
-    """A tuple, since a step makes one for each of its sequences: a frozen dataclass takes four times as long."""
+    """One token to sample. A tuple, since every step makes one per sequence: a frozen dataclass takes four times as
+    long."""
 
-    row: int  #: which of the step's sequences
+    row: int  #: index of its sequence in the step
     sequence: ScheduledSequence
     seed: int
 
     @property
-    def has_own_logits(self) -> bool:
-        """Whether they are changed before the token is drawn."""
+    def changes_logits(self) -> bool:
+        """Whether penalties, biases or min_tokens change the logits before sampling."""
         params = self.sequence.params
         return bool(params.needs_history or params.logit_bias or self.sequence.output_index < params.min_tokens)
 
     @property
     def is_newest_token(self) -> bool:
-        """Of its slot. One of several samples is not: which slots they are for the step does not know."""
+        """True if the token stays in the sequence's slot. Parallel samples get their slots only after the fork."""
         return self.sequence.num_samples == 1
 
 
 def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
-    """In the order of the step's output."""
+    """One draw per token to sample, in the order of the step's output."""
     return [Draw(row, sequence, seed) for row, sequence in enumerate(sequences) for seed in sequence.seeds]
 
 
 def send_sampling(upload: Upload, draws: Sequence[Draw], rows: Sequence[int], num_rows: int) -> None:
-    """Fill the columns of the sampling kernel: draw i in rows[i] of num_rows. Rows that nobody asks for are greedy,
-    which costs least."""
+    """Fill the columns of the sampling kernel: draw i in rows[i] of num_rows. Other rows are greedy, which costs
+    least."""
     fill_sampling({name: upload.column(name)[:num_rows] for name in SAMPLING_COLUMNS}, draws, rows)
 
 
 def fill_sampling(columns: Mapping[str, Array], draws: Sequence[Draw], rows: Sequence[int]) -> None:
-    """As send_sampling, for columns of that many rows."""
+    """As send_sampling, into these columns, all rows of them."""
     for name, neutral in _NEUTRAL.items():
         columns[name][:] = neutral
     if not draws:
@@ -66,7 +66,7 @@ def fill_sampling(columns: Mapping[str, Array], draws: Sequence[Draw], rows: Seq
         columns["min_p"][places] = np.fromiter((p.min_p for _, p in random), np.float32, count)
 
 
-#: Greedy, nothing cut off.
+#: Greedy, no truncation.
 _NEUTRAL = {"temperatures": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-#: In the order in which the sampling kernel takes them.
+#: Columns in the order of the sampling kernel's arguments.
 SAMPLING_COLUMNS = ("temperatures", "top_k", "top_p", "min_p", "seeds", "counters")

@@ -1,7 +1,7 @@
 """Decode steps as CUDA graphs: one for each bucket, captured when a model is loaded, replayed with one call.
 
-A graph repeats the launches of one run on the same addresses: what varies between steps must lie in buffers, and
-nothing may wait for the device or take memory that is given back. All graphs share one memory pool.
+A graph repeats the launches of one run on the same addresses. So whatever varies between steps lies in buffers, and the
+captured program neither waits for the device nor frees memory outside the graphs' pool. All graphs share one pool.
 """
 
 import logging
@@ -21,33 +21,38 @@ Replay = Callable[[], None]
 _WARM_UP_RUNS = 2
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
+    """Turns programs into graphs. CudaGraphRecorder in the product; tests record on a tape."""
+
     def record(self, program: Callable[[], None]) -> Replay:
-        """Run a program and keep what it did. The result does the same again to the same addresses."""
+        """Run a program and keep its launches. The result repeats them on the same addresses."""
         ...
 
 
-class CudaRecorder:
+class CudaGraphRecorder:
+    """Captures CUDA graphs on a stream of its own. Its graphs share a memory pool, freed with the last of them."""
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, program: Callable[[], None]) -> Replay:
+        """Run the program to warm it up, then capture it. The program must stay valid as long as the replay."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             for _ in range(_WARM_UP_RUNS):
                 program()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads of a server may talk to the device meanwhile; what they do is not part of the graph.
+        # Other threads of a server may use the device meanwhile; what they do is not part of the graph.
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             program()
         return _CudaReplay(graph, program)
 
 
 class _CudaReplay:
-    """Keeps the program, and with it every tensor that the graph reads and that was not taken from its pool."""
+    """Keeps the program, and with it every tensor outside the pool that the graph reads."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, program: Callable[[], None]) -> None:
         self._graph = graph
@@ -58,8 +63,10 @@ class _CudaReplay:
 
 
 class DecodeGraphs:
+    """The captured graphs, by bucket."""
+
     def __init__(self, buckets: Buckets, record: Callable[[Bucket], Replay]) -> None:
-        """Records every bucket once."""
+        """Records every bucket once, and logs the progress."""
         self._buckets = buckets
         self._replays: dict[Bucket, Replay] = {}
         started = time.perf_counter()
@@ -77,7 +84,7 @@ class DecodeGraphs:
             )
 
     def find(self, num_rows: int, context: int, *, is_shared: bool) -> tuple[Bucket, Replay] | None:
-        """The graph that a step of that many rows, the longest of which has that context, can be padded to. is_shared:
-        of rows that share prefixes."""
+        """The graph for a step of num_rows rows whose longest context is `context` tokens; None: there is none.
+        is_shared: a graph that reads shared prefixes once."""
         bucket = self._buckets.bucket_for(num_rows, context, is_shared=is_shared)
         return None if bucket is None else (bucket, self._replays[bucket])

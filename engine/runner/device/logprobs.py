@@ -1,5 +1,5 @@
-"""Log probabilities of a step's tokens, for the draws whose requests ask for them: taken on the device from the logits
-as the model gave them, sent back beside the tokens. R = draws that ask, V = vocabulary.
+"""Log probabilities of a step's tokens, for draws whose requests ask for them. Computed on the device from the logits
+of the model, before penalties and temperature, and downloaded with the tokens. R = draws that ask, V = vocabulary.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,24 @@ from engine.runner.device.changed_logits import ROWS_AT_ONCE
 from engine.runner.device.draws import Draw
 from engine.runner.device.transfer import Array, Upload
 
-#: Most of the likeliest tokens that a request can ask for (engine/config.py).
+#: Bound on the number of top tokens that a request can ask for (engine/config.py).
 MAX_LIKELIEST = 20
-#: Of a draw: its own log probability, and ids and log probabilities of the likeliest.
+#: Download of a draw: the log probability of its token, and ids and log probabilities of the top tokens.
 BYTES_PER_DRAW = 4 + MAX_LIKELIEST * (8 + 4)
 
 
 @dataclass(frozen=True, slots=True)
 class AskedLogprobs:
+    """The draws of a step that ask for log probabilities."""
+
     rows: torch.Tensor  #: [R] int64, on the device: row of the step's logits and tokens
-    draws: Sequence[int]  #: which of the step's draws asks
-    counts: Sequence[int]  #: how many of the likeliest each wants to know
+    draws: Sequence[int]  #: index of each among the step's draws
+    counts: Sequence[int]  #: number of top tokens that each asks for
 
     @classmethod
     def send(cls, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> "AskedLogprobs | None":
-        """draws: all of a step; places: the row of logits, and of tokens, that each has. None: nobody asks."""
+        """Put the rows into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
+        draw asks."""
         asking = [index for index, draw in enumerate(draws) if draw.sequence.params.logprobs is not None]
         if not asking:
             return None
@@ -38,8 +41,8 @@ class AskedLogprobs:
     def take(
         self, kernels: StepKernels, logits: torch.Tensor, tokens: torch.Tensor, workspace: SamplingWorkspace
     ) -> tuple[torch.Tensor, ...]:
-        """logits [rows, V], tokens [rows] int64. Returns log probabilities [R] of the tokens, ids [R, k] of the
-        likeliest and their log probabilities [R, k]; k: most that any draw asks for."""
+        """Queue the kernels. logits [rows, V], tokens [rows] int64. Returns log probabilities [R] of the tokens, ids
+        [R, k] of the top tokens and their log probabilities [R, k]; k: the largest number that any draw asks for."""
         num_asking, k = len(self.rows), min(max(self.counts), logits.shape[1])
         chosen = torch.empty(num_asking, dtype=torch.float32, device=logits.device)
         top_ids = torch.empty((num_asking, k), dtype=torch.int64, device=logits.device)
@@ -52,7 +55,8 @@ class AskedLogprobs:
         return chosen, top_ids, top
 
     def read(self, tokens: list[SampledToken], chosen: Array, top_ids: Array, top: Array) -> None:
-        """Add what `take` gave, and has come to the host, to the tokens of a step's draws."""
+        """Add log probabilities to the tokens of a step's draws, in place. The arrays are the downloaded results of
+        `take`."""
         lists = (chosen.tolist(), top_ids.tolist(), top.tolist())
         for draw, count, logprob, ids, values in zip(self.draws, self.counts, *lists, strict=True):
             likeliest = tuple(zip(ids[:count], values[:count], strict=True))

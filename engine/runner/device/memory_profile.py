@@ -1,8 +1,8 @@
-"""How much of a device's memory is left for pages: what steps and graphs need is measured, not guessed.
+"""How much of a device's memory is left for pages: the memory of steps and graphs is measured, not guessed.
 
-Before the page pool is made, the largest step is run once over a pool of two large pages, and two of the graphs are
-captured over it; then all of that is given back. What libraries keep from their first use on, outside torch (code of
-kernels, buffers of NCCL), is not given back and counts as well. Knows sizes only; the numbers come from a gauge.
+Before the page pool is allocated, the largest step runs once over a pool of two large pages, and two of the graphs are
+captured over it; then all of that is freed. Memory that libraries keep outside torch from their first use on (code of
+kernels, buffers of NCCL) is not freed, and is counted with the steps. Figures of the device come from a MemoryGauge.
 """
 
 import logging
@@ -15,69 +15,86 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.runner.device.device_runner import DeviceRunner
-from engine.runner.device.graphs import Recorder
+from engine.runner.device.graphs import GraphRecorder
 
 _log = logging.getLogger(__name__)
 
-#: A graph takes that much at least, however little memory it showed: the driver hands it out in such parts.
+#: A graph is counted with this at least, even if less was measured: the driver allocates in units of this size.
 _LEAST_GRAPH_BYTES = 2 * 2**20
-#: Memory that torch keeps in pieces which fit nothing counts as free here, and is not. Of 80 GiB it is 1.25 GiB.
+#: Largest share of the device that may be used. The rest, 1.25 of 80 GiB, is for fragmentation: pieces that torch keeps
+#: and cannot use count as free here.
 _LARGEST_SHARE = 63 / 64
 _MIB = 2**20
 
 
 class MemoryGauge(Protocol):
+    """Measures the memory of one device. CudaGauge in the product; tests invent a device."""
+
     @property
-    def total_bytes(self) -> int: ...
+    def total_bytes(self) -> int:
+        """The device's memory."""
+        ...
 
     def free_bytes(self) -> int:
-        """That no process uses, once what this one only keeps for later has been given back."""
+        """Memory that no process uses, after torch's cache of this process has been emptied."""
         ...
 
     def used_bytes(self) -> int:
-        """Of tensors of this process."""
+        """Memory of this process's tensors."""
         ...
 
-    def reset_peak(self) -> None: ...
+    def reset_peak(self) -> None:
+        """Begin a new measurement of peak_bytes."""
+        ...
 
     def peak_bytes(self) -> int:
-        """Most of used_bytes since the reset."""
+        """The largest used_bytes since the reset."""
         ...
 
 
 class CudaGauge:
+    """The MemoryGauge of a CUDA device, from torch's own statistics and the driver's."""
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     @property
     def total_bytes(self) -> int:
+        """The device's memory."""
         return int(torch.cuda.mem_get_info(self._device)[1])
 
     def free_bytes(self) -> int:
+        """Memory that no process uses; waits for the device and empties torch's cache."""
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(self._device)[0])
 
     def used_bytes(self) -> int:
+        """Memory of this process's tensors."""
         return int(torch.cuda.memory_allocated(self._device))
 
     def reset_peak(self) -> None:
+        """Begin a new measurement of peak_bytes."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def peak_bytes(self) -> int:
+        """The largest used_bytes since the reset."""
         return int(torch.cuda.max_memory_allocated(self._device))
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryProfile:
+    """What was measured before the page pool is allocated; made by profile_memory."""
+
     total_bytes: int
     free_bytes: int  #: with the weights loaded, before any step
-    #: Most that a step takes beside weights and pages, the buffers of all steps, and what libraries keep.
+    #: Largest need of a step beside weights and pages, with the buffers of all steps and what libraries keep.
     step_bytes: int
     graph_bytes: int  #: of all graphs together
 
     def room_bytes(self, share: float) -> int:
-        """For pages, where everything together, other processes included, may take that share of the device."""
+        """Memory for pages, if all processes together may take that share of the device. Raises CheckpointError if none
+        is left."""
         kept_free = self.total_bytes - int(self.total_bytes * min(share, _LARGEST_SHARE))
         room = self.free_bytes - kept_free - self.step_bytes - self.graph_bytes
         if room <= 0:
@@ -101,9 +118,10 @@ def profile_memory(
     make_runner: Callable[[], DeviceRunner],
     *,
     num_tokens: int,
-    recorder: Recorder | None,
+    recorder: GraphRecorder | None,
 ) -> MemoryProfile:
-    """make_runner: over the smallest pool there is. num_tokens: of the largest step. recorder: None for no graphs."""
+    """Measure steps and graphs. make_runner: builds a runner over the smallest pool; it is closed afterwards.
+    num_tokens: of the largest step. recorder: None: there are no graphs."""
     free, used = gauge.free_bytes(), gauge.used_bytes()
     gauge.reset_peak()
     runner = make_runner()
@@ -116,8 +134,9 @@ def profile_memory(
     return MemoryProfile(gauge.total_bytes, free, max(0, step_bytes) + max(0, library_bytes), graph_bytes)
 
 
-def _graph_bytes(gauge: MemoryGauge, free: int, runner: DeviceRunner, recorder: Recorder) -> int:
-    """The first graph takes memory that all others use again, and every one a little of its own. free: before them."""
+def _graph_bytes(gauge: MemoryGauge, free: int, runner: DeviceRunner, recorder: GraphRecorder) -> int:
+    """Memory of all graphs, from the first two: the first one takes memory that all others reuse, and each takes a
+    little of its own. free: bytes before them."""
     buckets = runner.buckets.all()
     frees = [free]
     replays = []  # alive until both are measured

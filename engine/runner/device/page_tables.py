@@ -1,7 +1,7 @@
-"""The page tables of all slots, on the device. A step brings only what has changed.
+"""The page tables of all slots, on the device. A step sends only the entries that have changed.
 
-All tables lie in one array, so that the changes of all layer types are written by one launch. Tables of recurrent
-layers are kept on the host as well: which state a step moves on is looked up there.
+All tables lie in one array, so that one launch writes the changes of all layer types. Tables of recurrent layers are
+kept on the host as well, for models whose states the host looks up.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,15 @@ from engine.attention.backend import IntArray
 from engine.batch import PageTableUpdate
 from engine.memory.spec import PoolPlan
 
-#: Rows begin at multiples of so many entries: a stride that kernels can rely on.
+#: Rows begin at multiples of so many entries, an alignment that kernels can rely on.
 _ALIGNED_ENTRIES = 16
 
 
 class PageTables:
+    """Page ids by layer type, slot and entry. Written between steps in the order in which they are launched."""
+
     def __init__(self, plan: PoolPlan, num_slots: int, max_model_len: int, device: torch.device) -> None:
-        self._firsts: dict[str, int] = {}  # first entry of a type's tables
+        self._firsts: dict[str, int] = {}  # first entry of a type's tables in the array
         self._strides: dict[str, int] = {}  # entries of one row
         end = 0
         for kind in plan.types:
@@ -43,8 +45,8 @@ class PageTables:
         }
 
     def deltas(self, updates: Sequence[PageTableUpdate]) -> tuple[IntArray, NDArray[np.int32]]:
-        """Entries, counted over all tables, and the pages that they get. Of several updates of an entry the last
-        one counts; no entry is returned twice."""
+        """Indices of changed entries in the array of all tables, and the page ids that they get. If an entry has
+        several updates, the last one counts; no index is returned twice. Updates the host's tables."""
         for update in updates:
             if update.layer_type in self.host_tables:
                 row = self.host_tables[update.layer_type][update.slot]
@@ -60,7 +62,7 @@ class PageTables:
         return entries, pages[num_pages - 1 - last]
 
     def write(self, entries: torch.Tensor, pages: torch.Tensor) -> None:
-        """entries [n] int64, pages [n] int32, both on the device: one launch."""
+        """Write page ids into entries, in one launch. entries [n] int64 and pages [n] int32, both on the device."""
         self._entries.index_copy_(0, entries, pages)
 
     def _first_entry(self, update: PageTableUpdate) -> int:

@@ -1,5 +1,5 @@
-"""What is done when a step has drawn its tokens: draws with logits of their own, and log probabilities; and how what
-comes back is read on the host. S = slots, V = vocabulary.
+"""Post-sampling: rows with penalties, biases or forbidden tokens are sampled again, log probabilities are computed, and
+the results are read on the host. S = slots, V = vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,30 +9,30 @@ import torch
 
 from engine.batch import SampledToken
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
-from engine.runner.device.changed_logits import OwnLogits
+from engine.runner.device.changed_logits import ChangedLogits
 from engine.runner.device.draws import Draw
 from engine.runner.device.logprobs import BYTES_PER_DRAW, AskedLogprobs
 from engine.runner.device.transfer import Array, Upload
 
 _TOKEN_BYTES = 8
-_SECTION_BYTES = 64  #: arrays in a download begin at multiples of 16 bytes
+_SECTION_BYTES = 64  #: for the alignment of the arrays in a download, 16 bytes each
 
 
 def download_bytes(num_slots: int) -> int:
-    """Most that a step sends back."""
+    """The largest download of a step."""
     return (_TOKEN_BYTES + BYTES_PER_DRAW) * num_slots + _SECTION_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a step draws, in the order of its output."""
+    """The tokens that a step samples, in the order of its output."""
 
-    places: Sequence[int]  #: of each draw, among the step's tokens
+    places: Sequence[int]  #: index of each draw's token among the step's tokens
     asked: AskedLogprobs | None
-    tensors: tuple[torch.Tensor, ...]  #: on the device: tokens [n] int64, and the log probabilities that are asked for
+    tensors: tuple[torch.Tensor, ...]  #: on the device: tokens [n] int64, and the requested log probabilities
 
     def read(self, token_ids: Array, *logprobs: Array) -> list[SampledToken]:
-        """The tensors, on the host."""
+        """One token for each draw. The arguments are the tensors, after their download."""
         known: list[int] = token_ids.tolist()
         tokens = [SampledToken(known[place]) for place in self.places]
         if self.asked is not None:
@@ -40,7 +40,9 @@ class Drawn:
         return tokens
 
 
-class Behind:
+class PostSampling:
+    """What follows the sampling kernel in a step. It is queued like the step, and never waits for the device."""
+
     def __init__(
         self,
         kernels: StepKernels,
@@ -54,19 +56,22 @@ class Behind:
         self._kernels = kernels
         self._workspace = workspace
         self._last_tokens = last_tokens
-        self._own_logits = OwnLogits(kernels, num_slots, vocab_size, eos_token_ids, workspace, last_tokens.device)
+        self._changed_logits = ChangedLogits(
+            kernels, num_slots, vocab_size, eos_token_ids, workspace, last_tokens.device
+        )
 
     def send(
         self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]
     ) -> Callable[[torch.Tensor, torch.Tensor], Drawn]:
-        """draws: all of a step; places: the row of logits, and of tokens, that each has. The result takes logits
-        [rows, V] and tokens [rows], once the step has drawn."""
-        own = self._own_logits.send(upload, draws, places)
+        """Put the inputs of post-sampling into the upload. draws: all of a step; places: the row of logits and tokens
+        of each. The result queues post-sampling after the sampling kernel; it takes logits [rows, V] and tokens
+        [rows]."""
+        changed = self._changed_logits.send(upload, draws, places)
         asked = AskedLogprobs.send(upload, draws, places)
 
         def compute(logits: torch.Tensor, tokens: torch.Tensor) -> Drawn:
-            if own is not None:
-                self._own_logits.draw(own, logits, tokens, self._last_tokens)
+            if changed is not None:
+                self._changed_logits.draw(changed, logits, tokens, self._last_tokens)
             logprobs = () if asked is None else asked.take(self._kernels, logits, tokens, self._workspace)
             return Drawn(places, asked, (tokens, *logprobs))
 

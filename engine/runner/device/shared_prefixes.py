@@ -1,8 +1,9 @@
-"""Which rows of a decode step begin with the same pages, and whether it is worth to read these once for all of them.
+"""Which rows of a decode step begin with the same pages, and whether reading these once for all of them is worth it.
 
-Pages are shared because a request found them in the prefix cache, or because samples were forked: either way the slot
-gets a whole page table in which they stand already. So tables are kept as they come and compared only when somebody has
-joined or left; a step of the same slots as the one before costs a look at two tuples. Knows page ids, and no tensors.
+Pages are shared because a request found them in the prefix cache, or because samples were forked. In both cases the
+slot gets a whole page table that has the shared pages already. So page tables are kept here as they are sent, and
+compared only when a sequence has joined or left the batch; for the same slots as in the step before, two tuples are
+compared. Knows page ids, and no tensors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,21 +19,21 @@ from engine.runner.device.buckets import LEAST_SHARING_ROWS, SHARED_SUFFIX
 from engine.runner.device.step_inputs import Shares
 from engine.runner.device.transfer import Upload
 
-#: Groups of a step, the last of which holds all rows that share nothing; what more groups there are read by themselves.
-#: One less than the rows of the smallest such graph, so that their bounds fit into a column.
+#: Bound on the groups of a step. The last group holds all rows that share nothing; rows of further groups are put there
+#: too. One less than the rows of the smallest such graph, so that the groups' bounds fit into a column.
 MAX_GROUPS = LEAST_SHARING_ROWS - 1
-#: A prefix is read once where that saves so many bytes in each layer: what a device reads (H200: 4 TB/s) in the time
-#: of the launch that it takes, and of the wait between the two, some 4 us [estimated].
+#: Prefixes are read once if that saves so many bytes in each layer: as many as a device reads (H200: 4 TB/s) in the
+#: time of the additional launch and of the wait between the launches, some 4 us [estimated].
 WORTH_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """Rows of a step in an order in which those of a group are adjacent."""
+    """The rows of a step in an order in which the rows of a group are adjacent."""
 
-    order: IntArray  #: [B]: which of the step's sequences each row is
+    order: IntArray  #: [B]: index of each row's sequence in the step
     starts: IntArray  #: [groups + 1]: first row of each group
-    prefixes: IntArray  #: [B] tokens that a row shares with its group
+    prefixes: IntArray  #: [B]: number of tokens that a row shares with its group
 
     @property
     def places(self) -> list[int]:
@@ -41,7 +42,7 @@ class SharedRows:
         return places
 
     def send(self, upload: Upload, num_rows: int) -> None:
-        """num_rows: with padding, which is in the last group that there is."""
+        """Write groups and prefixes into their columns. num_rows: with padding, which belongs to the last group."""
         count = len(self.prefixes)
         starts, prefixes = upload.column("group_starts"), upload.column("prefix_lengths")
         starts[: len(self.starts) - 1], starts[len(self.starts) - 1 :] = self.starts[:-1], num_rows
@@ -49,30 +50,32 @@ class SharedRows:
 
 
 class SharedPrefixes:
+    """The page tables of full-attention layer types, by slot, and the groups of the last batch."""
+
     def __init__(self, plan: PoolPlan) -> None:
         full = [kind for kind in plan.types if kind.spec.kind == "full"]
         self._page_tokens = {kind.name: kind.page_tokens for kind in full}
         self._token_bytes = sum(kind.small_page_bytes / kind.page_tokens for kind in full)
         self._worth_bytes = WORTH_BYTES * len({layer for kind in full for layer in kind.layer_ids})
         self._tables: dict[str, dict[int, list[int]]] = {name: {} for name in self._page_tokens}  # by type and slot
-        self._version = 0  # of the tables, as far as they can be shared
-        self._known: tuple[tuple[int, ...], int] | None = None  # what _found is for
+        self._version = 0  # grows with every change that may affect sharing
+        self._known: tuple[tuple[int, ...], int] | None = None  # slots and version that _found is for
         self._found: SharedRows | None = None
 
     def note(self, updates: Iterable[PageTableUpdate]) -> None:
-        """Of every step, whatever it computes."""
+        """Keep the page tables up to date; call it for every step, of any kind."""
         for update in updates:
             tables = self._tables.get(update.layer_type)
             if tables is None:
                 continue
             table = tables.setdefault(update.slot, [])
             if update.start < len(table) or not update.start:
-                self._version += 1  # else a page that no other row has
+                self._version += 1  # otherwise the table has only grown by new pages, which no other row has
             table[update.start :] = update.page_ids
 
     def find(self, shares: Shares) -> SharedRows | None:
-        """For a step of decodes; None where it is not worth it. What was found for the same slots earlier stays right:
-        their contexts have only grown."""
+        """The groups of a decode step; None: sharing is not worth it. Groups that were found for the same slots earlier
+        stay valid, since their contexts have only grown."""
         if len(shares.slots) < LEAST_SHARING_ROWS or not self._tables:
             return None
         now = tuple(shares.slots.tolist()), self._version
@@ -87,7 +90,7 @@ class SharedPrefixes:
         slots = shares.slots.tolist()
         first = next(iter(self._tables.values()))
         order = sorted(range(len(slots)), key=lambda row: first.get(slots[row], []))
-        # Of each row with the next one in that order: those that share most are neighbours.
+        # Tokens that neighbours in this order have in common. Rows that share most are neighbours.
         common = [self._common_tokens(shares, a, b) for a, b in pairwise(order)]
         groups: list[tuple[int, int, int]] = []  # first and last place in `order`, tokens
         spans = [(0, len(common))]
@@ -113,7 +116,7 @@ class SharedPrefixes:
         )
 
     def _common_tokens(self, shares: Shares, a: int, b: int) -> int:
-        """Of two rows, in whole pages that lie before the token of either."""
+        """Number of tokens that rows a and b share, in whole pages before the new token of both."""
         least = int(min(shares.starts[a], shares.starts[b]))
         counts = []
         for name, page_tokens in self._page_tokens.items():
@@ -134,8 +137,8 @@ def _common_entries(ours: list[int], others: list[int]) -> int:
 
 
 def largest_rectangle(heights: Sequence[int]) -> tuple[int, int, int]:
-    """First index, index behind the last, and height of the largest rectangle below these heights. Its area is what
-    rows save that share so many tokens: the reading of all rows but one."""
+    """First index, end index and height of the largest rectangle below these heights. Its area is the number of tokens
+    that need not be read if these rows share `height` tokens: the tokens of all rows but one."""
     best, best_area = (0, 0, 0), 0
     open_ones: list[tuple[int, int]] = []  # where a rectangle began, and its height, ascending
     for index, height in enumerate([*heights, 0]):

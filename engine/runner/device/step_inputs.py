@@ -1,7 +1,7 @@
-"""What the host tells the device about the sequences of one step, put into the step's upload.
+"""The inputs of one step about its sequences, put into the step's upload.
 
-Two forms: a decode step has one token for each sequence, and all that is known of it fits into the columns that graphs
-read; a mixed step also names every token. Tokens that the host has not seen yet stay on the device.
+Two forms: a decode step has one token per sequence, and its inputs fit into the columns that graphs read; a mixed step
+also sends every token. Pending tokens, which the host has not seen yet, are taken from the device.
 
 T = tokens of the step, B = its sequences, S = slots.
 """
@@ -25,10 +25,11 @@ class Shares:
 
     slots: IntArray
     starts: IntArray
-    lengths: IntArray  #: tokens computed of each
+    lengths: IntArray  #: number of tokens that the step computes
 
     @classmethod
     def of(cls, sequences: Sequence[ScheduledSequence]) -> "Shares":
+        """The arrays of these sequences, in their order."""
         count = len(sequences)
         return cls(
             slots=np.fromiter((s.slot for s in sequences), np.int64, count),
@@ -37,35 +38,39 @@ class Shares:
         )
 
     def ordered(self, order: IntArray) -> "Shares":
+        """The same sequences in another order; order [B]: index of each row's sequence."""
         return Shares(self.slots[order], self.starts[order], self.lengths[order])
 
     @property
     def num_decodes(self) -> int:
-        """First sequences, of one token each. The plan has them before all others."""
+        """Number of sequences at the beginning that compute one token each. A plan has them before all others."""
         is_longer = self.lengths > 1
         return int(is_longer.argmax()) if is_longer.any() else len(is_longer)
 
     @property
     def is_decode(self) -> bool:
+        """Whether every sequence computes one token."""
         return self.num_decodes == len(self.lengths)
 
     @property
     def max_context(self) -> int:
-        """Of the decodes; 0 where there are none."""
+        """The longest context among the decodes, in tokens; 0: there are no decodes."""
         count = self.num_decodes
         return int((self.starts[:count] + 1).max()) if count else 0
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeInputs:
-    known_slots: torch.Tensor  #: [n] int64: slots whose token the host names
+    """Inputs of a decode step that are not in columns: tokens that the host knows, as after a swap or a recompute."""
+
+    known_slots: torch.Tensor  #: [n] int64: slots whose token the host sends
     known_tokens: torch.Tensor  #: [n] int64
 
     @classmethod
     def send(
         cls, upload: Upload, sequences: Sequence[ScheduledSequence], shares: Shares, num_rows: int
     ) -> "DecodeInputs":
-        """num_rows: B with padding."""
+        """Write slots and starts into their columns, and put known tokens into the upload. num_rows: B with padding."""
         count = len(sequences)
         slots, starts = upload.column("slots"), upload.column("starts")
         slots[:count], slots[count:num_rows] = shares.slots, -1
@@ -75,13 +80,15 @@ class DecodeInputs:
         return cls(upload.put(shares.slots[is_known]), upload.put(tokens[is_known]))
 
     def write_known(self, last_tokens: torch.Tensor) -> None:
-        """last_tokens [S + 1]."""
+        """Write the known tokens into last_tokens [S + 1]."""
         if len(self.known_slots):
             last_tokens.index_copy_(0, self.known_slots, self.known_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class MixedInputs:
+    """Inputs of a step with prompts, or with more than one token of a sequence."""
+
     token_ids: torch.Tensor  #: [T] int64
     positions: torch.Tensor  #: [T] int64
     token_slots: torch.Tensor  #: [T] int64: slot of each token's sequence
@@ -89,14 +96,16 @@ class MixedInputs:
     starts: torch.Tensor  #: [B] int32
     context_lengths: torch.Tensor  #: [B] int32
     query_starts: torch.Tensor  #: [B + 1] int32
-    prompt_starts: torch.Tensor  #: [B - decodes + 1] int32: of what is no decode, counted from the first such token
-    last_tokens_of: torch.Tensor  #: [B] int64: last token of each sequence
-    pending_places: torch.Tensor  #: [n] int64: tokens that the host has not seen
+    #: [B - decodes + 1] int32: query_starts of the sequences after the decodes, relative to the first of their tokens.
+    prompt_starts: torch.Tensor
+    last_tokens_of: torch.Tensor  #: [B] int64: row of each sequence's last token
+    pending_places: torch.Tensor  #: [n] int64: rows of pending tokens
     pending_slots: torch.Tensor  #: [n] int64
     max_queries: int
 
     @classmethod
     def send(cls, upload: Upload, sequences: Sequence[ScheduledSequence], shares: Shares) -> "MixedInputs":
+        """Put all inputs into the upload."""
         ends = np.cumsum(shares.lengths)
         tokens = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(ends[-1]))
         is_pending = tokens[ends - 1] == PENDING_TOKEN
@@ -118,25 +127,25 @@ class MixedInputs:
         )
 
     def read_pending(self, last_tokens: torch.Tensor) -> None:
-        """last_tokens [S + 1]."""
+        """Replace pending tokens in token_ids by the newest tokens of their slots, from last_tokens [S + 1]."""
         if len(self.pending_places):
             self.token_ids.index_copy_(0, self.pending_places, last_tokens.index_select(0, self.pending_slots))
 
-    def page_slots(self, table: torch.Tensor, page_tokens: int) -> torch.Tensor:
-        """Where the step's keys and values go in one layer type: [T] int64, page * page_tokens + offset."""
+    def page_places(self, table: torch.Tensor, page_tokens: int) -> torch.Tensor:
+        """Where the step's keys and values are stored in one layer type: [T] int64, page * page_tokens + offset."""
         pages = table[self.token_slots, self.positions // page_tokens].long()
         return pages * page_tokens + self.positions % page_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class DrawInputs:
-    """Where draws read and where their tokens go."""
+    """The rows that draws read, and the slots that their tokens go to."""
 
-    rows: torch.Tensor  #: [draws] int64: of what is drawn from
-    slots: torch.Tensor  #: [draws] int64: place in last_tokens that it goes to
+    rows: torch.Tensor  #: [draws] int64: row of hidden states or logits
+    slots: torch.Tensor  #: [draws] int64: index in last_tokens; num_slots: the token is not kept
 
     @classmethod
     def send(cls, upload: Upload, rows: Sequence[int], draws: Sequence[Draw], num_slots: int) -> "DrawInputs":
-        """rows: what each draw reads."""
+        """Put rows and slots into the upload. rows: the row that each draw reads."""
         slots = [draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws]
         return cls(upload.put(np.array(rows, np.int64)), upload.put(np.array(slots, np.int64)))

@@ -1,7 +1,7 @@
-"""What a step sends to the device and what comes back: one copy each way, neither of which makes the host wait.
+"""Upload and download of a step: one copy each way, and the host waits for neither.
 
-Host memory of both is page-locked on CUDA, so that the device copies by itself, and it is not written again before the
-device has read it. On CPU the same code copies from memory to memory. Knows arrays, and nothing of what they mean.
+On CUDA the host memory of both is page-locked, so that the device copies asynchronously; it is not written again before
+the device has read it. On CPU the same code copies from memory to memory. Knows arrays, not their meaning.
 """
 
 import time
@@ -15,7 +15,7 @@ Array = NDArray[np.generic]
 
 #: Sections begin at multiples of this, for 128-bit loads.
 _ALIGNMENT = 16
-#: What arrays may consist of.
+#: Types of the arrays that can be sent.
 _TORCH_KINDS = {
     np.dtype(np.int64): torch.int64,
     np.dtype(np.int32): torch.int32,
@@ -24,51 +24,54 @@ _TORCH_KINDS = {
 
 
 class Fence:
-    """A place in the device's queue of work that the host can wait for."""
+    """A point in the device's queue of work that the host can wait for: a CUDA event. On CPU, nothing."""
 
     def __init__(self, device: torch.device) -> None:
         self._event = _event(device)
 
     def mark(self) -> None:
-        """Behind everything that has been started so far."""
+        """Set the point after all work that has been queued so far."""
         if self._event is not None:
             self._event.record()
 
     def wait(self) -> None:
-        """Until the device has come to the mark; at once where there is none yet."""
+        """Wait until the device has reached the mark; returns at once if there is none yet."""
         if self._event is not None:
             self._event.synchronize()
 
 
 class StepClock:
-    """How long the device takes from start to stop. May be read once the device is behind the stop."""
+    """Measures how long the device takes from `start` to `stop`, in its own time."""
 
     def __init__(self, device: torch.device) -> None:
         self._first, self._last = _event(device, has_time=True), _event(device, has_time=True)
         self._started = self._stopped = 0.0
 
     def start(self) -> None:
+        """Queue the beginning of the measurement."""
         if self._first is not None:
             self._first.record()
         self._started = time.perf_counter()
 
     def stop(self) -> None:
+        """Queue the end of the measurement."""
         if self._last is not None:
             self._last.record()
         self._stopped = time.perf_counter()
 
     @property
     def elapsed_s(self) -> float:
+        """Seconds; may be read only when the device has passed the stop."""
         if self._first is None or self._last is None:
             return self._stopped - self._started
-        return float(self._first.elapsed_time(self._last)) / 1000.0  # the events say milliseconds
+        return float(self._first.elapsed_time(self._last)) / 1000.0  # events return milliseconds
 
 
 class Upload:
-    """All that one step needs from the host, in one copy.
+    """All inputs of one step, sent in one copy.
 
-    First come columns of a fixed place, one number for each row of a decode step: graphs read them, so their address on
-    the device never changes. Behind them comes what has another size in every step.
+    First come columns at fixed addresses, one number for each row of a decode step: graphs read them, so their address
+    on the device never changes. After them come arrays whose size varies from step to step.
     """
 
     def __init__(self, columns: Mapping[str, type[np.generic]], num_rows: int, extra_bytes: int, device: torch.device):
@@ -89,23 +92,24 @@ class Upload:
             name: [self._host_view(which, self._offsets[name], num_rows, np.dtype(kind)) for which in range(2)]
             for name, kind in columns.items()
         }
-        #: by column [num_rows]: what was sent last.
+        #: on the device, by column [num_rows]: what was sent last
         self.columns = {
             name: self._device_view(self._offsets[name], num_rows, np.dtype(kind)) for name, kind in columns.items()
         }
 
     def begin(self) -> None:
-        """Start to write; waits until the device has read what the step before the last one wrote here."""
+        """Begin a step's upload, in the other one of two host buffers. Waits until the device has read that buffer's
+        previous content, of the step before the last one."""
         self._which = 1 - self._which
         self._fences[self._which].wait()
         self._used = self._fixed_bytes
 
     def column(self, name: str) -> Array:
-        """The host's side of a column, to be written before `send`."""
+        """The host's copy of a column, to be written between `begin` and `send`."""
         return self._columns[name][self._which]
 
     def put(self, array: Array) -> torch.Tensor:
-        """Send an array along. Returns where it will be on the device, until the next step."""
+        """Add an array. Returns the tensor that holds it on the device after `send`, valid until the next step."""
         first, end = self._used, self._used + array.nbytes
         if end > len(self._device_bytes):
             return self._send_alone(array)
@@ -114,12 +118,14 @@ class Upload:
         return self._device_view(first, array.size, array.dtype)
 
     def send(self) -> None:
+        """Queue the copy to the device."""
         host = self._hosts[self._which]
         self._device_bytes[: self._used].copy_(host[: self._used], non_blocking=True)
         self._fences[self._which].mark()
 
     def _send_alone(self, array: Array) -> torch.Tensor:
-        """What finds no room goes by itself, from memory that torch keeps until the device has read it."""
+        """An array that does not fit is sent in a copy of its own, from memory that torch keeps until the device has
+        read it."""
         source = torch.from_numpy(np.ascontiguousarray(array))
         memory = host_memory(array.size, source.dtype, self._device_bytes.device)
         memory.copy_(source)
@@ -134,7 +140,7 @@ class Upload:
 
 
 class Download:
-    """What one step has computed, on its way to the host."""
+    """The results of one step, on their way to the host."""
 
     def __init__(self, num_bytes: int, device: torch.device) -> None:
         self._memory = host_memory(num_bytes, torch.uint8, device)
@@ -142,7 +148,7 @@ class Download:
         self._fence = Fence(device)
 
     def start(self, *tensors: torch.Tensor) -> None:
-        """One copy for each, contiguous; all together no more than there is room for."""
+        """Queue one copy for each tensor, all contiguous; together they must fit into num_bytes."""
         self._arrays, first = [], 0
         for tensor in tensors:
             memory = self._memory[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
@@ -152,7 +158,7 @@ class Download:
         self._fence.mark()
 
     def wait(self) -> list[Array]:
-        """All of it, once it is here; valid until the next start."""
+        """Wait for the results; the arrays are valid until the next `start`."""
         self._fence.wait()
         return self._arrays
 
@@ -164,7 +170,7 @@ def _event(device: torch.device, *, has_time: bool = False) -> torch.cuda.Event 
 
 
 def host_memory(count: int, kind: torch.dtype, device: torch.device) -> torch.Tensor:
-    """That the device reaches by itself; zeros, so that no step reads what nobody wrote."""
+    """Host memory that the device can copy asynchronously: page-locked on CUDA. Zeros."""
     return torch.zeros(count, dtype=kind, pin_memory=device.type == "cuda")
 
 

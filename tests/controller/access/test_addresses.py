@@ -18,7 +18,7 @@ def _request(peer: str | None, *forwarded: str) -> Request:
     ("peer", "forwarded", "identity"),
     [
         ("203.0.113.7", (), "203.0.113.7"),
-        ("203.0.113.7", ("198.51.100.1",), "203.0.113.7"),  # nobody asked this peer
+        ("203.0.113.7", ("198.51.100.1",), "203.0.113.7"),  # the peer is no trusted proxy
         ("127.0.0.1", ("198.51.100.1",), "198.51.100.1"),
         ("10.0.0.2", ("198.51.100.1, 10.0.0.3",), "198.51.100.1"),
         ("10.0.0.2", ("1.1.1.1, 198.51.100.1",), "198.51.100.1"),  # what a client claims stands left of what we saw

@@ -174,7 +174,7 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     sinks = None if shape.sinks is None else torch.tensor(shape.sinks)
     options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap, sinks=sinks)
     factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
-    output, _ = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
+    output = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
     return output
 
 

@@ -28,7 +28,7 @@ def begin(
     layout = prepared.layout
     count = len(layout.starts)
     slots = torch.randperm(count + 3, generator=torch.Generator().manual_seed(case.seed))[:count]
-    tables, page_slots = {}, []
+    tables, page_places = {}, []
     sequence_of = np.repeat(np.arange(count), layout.lengths)
     for kind in prepared.type_layouts:
         table = layout.page_tables[kind.layer_type.name]
@@ -37,7 +37,7 @@ def begin(
         tables[kind.layer_type.name] = rows
         page_ids = table[sequence_of, layout.positions // case.page_tokens]
         places = torch.from_numpy(page_ids * case.page_tokens + layout.positions % case.page_tokens)
-        page_slots.append(places)
+        page_places.append(places)
     num_decodes = next((row for row, length in enumerate(layout.lengths) if length > 1), count)
     is_decode = num_decodes == count
     nowhere = torch.full((num_padding if is_decode else 0,), -1)
@@ -47,7 +47,7 @@ def begin(
     device_layout = DeviceLayout(
         slots=torch.cat((slots, torch.full((num_padding,), -1))).int().to(device),
         context_lengths=torch.cat((contexts, torch.zeros(num_padding, dtype=torch.int32))).to(device),
-        page_slots=[torch.cat((places, nowhere)).to(device) for places in page_slots],
+        page_places=[torch.cat((places, nowhere)).to(device) for places in page_places],
         num_decodes=count + num_padding if is_decode else num_decodes,
         query_starts=None if is_decode else query_starts(layout.lengths[num_decodes:], num_padding).to(device),
         max_queries=int(layout.lengths.max()),

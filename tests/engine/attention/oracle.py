@@ -27,28 +27,26 @@ def paged_attention(
     query_starts: torch.Tensor,
     options: AttentionOptions,
     scales: PageScales | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> torch.Tensor:
     """Attention of the last tokens of each sequence to its context, in float32. Only entries of page_table are looked
     at that some query reads.
 
     query [T, H, D]; pages as above, already holding the step's own keys and values; page_table [B, P]; context_lengths
     [B] with the step's tokens; query_starts [B + 1], rows of sequence b are [query_starts[b], query_starts[b + 1]).
-    Returns [T, H, D] in the dtype of query, and [T, H]: log of the sum of exponentials.
+    Returns [T, H, D] in the dtype of query.
     """
     num_heads = query.shape[1]
     num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
-    output, lse = torch.empty_like(query), torch.empty(query.shape[:2])
+    output = torch.empty_like(query)
     for b, context_length in enumerate(context_lengths.tolist()):
         first, last = int(query_starts[b]), int(query_starts[b + 1])
         behind = 0 if options.window is None else max(0, context_length - (last - first) - options.window + 1)
         positions = torch.arange(behind, context_length, device=query.device)
         page_ids, offsets = page_table[b, positions // page_tokens].long(), positions % page_tokens
         key, value = pages[page_ids, :, :, offsets].float().unbind(1)  # [L, K, D]
-        if scales is not None and scales.is_per_token:
+        if scales is not None:
             key = key * scales.key[page_ids, :, offsets][:, :, None]
             value = value * scales.value[page_ids, :, offsets][:, :, None]
-        elif scales is not None:
-            key, value = key * scales.key, value * scales.value
         key, value = (heads.repeat_interleave(num_heads // num_kv_heads, dim=1) for heads in (key, value))
         scores = torch.einsum("qhd,lhd->hql", query[first:last].float(), key) * options.scale
         if options.softcap is not None:
@@ -65,5 +63,4 @@ def paged_attention(
             scores = torch.cat((scores, sinks), dim=2)
             value = torch.cat((value, torch.zeros_like(value[:1])))
         output[first:last] = torch.einsum("hql,lhd->qhd", scores.softmax(-1), value).to(query.dtype)
-        lse[first:last] = scores.logsumexp(-1).T
-    return output, lse
+    return output

@@ -45,7 +45,7 @@ def workspace_bytes(case: Case) -> int:
     prepared = prepare(case, 0.0, NOWHERE)
     backend = TorchBackend(case.plan, prepared.pool, case.shapes, case.dtype)
     attend(backend.begin(prepared.layout), 0, prepared.query, prepared.key_value)
-    return backend.workspace_bytes
+    return backend._workspace.num_bytes
 
 
 def test_a_long_context_beside_short_ones_does_not_pad_them_all() -> None:

@@ -38,7 +38,6 @@ def paged_step(
     page_tokens: int = 4,
     dtype: torch.dtype = torch.float32,
     page_dtype: torch.dtype | None = None,
-    scales_per_token: bool = False,
     magnitude: float = 1.0,
     seed: int = 0,
     device: torch.device = CPU,
@@ -59,7 +58,7 @@ def paged_step(
 
     scales = None
     if page_dtype != dtype:
-        shape = (total_pages, num_kv_heads, page_tokens) if scales_per_token else (1,)
+        shape = (total_pages, num_kv_heads, page_tokens)
         unit = 1 / 50 if page_dtype == torch.int8 else 1.0
         key, value = (torch.rand(shape, generator=generator) * unit + unit / 2 for _ in range(2))
         scales = PageScales(key, value)
@@ -80,7 +79,7 @@ def paged_step(
             tokens = (tokens * 40).round().clamp(-127, 127)
         pages[page_ids, :, :, offsets] = tokens.to(page_dtype)
         is_used[page_ids, offsets] = True
-    if scales is not None and scales_per_token:
+    if scales is not None:
         for factors in (scales.key, scales.value):
             factors.masked_fill_(~is_used[:, None], float("nan"))
 

@@ -38,7 +38,7 @@ class Random:
         return torch.randn(shape, generator=self._generator).to(self._dtype)
 
     def linear(self, size: int, out: int, *, bias: bool) -> Linear:
-        return Linear(self.operators, self.tensor(out, size) * size**-0.5, self.tensor(out) if bias else None)
+        return Linear.bind(self.operators, self.tensor(out, size) * size**-0.5, self.tensor(out) if bias else None)
 
     def rms_norm(self) -> RMSNorm:
         return RMSNorm(self.operators.rms_norm(self.tensor(HIDDEN), 1e-5))

@@ -18,9 +18,12 @@ def test_every_token_gets_its_own_experts_in_any_batch(routes_on_device: bool) -
     generator = torch.Generator().manual_seed(0)
     router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
     operators = TorchOperators()
-    mlps = [GatedMLP(Linear(operators, gate_up[i]), Linear(operators, down[i]), operators.silu_mul) for i in range(5)]
+    mlps = [
+        GatedMLP(Linear.bind(operators, gate_up[i]), Linear.bind(operators, down[i]), operators.silu_mul)
+        for i in range(5)
+    ]
     experts = Experts(
-        Linear(operators, router), mlps, num_chosen=2, sums_to_one=False, routes_on_device=routes_on_device
+        Linear.bind(operators, router), mlps, num_chosen=2, sums_to_one=False, routes_on_device=routes_on_device
     )
     assert experts.capturable_rows == (range(3, 257) if routes_on_device else range(0))
     with NoWaiting() if routes_on_device else contextlib.nullcontext():

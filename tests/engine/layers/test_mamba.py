@@ -43,7 +43,7 @@ def layer(kernels: StateKernels | None) -> Mamba:
 
     def linear(out_features: int, in_features: int, *, bias: bool = False) -> Linear:
         weight = torch.randn(out_features, in_features, generator=generator) * 0.5
-        return Linear(TorchOperators(), weight, torch.randn(out_features, generator=generator) if bias else None)
+        return Linear.bind(TorchOperators(), weight, torch.randn(out_features, generator=generator) if bias else None)
 
     weights = MambaWeights(
         in_proj=linear(2 * CHANNELS, HIDDEN),

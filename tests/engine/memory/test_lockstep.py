@@ -7,10 +7,10 @@ import pytest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import picture, take_ledger
 from engine.memory.planning.designs import Design, equal_page_design, gcd_design, lcm_design
-from engine.memory.planning.layer_tables import layers_from_config
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import choose_design
 from engine.memory.spec import LayerSpec, PoolPlan
+from engine.models.stored_layers import layers_from_config
 from tests.engine.memory.pool_driver import MakeDesign, extended
 
 FULL = [LayerSpec("full", 4, "bf16")] * 2
@@ -39,7 +39,7 @@ def serve(cache: KVCache, sequence: int, tokens: Sequence[int]) -> int:
     [
         ("gemma-3-27b", 2, 31),
         ("gemma-3-12b", 2, 6),
-        ("jamba-1.5-mini", 2, 35),
+        ("jamba-1.5-mini", 2, 32),
         ("gemma-2-27b-with-2b-draft", 4, 72),
         ("llama-3.1-8b", 1, 1),
     ],

@@ -1,28 +1,100 @@
-"""What `agon plan` reads from a config.json is what the model that is served stores."""
+"""`agon plan` and a running worker cut the same pool from the same settings, to the byte, for every architecture."""
 
 import json
-from collections import Counter
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
-from engine.attention.layout import layer_specs, state_specs
-from engine.loader import DummyWeights
-from engine.memory.planning.layer_tables import layers_from_config
-from engine.memory.spec import CHECKPOINT_TOKENS
-from engine.models.config_reader import ConfigReader
-from engine.models.registry import architecture_of
+from cli.main import main
+from engine.config import EngineConfig, KVDType
+from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import plan_layers, pool_of
+from engine.memory.spec import PoolPlan
+from engine.models.registry import ARCHITECTURES
+from engine.models.stored_layers import layers_from_config
+from engine.runner import load_runner
 from tests.engine.checkpoints import VARIANTS, TinyModels
 
+POOL_BYTES = 4 << 20
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_planned_layers_are_those_of_the_model(tiny_model: TinyModels, name: str) -> None:
-    values = json.loads((tiny_model(name).folder / "config.json").read_text())
-    config = ConfigReader(values)
-    model = architecture_of(config).build(config, DummyWeights.counting(), torch.float32, None)
-    for kv_dtype in ("float32", "int8"):
-        specs = layer_specs(model.attention_shapes, getattr(torch, kv_dtype), model.max_positions)
-        specs += state_specs(model.state_shapes, CHECKPOINT_TOKENS)
-        planned = layers_from_config(values, kv_dtype=kv_dtype)
-        assert Counter(planned.layers) == Counter(specs)  # the ids of states stand behind those of attention layers
-        assert planned.max_model_len == model.max_positions
+
+def plan_of_worker(folder: Path, kv_dtype: KVDType, page_tokens: int) -> PoolPlan:
+    config = EngineConfig(
+        str(folder),
+        dtype="float32",
+        kv_dtype=kv_dtype,
+        page_tokens=page_tokens,
+        kv_cache_bytes=POOL_BYTES,
+        max_running=2,
+        num_threads=1,
+        load_format="dummy",
+    )
+    return load_runner(config).pool_plan
+
+
+#: A model without keys and values refuses a data type for them.
+WITH_ATTENTION = [name for name, (architecture, _) in VARIANTS.items() if architecture != "MambaForCausalLM"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_dtype", "page_tokens"),
+    [*((name, "auto", 16) for name in VARIANTS), *((name, "int8", 8) for name in WITH_ATTENTION)],
+)
+def test_a_worker_has_the_pool_that_was_planned(
+    tiny_model: TinyModels, name: str, kv_dtype: KVDType, page_tokens: int
+) -> None:
+    folder = tiny_model(name).folder
+    values = json.loads((folder / "config.json").read_text())
+    layers = layers_from_config(values, dtype="float32", kv_dtype=kv_dtype)
+    planned = pool_of(plan_layers(layers.layers, page_tokens=page_tokens).chosen, POOL_BYTES)
+    assert layers.is_served
+    assert planned == plan_of_worker(folder, kv_dtype, page_tokens)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_command_prints_the_pool_of_the_worker(
+    tiny_model: TinyModels, capsys: pytest.CaptureFixture[str], architecture: str
+) -> None:
+    name = next(name for name, (registered, _) in VARIANTS.items() if registered == architecture)
+    folder = tiny_model(name).folder
+    with pytest.raises(SystemExit) as leaving:
+        main(["plan", str(folder), "--json", "--dtype", "float32", "--pool-gib", str(POOL_BYTES / 2**30)])
+    assert leaving.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    worker = plan_of_worker(folder, "auto", 16)
+    assert printed["types"] == _as_printed(worker)
+    assert printed["large_page_bytes"] == worker.large_page_bytes
+    assert printed["capacity"]["pool_bytes"] == worker.pool_bytes
+    assert printed["capacity"]["large_pages"] == worker.num_usable_large_pages
+
+
+def test_large_models_are_planned_without_torch_s_compiler_which_takes_a_second_to_import() -> None:
+    program = (
+        "import sys\n"
+        "from engine.memory.planning.model_configs import CONFIGS\n"
+        "from engine.models.stored_layers import layers_from_config\n"
+        "print(sum(layers_from_config(config).is_served for config in CONFIGS.values()))\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    served = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(served.stdout) == sum(config["architectures"][0] in ARCHITECTURES for config in CONFIGS.values()) - 2
+
+
+def _as_printed(plan: PoolPlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": kind.name,
+            "kind": kind.spec.kind,
+            "model": kind.spec.model,
+            "dtype": kind.spec.dtype,
+            "num_layers": len(kind.layer_ids),
+            "tokens_per_page": kind.page_tokens,
+            "small_page_bytes": kind.small_page_bytes,
+            "padding_bytes": kind.padding_bytes,
+            "ratio": plan.ratio(kind),
+        }
+        for kind in plan.types
+    ]

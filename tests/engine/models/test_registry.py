@@ -1,5 +1,6 @@
-"""Which architectures are served, and that the documentation says so."""
+"""Which architectures are served, and that documentation and tests follow from the registry."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,21 @@ import pytest
 from engine.errors import CheckpointError
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import ARCHITECTURES, architecture_of
+from tests.engine.checkpoints import VARIANTS
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "models.md"
-
-
-def test_the_documentation_lists_exactly_the_architectures_that_are_served() -> None:
-    rows = [line.split("`")[1] for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
-    assert sorted(rows) == sorted(ARCHITECTURES)
+ROOT = Path(__file__).parents[3]
 
 
-def test_an_unknown_architecture_is_told_what_is_served() -> None:
+def test_the_documentation_has_the_table_of_the_registry() -> None:
+    page = (ROOT / "docs" / "models.md").read_text()
+    written = runpy.run_path(str(ROOT / ".ci" / "models_table.py"))["with_table"](page)
+    assert page == written, "run `python .ci/models_table.py`"
+
+
+def test_every_architecture_has_a_tiny_checkpoint_and_every_checkpoint_an_architecture() -> None:
+    assert {architecture for architecture, _ in VARIANTS.values()} == set(ARCHITECTURES)
+
+
+def test_the_error_for_an_unknown_architecture_lists_the_served_ones() -> None:
     with pytest.raises(CheckpointError, match=r"no code for architecture \['Nothing'\]; supported: .*LlamaForCausalLM"):
         architecture_of(ConfigReader({"architectures": ["Nothing"]}))

@@ -81,7 +81,7 @@ def test_torchrun_starts_the_processes_of_a_program(tiny_model: TinyModels) -> N
 def test_followers_end_with_a_leader_that_was_killed() -> None:
     script = (
         "from engine.parallel.followers import Followers; import time\n"
-        "followers = Followers(2, 'engine.runner'); print(followers.process_ids[0], flush=True); time.sleep(100)"
+        "followers = Followers(2, 'engine.runner'); print(followers._processes[0].pid, flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=_environment()) as leader:
         assert leader.stdout is not None

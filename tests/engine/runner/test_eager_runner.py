@@ -14,7 +14,7 @@ from engine.errors import CheckpointError
 from engine.llm import LLM
 from engine.runner import EagerRunner, LoadedModel, load_runner
 from engine.runner.device.device_runner import DeviceRunner
-from engine.runner.runner import Runner
+from engine.runner.runner import Runner, run_step
 from tests.engine.checkpoints import CONTEXT, VOCAB_SIZE, TinyModel
 from tests.engine.runner.device.device_runners import load_device
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
@@ -46,7 +46,7 @@ def loaded(load: Loader, tiny_model: TinyModels) -> LoadedModel:
 def run(runner: Runner, *sequences: ScheduledSequence, **parts: object) -> tuple[tuple[SampledToken, ...], ...]:
     updates, copies = parts.pop("updates", ()), parts.pop("copies", ())
     plan = StepPlan(0, updates, copies, sequences, **parts)  # type: ignore[arg-type]
-    return runner.run(plan).samples
+    return run_step(runner, plan).samples
 
 
 def share(slot: int, tokens: list[int], start: int = 0, **changes: object) -> ScheduledSequence:
@@ -157,9 +157,9 @@ def test_pages_that_were_away_serve_as_before(load: Loader, tiny_model: TinyMode
 def test_a_step_tells_how_long_its_moves_and_the_rest_took(load: Loader, tiny_model: TinyModels) -> None:
     runner = load(tiny_model("llama").folder, swap_bytes=1 << 16).runner
     moves = (PageMove(runner.pool_plan.types[0].name, 1, 1),)
-    output = runner.run(StepPlan(0, (), (), (), swap_outs=moves))
+    output = run_step(runner, StepPlan(0, (), (), (), swap_outs=moves))
     assert output.move_s > 0
-    output = runner.run(StepPlan(1, (pages(runner, 0, [1, 2]),), (), (share(0, random_prompt(4, 6)),)))
+    output = run_step(runner, StepPlan(1, (pages(runner, 0, [1, 2]),), (), (share(0, random_prompt(4, 6)),)))
     assert output.move_s == 0
     assert output.compute_s > 0
 

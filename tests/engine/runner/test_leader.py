@@ -9,6 +9,7 @@ from engine.errors import RankLost
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.group import Place
 from engine.runner.leader import Leader
+from engine.runner.runner import run_step
 from tests.engine.fakes import pool_plan
 
 PLAN = StepPlan(0, (), (), ())
@@ -53,5 +54,5 @@ def test_an_error_of_the_device_is_of_the_process_that_has_gone_if_one_has(at_la
     leader = Leader(FailingRunner(at_launch=at_launch), group, Ranks(is_alive=is_alive))  # type: ignore[arg-type]
     expected = (RuntimeError, "CUDA error") if is_alive else (RankLost, "rank 1 .* was killed")
     with pytest.raises(expected[0], match=expected[1]):
-        leader.run(PLAN)
+        run_step(leader, PLAN)
     leader.close()

@@ -13,7 +13,7 @@ from engine.batch import StepPlan
 from engine.config import SamplingParams
 from engine.kernels import reference
 from engine.runner.build import Machinery
-from engine.runner.warm_up import trials
+from engine.runner.warm_up import warm_up_steps
 from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.device_runners import FixedGauge, llm_on, load_device, settings_for
 from tests.engine.runner.device.tape import TapeRecorder
@@ -25,7 +25,7 @@ MAX_MODEL_LEN = st.integers(1, 5000)
 
 
 def planned(num_tokens: int, max_running: int, max_model_len: int) -> list[StepPlan]:
-    return list(trials(num_tokens, max_running, max_model_len))
+    return list(warm_up_steps(num_tokens, max_running, max_model_len))
 
 
 def lengths(plan: StepPlan) -> list[int]:

@@ -213,17 +213,17 @@ def seeing() -> tuple[AdmissionControl, Scheduler]:
 def test_a_request_whose_images_never_fit_is_refused(seeing: tuple[AdmissionControl, Scheduler]) -> None:
     admission, _ = seeing
     prompt = tuple(LONG[:16])
-    admission.check(prompt, GREEDY)
+    admission.check_request(prompt, GREEDY)
     with pytest.raises(ContextTooLong, match="page pool"):
-        admission.check(prompt, GREEDY, images=(IMAGE,))  # 7 pages of text, 6 of the image
-    admission.check(prompt, replace(GREEDY, max_tokens=1), images=(replace(IMAGE, num_tokens=16),))
+        admission.check_request(prompt, GREEDY, images=(IMAGE,))  # 7 pages of text, 6 of the image
+    admission.check_request(prompt, replace(GREEDY, max_tokens=1), images=(replace(IMAGE, num_tokens=16),))
 
 
 def test_a_request_waits_until_the_pages_of_its_images_fit(seeing: tuple[AdmissionControl, Scheduler]) -> None:
     _, scheduler = seeing
     for index, images in enumerate([(IMAGE,), (replace(IMAGE, key=b"dog"),), ()]):
         request = Request(str(index), index, (5, 6), GREEDY, [Sequence(index, 0, 0, [5, 6], 2)])
-        scheduler.add(request, 0, images)
+        scheduler.enqueue_request(request, 0, images)
     plan = scheduler.schedule()
     assert plan is not None
     assert [sequence.sequence_id for sequence in plan.sequences] == [0, 2], "two images of six pages do not fit"

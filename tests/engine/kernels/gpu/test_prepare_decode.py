@@ -21,10 +21,10 @@ def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens:
     slots, starts, last_tokens = (x.to(device) for x in (slots, starts, last_tokens))
     outputs = [torch.full((num_rows,), 9, device=device) for _ in range(2 + len(page_tokens))]
     contexts = torch.full((num_rows,), 9, dtype=torch.int32, device=device)
-    token_ids, positions, *page_slots = outputs
+    token_ids, positions, *page_places = outputs
     tables = [table.to(device) for table in tables]
     inputs = (slots, starts, last_tokens, tables, page_tokens)
-    kernels.prepare_decode(*inputs, token_ids, positions, contexts, page_slots)
+    kernels.prepare_decode(*inputs, token_ids, positions, contexts, page_places)
     return [*outputs, contexts]
 
 

@@ -77,25 +77,22 @@ def test_queries_and_pool_are_those_of_the_reference_and_the_rest_of_the_pool_is
     assert_near(pool, expected_pool)
 
 
-def _scales(heads: Heads, is_per_token: bool, largest: float, device: torch.device) -> PageScales:
-    if not is_per_token:
-        return PageScales(torch.tensor([3 / largest], device=device), torch.tensor([2 / largest], device=device))
+def _scales(heads: Heads, device: torch.device) -> PageScales:
     key, value = torch.full((2, heads.num_kv_heads, NUM_PAGES, PAGE_TOKENS), float("nan"), device=device)
     return PageScales(key.transpose(0, 1), value.transpose(0, 1))
 
 
-@pytest.mark.parametrize("is_per_token", [True, False])
 @pytest.mark.parametrize(
-    ("page_dtype", "largest"),
+    "page_dtype",
     # Triton's interpreter loses the carry when it rounds to float8.
-    [(torch.int8, 127.0), pytest.param(torch.float8_e4m3fn, 448.0, marks=pytest.mark.gpu)],
+    [torch.int8, pytest.param(torch.float8_e4m3fn, marks=pytest.mark.gpu)],
 )
 @pytest.mark.parametrize("case", ["a quarter turns", "all turn, with norms, groups of three"])
 def test_quantised_pages_and_their_scales_are_those_of_the_reference(
-    case: str, page_dtype: torch.dtype, largest: float, is_per_token: bool, device: torch.device
+    case: str, page_dtype: torch.dtype, device: torch.device
 ) -> None:
     heads = CASES[case]
-    ours, theirs = (_scales(heads, is_per_token, largest, device) for _ in range(2))
+    ours, theirs = (_scales(heads, device) for _ in range(2))
     _, pool, _ = _run(gpu, heads, torch.float32, page_dtype, device, ours)
     _, expected, pages = _run(reference, heads, torch.float32, page_dtype, device, theirs)
     assert_near(ours.key, theirs.key)
@@ -105,14 +102,6 @@ def test_quantised_pages_and_their_scales_are_those_of_the_reference(
     assert (codes - expected_codes).abs().max() <= 1
     assert (codes != expected_codes).sum() <= 2
     assert pages.shape[0] == NUM_PAGES
-
-
-def test_scaled_keys_beyond_the_largest_number_become_the_largest_number(device: torch.device) -> None:
-    scales = PageScales(torch.tensor([0.001], device=device), torch.tensor([0.001], device=device))
-    _, _, pages = _run(gpu, CASES["none turns"], torch.float32, torch.int8, device, scales)
-    written = pages[22 // PAGE_TOKENS, :, :, 22 % PAGE_TOKENS]
-    assert written.abs().max() == 127
-    assert written.min() == -127
 
 
 def test_a_step_without_tokens_is_no_launch(device: torch.device) -> None:

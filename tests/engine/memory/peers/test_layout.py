@@ -10,10 +10,10 @@ import pytest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
 from engine.memory.planning.designs import equal_page_design, gcd_design, lcm_design
-from engine.memory.planning.layer_tables import layers_from_config
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import choose_design
 from engine.memory.spec import NULL_PAGE, LayerSpec, PoolPlan
+from engine.models.stored_layers import layers_from_config
 from tests.engine.memory.pool_driver import MakeDesign
 
 LAYERS = (

@@ -23,7 +23,7 @@ from engine.models.registry import architecture_of
 from engine.runner import EagerRunner, LoadedModel, load_runner
 from engine.runner.build import Builder, Machinery, Parts, build_device_runner
 from engine.runner.device.device_runner import DeviceRunner
-from engine.runner.device.graphs import Recorder
+from engine.runner.device.graphs import GraphRecorder
 from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.tape import TapeRecorder, opaque
 from tests.engine.stepper import GREEDY, Running, Stepper, random_prompt
@@ -61,7 +61,7 @@ def _next(answers: list[int]) -> int:
     return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
-def torch_machinery(recorder: Recorder | None = None, gauge: FixedGauge | None = None) -> Machinery:
+def torch_machinery(recorder: GraphRecorder | None = None, gauge: FixedGauge | None = None) -> Machinery:
     recorder = recorder or TapeRecorder()
     return Machinery(reference, "torch", lambda: recorder, gauge or FixedGauge())
 
@@ -103,7 +103,7 @@ def with_operators(build: Builder, operators: Operators) -> Builder:
             Checkpoint(folder), dtype=parts.dtype, device=parts.device, operators=operators, group=parts.group
         )
         with torch.inference_mode():
-            model = architecture_of(settings).build(settings, weights, parts.dtype, None)
+            model = architecture_of(settings).build(settings, weights)
         return build(replace(parts, model=model, operators=operators))
 
     return rebuilt

@@ -60,7 +60,7 @@ def test_requests_that_change_logits_share_steps_with_those_that_do_not(
     tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("changed_logits", "logprobs"):
-        monkeypatch.setattr(f"engine.runner.device.{module}.ROWS_AT_ONCE", 3)  # several copies
+        monkeypatch.setattr(f"engine.runner.device.{module}.ROWS_AT_ONCE", 3)  # so that it takes several copies
     folder = tiny_model("llama").folder
 
     def continued(runner: EagerRunner | DeviceRunner) -> list[Running]:

@@ -12,6 +12,7 @@ from engine.config import SamplingParams
 from engine.runner import EagerRunner, load_runner
 from engine.runner.build import build_device_runner, build_eager_runner
 from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.runner import run_step
 from tests.engine.checkpoints import save
 from tests.engine.runner.device.device_runners import (
     PROMPTS,
@@ -94,8 +95,8 @@ def test_graphs_are_captured_once_and_buffers_keep_their_addresses(tiny_model: T
 
     def addresses() -> list[int]:
         buffers = runner._buffers
-        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_slots"]
-        tensors += [*buffers.page_slots, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
+        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_places"]
+        tensors += [*buffers.page_places, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
         return [tensor.data_ptr() for tensor in tensors]
 
     assert len(recorder.num_replays) == len(runner.buckets.all()) == 6
@@ -111,7 +112,7 @@ def test_rows_of_padding_write_nothing(tiny_model: TinyModels) -> None:
     (pages,) = runner._pages.values()
     sequences = tuple(share(slot, [7], 2) for slot in range(5))  # in a graph of eight rows
     updates = tuple(PageTableUpdate(slot, kind.name, 0, (slot + 1,)) for slot in range(5))
-    runner.run(StepPlan(0, updates, (), sequences))
+    run_step(runner, StepPlan(0, updates, (), sequences))
     assert pages[1:6].any(dim=1).all()
     assert not pages[0].any()
     assert not pages[6:].any()

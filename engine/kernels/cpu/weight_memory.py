@@ -1,9 +1,11 @@
 """Memory for packed weights: few large blocks in huge pages, where the system has them.
 
-A step reads all weights once. In pages of 4 KiB a processor spends much of that looking up addresses: on a virtual
-machine with two cores of an AMD EPYC, rows of 576 x 3072 products read 20 GB/s from them and 32 GB/s from huge pages.
+A step reads all weights once. In pages of 4 KiB a processor spends much of that time on address translation: on a
+virtual machine with two cores of an AMD EPYC, rows of 576 x 3072 products read 20 GB/s from them and 32 GB/s from huge
+pages.
 
-Knows no files: weight_image.py writes an arena into one, and hands out what a file holds in the same order.
+Knows no files: packed_weights_files.py writes a PrivateMemory into a file and hands out a file's tensors in the same
+order.
 """
 
 import mmap
@@ -17,38 +19,42 @@ _BLOCK_BYTES = 64 << 20
 _ALIGNMENT = 64  #: a cache line
 
 
-class Arena(Protocol):
+class WeightMemory(Protocol):
+    """Where operators keep their packed weights: tensors are handed out one after another."""
+
     @property
     def is_filled(self) -> bool:
-        """Whether what it hands out holds weights already: whoever asks in the same order as whoever wrote them need
-        not compute them again, and must not write."""
+        """Whether the tensors hold packed weights already. Then they must be requested in the order in which they were
+        written, need no packing, and must not be written to."""
         ...
 
     def empty(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """[num_elements], of undefined content unless filled. It lives as long as the tensors in it."""
+        """The next tensor, [num_elements]; its content is undefined unless the memory is filled. The memory lives as
+        long as its tensors."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a tensor in its block."""
+    """Where a tensor lies in its block, in bytes."""
 
     block: int
     first: int
     num_bytes: int
 
 
-class PrivateArena:
-    """Nothing is resident before it is written."""
+class PrivateMemory:
+    """Memory of this process alone, from anonymous mappings. Pages become resident when they are written."""
 
     is_filled = False
 
     def __init__(self) -> None:
         self._blocks: list[torch.Tensor] = []
-        self._next = 0  #: byte of the last block
+        self._next = 0  #: first free byte of the last block
         self.spans: list[Span] = []  #: of all tensors, in order
 
     def empty(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """The next tensor, [num_elements], at the beginning of a cache line; its content is undefined."""
         num_bytes = num_elements * dtype.itemsize
         if not self._blocks or self._next + num_bytes > len(self._blocks[-1]):
             self._blocks.append(huge_block(max(_whole_pages(num_bytes), _BLOCK_BYTES)))
@@ -60,7 +66,7 @@ class PrivateArena:
 
     @property
     def contents(self) -> list[torch.Tensor]:
-        """[bytes] of each block: the huge pages of which some have been handed out."""
+        """[bytes] of each block, up to the last huge page that holds a tensor."""
         ends = [0] * len(self._blocks)
         for span in self.spans:
             ends[span.block] = _whole_pages(span.first + span.num_bytes)
@@ -68,13 +74,13 @@ class PrivateArena:
 
 
 def _whole_pages(num_bytes: int) -> int:
-    """In bytes."""
+    """num_bytes rounded up to whole huge pages."""
     return -(-num_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
 
 
 def huge_block(num_bytes: int) -> torch.Tensor:
-    """[num_bytes] at the beginning of a huge page."""
-    # Private: shared memory, which is Python's default, gets no huge pages unless the whole system says so.
+    """[num_bytes] uint8 that begin with a huge page; zeros until written."""
+    # Private: shared memory, which is Python's default, gets no huge pages unless the whole system is set to that.
     memory = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)

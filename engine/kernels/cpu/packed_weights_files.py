@@ -1,8 +1,10 @@
-"""Packed weights in a file, which every worker of the same checkpoint on this machine maps: one copy in memory for all.
+"""Packed weights files: every worker of the same checkpoint on this machine maps the same file, so that one copy of the
+weights is in memory.
 
-An image is written once, under a name that is its key, and never changed: it is complete before it has that name, so
-whoever finds one may use it, and whoever dies while it writes leaves nothing that others could read. Removing one does
-not harm those who have mapped it. Knows no models and not what a key means.
+A packed weights file is named by its key, written once and never changed. It is written under a temporary name and
+renamed when it is complete, so any file with the final name can be used, and a process that dies while it writes leaves
+nothing that another one would read. Removing a file does not harm processes that have mapped it. This module knows no
+models and not what a key means.
 """
 
 import contextlib
@@ -18,55 +20,60 @@ from typing import Any
 import torch
 
 from engine.kernels.cpu.file_mapping import is_huge, map_file
-from engine.kernels.cpu.weight_arena import HUGE_PAGE_BYTES, PrivateArena, huge_block
+from engine.kernels.cpu.weight_memory import HUGE_PAGE_BYTES, PrivateMemory, huge_block
 
 _FORMAT = "agon-packed-weights-1"
 _COMPLETE, _PARTIAL = ".packed", ".partial"
-_MAX_BYTES = 64 << 30  #: of all images together; the least recently used go first
-_MAX_WAIT_S = 120.0  #: for another worker that is making the same image
+_MAX_BYTES = 64 << 30  #: of all files together; the least recently used are removed first
+_MAX_WAIT_S = 120.0  #: while another worker writes the same file
 _POLL_S = 0.02
 _PROBE_BYTES = 2 * HUGE_PAGE_BYTES
-_ROOM_FOR_OTHERS = 2  #: images may fill 1 / it of what is free and what they hold
+#: Packed weights files may take 1 / _ROOM_FOR_OTHERS of the disk's free bytes and their own together.
+_ROOM_FOR_OTHERS = 2
 
 
-class ImageUnavailable(Exception):
-    """No image can be written or read here; the message says why."""
+class PackedWeightsUnavailable(Exception):
+    """No packed weights file can be written or read here; the message says why."""
 
 
-class ImageArena:
-    """Hands out the weights of an image, in the order in which they were written."""
+class FileMemory:
+    """The WeightMemory of a packed weights file: hands out its tensors in the order in which they were written."""
 
     is_filled = True
 
     def __init__(self, memory: torch.Tensor, spans: Sequence[tuple[int, int]], *, is_shared: bool) -> None:
-        """spans: first byte and number of bytes of each tensor."""
+        """memory: the file's content. spans: first byte and number of bytes of each tensor. is_shared: the memory is
+        the mapped file itself, not a copy."""
         self.is_shared = is_shared
         self._memory = memory
         self._spans = iter(spans)
 
     def empty(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """The next tensor, [num_elements], read-only. Raises PackedWeightsUnavailable if it has another size in the
+        file."""
         first, num_bytes = next(self._spans, (0, -1))
         if num_bytes != num_elements * dtype.itemsize:
-            raise ImageUnavailable("the image is of another model")
+            raise PackedWeightsUnavailable("the file is of another model")
         return self._memory[first : first + num_bytes].view(dtype)
 
 
-class WeightImages:
-    """The images of one folder."""
+class PackedWeightsFiles:
+    """The packed weights files of one folder. Several processes may use a folder at once."""
 
     def __init__(self, folder: Path, *, only_huge: bool, max_bytes: int = _MAX_BYTES) -> None:
-        """only_huge: weights that a file does not hold in huge pages are copied into private ones, and none are written
-        where the file system has none."""
+        """only_huge: if the file system gives no huge pages, no file is written, and the content of existing files is
+        copied into private huge pages. max_bytes: of all files together."""
         self.folder = folder
         self._only_huge = only_huge
         self._max_bytes = max_bytes
 
-    def open(self, key: str) -> ImageArena | None:
-        """None: there is none (or one that is damaged, which is removed). Raises ImageUnavailable."""
+    def open(self, key: str) -> FileMemory | None:
+        """The file of that key, mapped and marked as used. None: there is none; a damaged one is removed. Raises
+        PackedWeightsUnavailable."""
         path = self._path(key, _COMPLETE)
         try:
             with path.open("rb") as file:
-                os.utime(file.fileno())  # it is used now
+                os.utime(file.fileno())  # for the order of removal
                 header = _read_header(file.read(HUGE_PAGE_BYTES), key)
                 if header is None or os.fstat(file.fileno()).st_size != HUGE_PAGE_BYTES + header["num_bytes"]:
                     path.unlink(missing_ok=True)
@@ -75,23 +82,24 @@ class WeightImages:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ImageUnavailable(f"{path}: {error.strerror}") from error
+            raise PackedWeightsUnavailable(f"{path}: {error.strerror}") from error
         is_shared = is_huge(memory) or not self._only_huge
         if not is_shared:
             memory = huge_block(len(memory)).copy_(memory)
-        return ImageArena(memory, header["spans"], is_shared=is_shared)
+        return FileMemory(memory, header["spans"], is_shared=is_shared)
 
     @contextlib.contextmanager
-    def draft(self, key: str) -> Iterator[int]:
-        """The right to write that image, for one process at a time; a file for `write`. Raises ImageUnavailable."""
+    def temporary_file(self, key: str) -> Iterator[int]:
+        """A locked temporary file for `write`, as a descriptor: only one process at a time writes the file of a key.
+        Waits for the lock. Raises PackedWeightsUnavailable."""
         partial = self._path(key, _PARTIAL)
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self._only_huge and not self.gives_huge_pages():
-                raise ImageUnavailable(f"the file system of {self.folder} gives no huge pages")
+                raise PackedWeightsUnavailable(f"the file system of {self.folder} gives no huge pages")
             file = _locked(partial)
         except OSError as error:
-            raise ImageUnavailable(f"{self.folder}: {error.strerror}") from error
+            raise PackedWeightsUnavailable(f"{self.folder}: {error.strerror}") from error
         try:
             yield file
         finally:
@@ -100,38 +108,40 @@ class WeightImages:
                     partial.unlink()
             os.close(file)  # ends the lock too
 
-    def write(self, key: str, draft: int, arena: PrivateArena) -> None:
-        """All that the arena has handed out. Raises ImageUnavailable, and leaves nothing behind then."""
-        contents = arena.contents
+    def write(self, key: str, file: int, memory: PrivateMemory) -> None:
+        """Write all tensors that the memory has handed out, and give the temporary file its final name. If it raises
+        PackedWeightsUnavailable, `temporary_file` removes the file."""
+        contents = memory.contents
         starts = [0]
         for content in contents:
             starts.append(starts[-1] + len(content))
-        spans = [(starts[span.block] + span.first, span.num_bytes) for span in arena.spans]
+        spans = [(starts[span.block] + span.first, span.num_bytes) for span in memory.spans]
         header = json.dumps({"format": _FORMAT, "key": key, "num_bytes": starts[-1], "spans": spans}).encode()
         partial = self._path(key, _PARTIAL)
         try:
             if len(header) > HUGE_PAGE_BYTES:
-                raise ImageUnavailable("too many tensors for an image")
+                raise PackedWeightsUnavailable("too many tensors for a packed weights file")
             self._make_room(starts[-1])
-            os.ftruncate(draft, 0)
+            os.ftruncate(file, 0)
             for start, content in zip(starts, contents, strict=False):
-                _write_all(draft, content.numpy().data, HUGE_PAGE_BYTES + start)
-            os.ftruncate(draft, HUGE_PAGE_BYTES + starts[-1])
-            _write_all(draft, memoryview(header), 0)
-            os.fsync(draft)  # a name that outlives a power cut must not outlive its content
+                _write_all(file, content.numpy().data, HUGE_PAGE_BYTES + start)
+            os.ftruncate(file, HUGE_PAGE_BYTES + starts[-1])
+            _write_all(file, memoryview(header), 0)
+            os.fsync(file)  # after a power cut the final name must not refer to missing content
             partial.replace(self._path(key, _COMPLETE))
         except OSError as error:
-            raise ImageUnavailable(f"cannot write {partial}: {error.strerror}") from error
+            raise PackedWeightsUnavailable(f"cannot write {partial}: {error.strerror}") from error
 
     def remove(self, key: str) -> None:
+        """Remove the file of that key, if there is one. Processes that have mapped it keep its content."""
         self._path(key, _COMPLETE).unlink(missing_ok=True)
 
     def gives_huge_pages(self) -> bool:
-        """Whether a file written to the folder now has them. Raises OSError."""
+        """Whether a file written to the folder gets huge pages; writes one to find out. Raises OSError."""
         probe = self.folder / f"probe-{os.getpid()}{_PARTIAL}"
         file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Not zeros, which would have no memory yet: a write that must wait for some is cut into smaller pages.
+            # Not zeros, which would have no memory yet: a write that waits for memory is split into smaller pages.
             _write_all(file, memoryview(b"x" * _PROBE_BYTES), 0)
             return is_huge(map_file(file, 0, _PROBE_BYTES))
         finally:
@@ -139,7 +149,7 @@ class WeightImages:
             probe.unlink(missing_ok=True)
 
     def sizes(self) -> dict[Path, int]:
-        """Bytes of each image, the least recently used first."""
+        """Bytes of each packed weights file, the least recently used first."""
         found = []
         for path in self.folder.glob(f"*{_COMPLETE}"):
             with contextlib.suppress(OSError):
@@ -150,7 +160,7 @@ class WeightImages:
         return self.folder / f"{key}{ending}"
 
     def _make_room(self, num_bytes: int) -> None:
-        """Remove what nobody will miss: drafts of processes that have died, and images beyond the bound."""
+        """Remove temporary files of dead processes, and the least recently used files while the bound is exceeded."""
         for path in self.folder.glob(f"*{_PARTIAL}"):
             with contextlib.suppress(OSError), path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,7 +169,9 @@ class WeightImages:
         held = sum(sizes.values())
         bound = min(self._max_bytes, (shutil.disk_usage(self.folder).free + held) // _ROOM_FOR_OTHERS)
         if num_bytes > bound:
-            raise ImageUnavailable(f"{num_bytes >> 20} MiB are more than the {bound >> 20} MiB that images may take")
+            raise PackedWeightsUnavailable(
+                f"{num_bytes >> 20} MiB are more than the {bound >> 20} MiB that these files may take"
+            )
         for path, size in sizes.items():
             if held + num_bytes <= bound:
                 return
@@ -168,7 +180,8 @@ class WeightImages:
 
 
 def _locked(path: Path) -> int:
-    """The file of that name, open and locked; another process may rename or remove it until it is. Raises OSError."""
+    """The file of that name, open and locked. Until it is locked, another process may rename or remove it: then a new
+    file is opened. Raises OSError."""
     deadline = time.monotonic() + _MAX_WAIT_S
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -180,7 +193,7 @@ def _locked(path: Path) -> int:
             pass
         os.close(file)
         if time.monotonic() > deadline:
-            raise ImageUnavailable(f"another worker has been making {path} for {_MAX_WAIT_S:.0f} s")
+            raise PackedWeightsUnavailable(f"another worker has been writing {path} for {_MAX_WAIT_S:.0f} s")
         time.sleep(_POLL_S)
 
 
@@ -192,7 +205,7 @@ def _is_named(file: int, path: Path) -> bool:
 
 
 def _read_header(head: bytes, key: str) -> dict[str, Any] | None:
-    """None: it is no image of that key."""
+    """None: it is no packed weights file of that key."""
     try:
         header = json.loads(head.rstrip(b"\0"))
     except ValueError:
@@ -202,7 +215,7 @@ def _read_header(head: bytes, key: str) -> dict[str, Any] | None:
 
 
 def _write_all(file: int, content: memoryview, offset: int) -> None:
-    """In whole huge pages, so that the file system can keep them as such."""
+    """In writes of whole huge pages, so that the file system can keep them as huge pages."""
     for first in range(0, len(content), HUGE_PAGE_BYTES):
         part = content[first : first + HUGE_PAGE_BYTES]
         done = 0

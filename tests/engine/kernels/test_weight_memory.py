@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.kernels.cpu.weight_arena import PrivateArena
+from engine.kernels.cpu.weight_memory import PrivateMemory
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def test_tensors_do_not_overlap_and_start_on_cache_lines() -> None:
-    arena = PrivateArena()
+    memory = PrivateMemory()
     tensors = [
-        arena.empty(count, dtype) for count, dtype in ((7, torch.int8), (100, torch.bfloat16), (3, torch.float32))
+        memory.empty(count, dtype) for count, dtype in ((7, torch.int8), (100, torch.bfloat16), (3, torch.float32))
     ]
     for value, tensor in enumerate(tensors):
         tensor.fill_(value)
@@ -23,8 +23,8 @@ def test_tensors_do_not_overlap_and_start_on_cache_lines() -> None:
 
 
 def test_what_is_larger_than_a_block_gets_one_of_its_own() -> None:
-    arena = PrivateArena()
-    small, large, after = (arena.empty(count, torch.uint8) for count in (10, 70 << 20, 10))
+    memory = PrivateMemory()
+    small, large, after = (memory.empty(count, torch.uint8) for count in (10, 70 << 20, 10))
     assert len(large) == 70 << 20
     large[-1] = 1
     small.fill_(2)
@@ -32,8 +32,8 @@ def test_what_is_larger_than_a_block_gets_one_of_its_own() -> None:
     assert large[-1] == 1
 
 
-def test_memory_outlives_the_arena() -> None:
-    tensor = PrivateArena().empty(1000, torch.float32)
+def test_memory_outlives_the_object() -> None:
+    tensor = PrivateMemory().empty(1000, torch.float32)
     tensor.fill_(1.5)
     assert tensor.sum() == 1500
 
@@ -41,7 +41,7 @@ def test_memory_outlives_the_arena() -> None:
 @pytest.mark.skipif(not HUGE_PAGES.is_file() or "[never]" in HUGE_PAGES.read_text(), reason="no huge pages here")
 def test_it_lies_in_huge_pages() -> None:
     """A mapping that other processes could share would get none, and the products read a third slower."""
-    tensor = PrivateArena().empty(32 << 20, torch.uint8).fill_(1)
+    tensor = PrivateMemory().empty(32 << 20, torch.uint8).fill_(1)
     kilobytes, is_inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if mapping := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):

@@ -1,0 +1,86 @@
+"""What the layers of a model store, for planning a page pool without loading the model.
+
+For a registered architecture the answer comes from the model code itself, built without weights: the same
+`attention_shapes` and `state_shapes` that a worker plans its pool with, so both plans agree to the byte. Only
+architectures without model code, and storage that no model code has, come from the rules in
+engine/memory/planning/layer_tables.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from engine.attention.layout import layer_specs, state_specs
+from engine.layers.weights import ShapesOnly
+from engine.memory.planning.layer_tables import (
+    ModelLayers,
+    PlannedKVDType,
+    layers_by_rule,
+    with_draft_model,
+    with_own_keys,
+    with_vision_cache,
+)
+from engine.memory.spec import CHECKPOINT_TOKENS, LayerSpec
+from engine.models.causal_lm import CausalLM
+from engine.models.config_reader import ConfigReader, read_model_dtype
+from engine.models.registry import registered_architecture
+
+
+def stored_layers(
+    model: CausalLM, kv_dtype: torch.dtype, max_model_len: int, checkpoint_tokens: int
+) -> list[LayerSpec]:
+    """What this process stores of a sequence: attention layers by id, then states by id.
+
+    kv_dtype: of keys and values in pages. max_model_len: a window that is not shorter becomes full attention.
+    checkpoint_tokens: a recurrent layer keeps its states every that many tokens.
+    """
+    specs = layer_specs(model.attention_shapes, kv_dtype, max_model_len)
+    return specs + state_specs(model.state_shapes, checkpoint_tokens)
+
+
+def layers_from_config(
+    values: Mapping[str, Any],
+    *,
+    dtype: str = "auto",
+    kv_dtype: PlannedKVDType = "auto",
+    with_vision: bool = False,
+    checkpoint_tokens: int = CHECKPOINT_TOKENS,
+) -> ModelLayers:
+    """What the model with this config.json stores, Agon's own keys included (see layer_tables.py).
+
+    dtype: of the model, as torch calls it; "auto": the checkpoint's own, which is what a worker on CUDA takes.
+    kv_dtype: of keys and values. with_vision adds the embeddings of images. Raises CheckpointError for a config that is
+    incomplete or that the model code refuses.
+    """
+    settings = ConfigReader(values)
+    architecture = registered_architecture(settings)
+    if architecture is None:
+        own_dtype = None if dtype == "auto" else dtype
+        base = layers_by_rule(values, dtype=own_dtype, kv_dtype=kv_dtype, checkpoint_tokens=checkpoint_tokens)
+    else:
+        model_dtype = read_model_dtype(settings) if dtype == "auto" else _torch_dtype(dtype)
+        model = architecture.build(settings, ShapesOnly(model_dtype))
+        own_dtype = str(model_dtype).removeprefix("torch.")
+        layers = stored_layers(
+            model,
+            model_dtype if kv_dtype == "auto" else _torch_dtype(kv_dtype),
+            model.max_positions,
+            checkpoint_tokens,
+        )
+        base = ModelLayers(tuple(layers), model.max_positions, is_served=True)
+    base = with_own_keys(base, values)
+    if with_vision:
+        base = with_vision_cache(base, values, own_dtype)
+    draft = values.get("draft_model")
+    if not isinstance(draft, Mapping):
+        return base
+    return with_draft_model(
+        base, layers_from_config(draft, dtype=dtype, kv_dtype=kv_dtype, checkpoint_tokens=checkpoint_tokens)
+    )
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    dtype = torch.float8_e4m3fn if name == "fp8" else getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
