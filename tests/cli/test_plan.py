@@ -1,4 +1,6 @@
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -6,18 +8,18 @@ from cli.main import main
 from engine.memory.planning.model_configs import CONFIGS
 
 
-def plan(capsys, *arguments):
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as leaving:
         main(["plan", *arguments])
     assert leaving.value.code == 0
     return capsys.readouterr().out
 
 
-def plan_data(capsys, *arguments):
+def plan_data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(plan(capsys, *arguments, "--json"))
 
 
-def test_the_plan_of_a_config_file_is_printed_as_data(capsys, tmp_path):
+def test_the_plan_of_a_config_file_is_printed_as_data(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIGS["gemma-3-27b"]))
     for argument in (path, tmp_path):
@@ -32,7 +34,7 @@ def test_the_plan_of_a_config_file_is_printed_as_data(capsys, tmp_path):
         assert data["designs"]["lcm"]["waste"]["100"] == pytest.approx(1.01, abs=0.005)
 
 
-def test_page_size_and_dtype_change_the_plan(capsys):
+def test_page_size_and_dtype_change_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     plain = plan_data(capsys, "llama-3.1-8b")
     assert plain["types"][0]["small_page_bytes"] == 32 * 16 * 4096
     coarse = plan_data(capsys, "llama-3.1-8b", "--page-tokens", "32", "--kv-dtype", "fp8")
@@ -40,14 +42,14 @@ def test_page_size_and_dtype_change_the_plan(capsys):
     assert coarse["types"][0]["small_page_bytes"] == 32 * 32 * 16 * (128 + 4)
 
 
-def test_capacity_is_told_in_tokens_pages_and_requests(capsys):
+def test_capacity_is_told_in_tokens_pages_and_requests(capsys: pytest.CaptureFixture[str]) -> None:
     capacity = plan_data(capsys, "llama-3.1-8b", "--pool-gib", "64")["capacity"]
     assert capacity["tokens"] == capacity["max_model_len"] == 131_072
     assert capacity["large_pages"] == capacity["pages"]["main.full"] == 64 * 2**30 // (32 * 16 * 4096) - 1
     assert capacity["requests_of_max_length"] == capacity["large_pages"] // (131_072 // 16)
 
 
-def test_the_plan_for_people_names_types_designs_and_the_reason(capsys):
+def test_the_plan_for_people_names_types_designs_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(plan(capsys, "jamba-1.5-mini").split())
     assert all(word in text for word in ("conv", "ssm", "equal", "live bytes", "page tables"))
 
@@ -61,6 +63,6 @@ def test_the_plan_for_people_names_types_designs_and_the_reason(capsys):
         (["llama-3.1-8b", "--pool-gib", "0.001"], "too small"),
     ],
 )
-def test_what_cannot_be_planned_is_explained_in_a_sentence(arguments, complaint):
+def test_what_cannot_be_planned_is_explained_in_a_sentence(arguments: list[str], complaint: str) -> None:
     with pytest.raises(SystemExit, match=complaint):
         main(["plan", *arguments])

@@ -1,7 +1,7 @@
 import httpx
 import pytest
-from fake_controller import FakeArena
 
+from tests.webui.fake_controller import FakeArena
 from webui.client import ControllerClient, ControllerUnreachable, StreamLost
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
 from wire.chat import ChatMessage, SamplingOptions

@@ -1,13 +1,14 @@
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
-from conftest import MAX_EVENTS, Site
-from fake_answers import MODELS
 from gradio.queueing import Queue
 from gradio.routes import App
 
+from tests.webui.conftest import MAX_EVENTS, Site
+from tests.webui.fake_answers import MODELS
 from webui import texts
 from webui.theme import ASSETS
 
@@ -95,7 +96,7 @@ def test_a_web_ui_that_nobody_uses_rests(site: Site, client: httpx.Client, monke
     """Its queue of events looks for work by its length; Gradio's own pause is a millisecond."""
     client.get("/")  # the first visitor starts the queue
     looks = 0
-    length = Queue.__len__
+    length: Any = Queue.__len__
 
     def counted(queue: Queue) -> int:
         nonlocal looks

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from fake_worker import FakeWorker
 from redis.asyncio import Redis
-from running import running_app
 
 from controller.app import create_app
 from controller.config import Settings
 from controller.store.keys import Keys
+from tests.controller.support.fake_worker import FakeWorker
+from tests.controller.support.running import running_app
 from wire.sse import SseDecoder, SseEvent
 
 WORKER_TOKEN = "worker-token-for-tests"
