@@ -5,12 +5,13 @@ UP_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?= --against transformers
 
-.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report settings-page soak-memory screenshots clean
+.PHONY: help up test format bench api-page bench-performance measure-performance bench-memory kernel-report settings-page soak-memory screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
+	@echo "make api-page     regenerate docs/api.md from the declarations at the routes"
 	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
@@ -36,6 +37,10 @@ format:
 bench:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/agon bench $(BENCH_ARGS)
+
+api-page:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python docs/api_page.py
 
 bench-performance:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

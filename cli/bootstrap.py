@@ -1,7 +1,7 @@
 """Makes and refreshes the virtual environment: `python3 -I cli/bootstrap.py [--extra all|dev] [--chromium|--compiler]`.
 
-Run by the system's Python before anything is installed, so: standard library only, and old enough in its syntax to tell
-a person with an old Python what is missing. Does nothing, quickly, when pyproject.toml has not changed.
+The system's Python runs it before anything is installed, so it uses the standard library only, and a syntax that old
+Pythons accept, so that they can report what is missing. It ends at once if pyproject.toml has not changed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 
 
 def main() -> None:
+    """Parse the flags and bring the environment up to date, under a lock."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--extra", choices=("all", "dev"), default="all", help="what to install (dev includes all)")
-    parser.add_argument("--chromium", action="store_true", help="also make sure that Chromium is there")
-    parser.add_argument("--compiler", action="store_true", help="also make sure that a C++ compiler is there")
+    parser.add_argument("--chromium", action="store_true", help="also make sure that Chromium is installed")
+    parser.add_argument("--compiler", action="store_true", help="also make sure that a C++ compiler is installed")
     options = parser.parse_args()
     VENV.mkdir(parents=True, exist_ok=True)
     with open(VENV / ".agon-lock", "w") as lock:
@@ -48,27 +49,30 @@ def main() -> None:
 
 
 def say(text: str) -> None:
+    """Print one line of progress."""
     print(f"[bootstrap] {text}", flush=True)
 
 
 def fail(text: str) -> NoReturn:
+    """End with exit code 1 and `text`."""
     raise SystemExit(f"[bootstrap] {text}")
 
 
 def ensure_environment(extra: str) -> None:
+    """Make or refresh the virtual environment, unless its stamp already covers what is wanted."""
     wanted = {"root": str(ROOT), "dependencies": dependencies_digest(), "extra": extra}
     stamp = read_stamp()
     if stamp is not None and is_covered(wanted, stamp) and venv_python().exists():
         return
     started = time.monotonic()
     other = stamp.get("root") if stamp is not None and stamp.get("root") != wanted["root"] else None
-    # Inside the tree it was moved with it, and its scripts point to where it was. One that AGON_VENV names elsewhere is
-    # whole, and somebody else's packages may lie in it: it only changes hands.
+    # An environment inside the tree was moved with it, and its scripts point to the old place: make it again. One that
+    # AGON_VENV names elsewhere is intact and may hold other packages: keep it and install into it.
     if (other is not None and VENV.is_relative_to(ROOT)) or not is_whole_venv():
         make_venv()
     elif other is not None:
         say(f"{VENV} was made for {other}; from now on its agon is the one in {ROOT}")
-    say(f"installing agon[{extra}] into {VENV} (minutes when nothing is cached yet)")
+    say(f"installing agon[{extra}] into {VENV} (takes minutes if nothing is cached)")
     STAMP.unlink(missing_ok=True)
     target = f"{ROOT}[{extra},gpu]" if has_nvidia_gpu() else f"{ROOT}[{extra}]"
     run([str(venv_python()), "-m", "pip", "install", *torch_source(), "--editable", target], "pip install")
@@ -77,12 +81,13 @@ def ensure_environment(extra: str) -> None:
 
 
 def dependencies_digest() -> str:
-    """Of the part of pyproject.toml that says what to install, not of the tools' settings after it."""
+    """SHA-256 of the part of pyproject.toml that says what to install, without the tools' settings after it."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     return hashlib.sha256(text.split("\n[tool.ruff", 1)[0].encode()).hexdigest()
 
 
 def read_stamp() -> dict[str, str] | None:
+    """What the last install wrote; None without one."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -91,15 +96,17 @@ def read_stamp() -> dict[str, str] | None:
 
 
 def is_covered(wanted: dict[str, str], stamp: dict[str, str]) -> bool:
+    """True if the installed extra and dependencies include the wanted ones."""
     return {**wanted, "extra": ""} == {**stamp, "extra": ""} and stamp.get("extra") in (wanted["extra"], "dev")
 
 
 def venv_python() -> Path:
+    """The interpreter of the virtual environment."""
     return VENV / "bin" / "python"
 
 
 def is_whole_venv() -> bool:
-    """A creation that was interrupted leaves no pip, or an interpreter that would install outside the folder."""
+    """False after an interrupted creation, which leaves no pip or an interpreter that installs outside the folder."""
     has_own_pip = "pip.__file__.startswith(sys.argv[1])"
     code = f"import pip, sys; sys.exit(not ({has_own_pip} and (3, 11) <= sys.version_info[:2] < (3, 14)))"
     try:
@@ -110,6 +117,7 @@ def is_whole_venv() -> bool:
 
 
 def make_venv() -> None:
+    """Create the virtual environment anew; fails if VENV is a folder that is none."""
     leftovers = [path for path in VENV.iterdir() if path.name != ".agon-lock"]
     if leftovers and not (VENV / "pyvenv.cfg").exists():
         fail(f"{VENV} exists and is no virtual environment; move it away, or set AGON_VENV to another folder.")
@@ -117,12 +125,12 @@ def make_venv() -> None:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     python = choose_interpreter()
     say(f"making {VENV} with {python}")
-    (VENV / "pyvenv.cfg").touch()  # so that an interrupted creation is recognised as ours
+    (VENV / "pyvenv.cfg").touch()  # marks the folder as ours if the creation is interrupted
     run([python, "-m", "venv", str(VENV)], "python -m venv")
 
 
 def choose_interpreter() -> str:
-    """The newest usable Python, but first of all one that a local CPU build of torch exists for."""
+    """A Python for which a local CPU build of torch exists, else the newest usable one."""
     candidates = usable_interpreters()
     if not candidates:
         fail(
@@ -137,6 +145,7 @@ def choose_interpreter() -> str:
 
 
 def usable_interpreters() -> list[tuple[tuple[int, int], str]]:
+    """Version and path of each supported Python that has the venv module, the newest first."""
     names = [os.environ["AGON_PYTHON"]] if os.environ.get("AGON_PYTHON") else []
     names = names or [*(f"python{major}.{minor}" for major, minor in VERSIONS), "python3", sys.executable]
     code = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)"
@@ -153,11 +162,12 @@ def usable_interpreters() -> list[tuple[tuple[int, int], str]]:
 
 
 def has_nvidia_gpu() -> bool:
+    """True if the NVIDIA driver is loaded."""
     return Path("/proc/driver/nvidia/version").exists()
 
 
 def torch_source() -> list[str]:
-    """Arguments for pip. Without an NVIDIA GPU the CUDA build would be gigabytes for nothing."""
+    """Arguments for pip that select the CPU build of torch if there is no NVIDIA GPU; the CUDA build has gigabytes."""
     if sys.platform != "linux" or has_nvidia_gpu():
         return []
     answer = subprocess.run(
@@ -180,7 +190,7 @@ def torch_source() -> list[str]:
 
 
 def local_torch_tags(python: str) -> set[str]:
-    """Interpreter tags (cp311, ...) for which a folder of pip's find-links has a fitting CPU wheel of torch."""
+    """Interpreter tags (cp311, ...) for which a folder of pip's find-links has a matching CPU wheel of torch."""
     bounds = re.search(r'"torch>=(\d+)\.(\d+),<(\d+)\.(\d+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     if bounds is None:
         return set()
@@ -196,6 +206,7 @@ def local_torch_tags(python: str) -> set[str]:
 
 
 def find_links(python: str) -> list[Path]:
+    """The local folders of pip's find-links."""
     configured = os.environ.get("PIP_FIND_LINKS")
     if not configured:
         command = [python, "-m", "pip", "config", "get", "global.find-links"]
@@ -205,7 +216,7 @@ def find_links(python: str) -> list[Path]:
 
 
 def ensure_chromium() -> None:
-    """The browser tests need one; installed from the distribution where that is possible without a password."""
+    """Make sure that a browser for the tests is there; install it if that needs no password."""
     chosen = os.environ.get("AGON_CHROMIUM")
     names = (chosen,) if chosen else CHROMIUM_NAMES
     if any(map(shutil.which, names)):
@@ -217,7 +228,7 @@ def ensure_chromium() -> None:
 
 
 def ensure_compiler() -> None:
-    """The tests of the C++ operators need one; without, the engine would run on torch's."""
+    """Make sure that a C++ compiler for the tests is there; without one the engine would use torch operators."""
     names = (*filter(None, [os.environ.get("CXX")]), *COMPILER_NAMES)
     if not any(map(shutil.which, names)):
         ways = "Install one (Debian: `apt install g++`), or set CXX to one that is there."
@@ -225,7 +236,7 @@ def ensure_compiler() -> None:
 
 
 def install_package(title: str, needed_by: str, names: tuple[str, ...], packages: list[str], ways: str) -> None:
-    """By apt, as root or with sudo that asks nothing; fails with what to do instead."""
+    """Install with apt, as root or with sudo without a password; fails with what to do instead."""
     apt = shutil.which("apt-get")
     root = root_prefix()
     if apt is None or root is None:
@@ -239,7 +250,7 @@ def install_package(title: str, needed_by: str, names: tuple[str, ...], packages
 
 
 def root_prefix() -> list[str] | None:
-    """What to put before a command that only root may run; None when there is no way without a password."""
+    """The prefix of a command that only root may run; None if that needs a password."""
     if os.geteuid() == 0:
         return []
     sudo = shutil.which("sudo")
@@ -248,6 +259,7 @@ def root_prefix() -> list[str] | None:
 
 
 def run(command: list[str], title: str, environment: dict[str, str] | None = None) -> None:
+    """Run a command in ROOT; fails with a hint if its exit code is not 0."""
     try:
         subprocess.run(command, check=True, cwd=ROOT, env=environment)
     except subprocess.CalledProcessError as error:

@@ -23,18 +23,18 @@ _COMMANDS = "/new starts over, /model NAME changes the model, /quit (or Ctrl-D) 
 @app.command()
 def chat(
     url: Annotated[str | None, typer.Option(help="A controller or worker. Default: the arena that runs here.")] = None,
-    model: Annotated[str | None, typer.Option(help="Default: the first that is served.")] = None,
+    model: Annotated[str | None, typer.Option(help="Default: the first model that is served.")] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer. Default: the server's.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Default: the model's.")] = None,
 ) -> None:
-    """Chat in the terminal. Reads one message per line; from a pipe too. The key for a guarded server: AGON_API_KEY."""
+    """Chat in the terminal, one message per line, also from a pipe. AGON_API_KEY holds the key of a guarded server."""
     options = {"max_tokens": max_tokens, "temperature": temperature}
     asyncio.run(_Chat(controller_url(url), model, system, options).run())
 
 
 class _Chat:
-    """One conversation: what was said so far, and with whom."""
+    """One conversation: its messages so far and its model."""
 
     def __init__(self, url: str, model: str | None, system: str | None, options: dict[str, int | float | None]) -> None:
         self._url = url
@@ -42,22 +42,19 @@ class _Chat:
         self._opening = (ChatMessage(role="system", content=system),) if system else ()
         self._messages = list(self._opening)
         self._options = options
-        self._is_talking_to_a_person = sys.stdin.isatty()
+        self._is_interactive = sys.stdin.isatty()
 
     async def run(self) -> None:
         async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
             models = await client.list_models()
             self._choose(self._model or models[0], models)
-            if self._is_talking_to_a_person:
+            if self._is_interactive:
                 importlib.import_module("readline")  # input() then edits lines and remembers them
                 print(f"Talking to {self._model} (served here: {', '.join(models)}). {_COMMANDS}")
             signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's would leave _read waiting for Enter
             while (line := self._read()) is not None:
-                if line.startswith("/"):
-                    if not self._obey(line, models):
-                        return
-                elif line:
-                    await self._ask(client, line)
+                if not await self._handle(client, line, models):
+                    return
 
     def _choose(self, model: str, models: list[str]) -> None:
         if model not in models:
@@ -65,14 +62,22 @@ class _Chat:
         self._model = model
 
     def _read(self) -> str | None:
-        """One line without its end; None at the end of the input. Nothing else runs meanwhile, so it may block."""
+        """One line without its end; None at the end of the input. It may block: no other task runs."""
         try:
-            return input("\n> " if self._is_talking_to_a_person else "").strip()
+            return input("\n> " if self._is_interactive else "").strip()
         except (EOFError, KeyboardInterrupt):
             return None
 
-    def _obey(self, line: str, models: list[str]) -> bool:
-        """False ends the conversation."""
+    async def _handle(self, client: OpenAiClient, line: str, models: list[str]) -> bool:
+        """Run a command or send a message; False ends the conversation."""
+        if line.startswith("/"):
+            return self._run_command(line, models)
+        if line:
+            await self._ask(client, line)
+        return True
+
+    def _run_command(self, line: str, models: list[str]) -> bool:
+        """Run one of _COMMANDS; False ends the conversation."""
         command, _, argument = line.partition(" ")
         if command in ("/quit", "/exit"):
             return False
@@ -96,7 +101,7 @@ class _Chat:
             self._messages.pop()
         except CliError as error:
             self._messages.pop()
-            if not self._is_talking_to_a_person:
+            if not self._is_interactive:
                 raise
             print(f"\n({error})")
         finally:
@@ -115,6 +120,6 @@ class _Chat:
             if chunk.get("usage"):
                 tokens = chunk["usage"]["completion_tokens"]
         print()
-        if self._is_talking_to_a_person and tokens:
+        if self._is_interactive and tokens:
             print(f"({tokens} tokens, {tokens / (time.monotonic() - started):.0f} tokens/s)")
         return "".join(pieces)

@@ -1,4 +1,4 @@
-"""`agon doctor`: what this machine has, what it lacks, and what to do about it. Changes nothing."""
+"""`agon doctor`: checks this machine for everything that Agon needs and says what to do. Changes nothing."""
 
 import os
 import platform
@@ -35,6 +35,8 @@ _PORTS = {8100: "--controller-port", 7860: "--webui-port", 8200: "--worker-port"
 
 
 class Verdict(StrEnum):
+    """How serious a finding is."""
+
     OK = "ok"
     HINT = "hint"  #: works, but could be better
     PROBLEM = "problem"  #: `agon up` will not work
@@ -42,6 +44,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """One line of the report."""
+
     subject: str
     verdict: Verdict
     text: str
@@ -51,7 +55,7 @@ class Finding:
 def doctor(
     data_dir: Annotated[Path | None, typer.Option(help="The data directory that `agon up` would use.")] = None,
 ) -> None:
-    """Check this machine. Exit code 1 when something keeps `agon up` from working."""
+    """Check this machine. Exit code 1 if `agon up` cannot work on it."""
     folder = DataDir(data_dir or default_data_dir())
     findings = [finding for check in _checks(folder) for finding in check()]
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -123,7 +127,7 @@ def _check_operators() -> Iterator[Finding]:
     try:
         from engine.kernels.cpu.build import best_instruction_set, find_compiler, library_path
     except ImportError:
-        return  # without torch there is no engine; its own finding says so
+        return  # without torch there is no engine; _check_torch reports it
     name = best_instruction_set()
     path, compiler = library_path(name), find_compiler()
     if path.is_file():
@@ -136,7 +140,7 @@ def _check_operators() -> Iterator[Finding]:
 
 
 def _check_weights() -> Iterator[Finding]:
-    """Whether workers of one model share a copy of its weights."""
+    """Check if workers of one model share one copy of its weights."""
     try:
         from engine.kernels.cpu.packed_weights_files import PackedWeightsFiles
         from engine.runner.packed_weights import packed_weights_folder
@@ -170,7 +174,7 @@ def _check_triton() -> Iterator[Finding]:
 
 
 def kernels_finding(triton_version: str | None, *, can_build: bool) -> Finding:
-    """What a CUDA device is served with. can_build: extensions of this Python, in C."""
+    """Check the kernels of CUDA devices. `can_build`: C extensions of this Python can be compiled."""
     if triton_version is None:
         text = "no Triton: steps on CUDA fall back to torch operators, several times slower"
         return Finding("kernels", Verdict.HINT, f"{text}; pip install 'agon[gpu]'")
@@ -190,7 +194,7 @@ def _check_kv_dtype() -> Iterator[Finding]:
 
 
 def kv_dtype_finding(asked: str, capability: tuple[int, int] | None) -> Finding:
-    """What keys and values can be kept in. asked: AGON_KV_DTYPE; capability: of the CUDA device, None without one."""
+    """Check the KV dtype. `asked` is AGON_KV_DTYPE, `capability` that of the CUDA device, None without one."""
     usable = usable_kv_dtypes(capability)
     text = f"{asked} (AGON_KV_DTYPE), usable here: {', '.join(usable)}"
     if asked in usable:
@@ -255,12 +259,12 @@ def _check_disk(folder: DataDir) -> Iterator[Finding]:
     else:
         yield Finding("disk", Verdict.OK, text)
     if len(str(folder.store)) > 90:
-        text = f"the path is too long for a socket, which will lie in {tempfile.gettempdir()} instead"
+        text = f"the path is too long for a socket, which will be in {tempfile.gettempdir()} instead"
         yield Finding("disk", Verdict.HINT, text)
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it."""
+    """The folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 

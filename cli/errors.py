@@ -1,4 +1,4 @@
-"""What can go wrong on the command line, as sentences for the person at the terminal.
+"""Errors of the commands; their messages are shown to the user.
 
 CliError
   DataDirInUse     another arena runs on the same data directory

@@ -1,4 +1,4 @@
-"""`agon leaderboard`: the live board, or the same board computed again from the vote log by the same fold."""
+"""`agon leaderboard`: the live board, or the board computed from the vote log by the code of the controller."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +23,18 @@ _MIN_VOTES = 30
 
 @app.command()
 def leaderboard(
-    recompute: Annotated[bool, typer.Option(help="Fit again from the whole vote log instead of asking.")] = False,
+    recompute: Annotated[
+        bool, typer.Option(help="Compute it from the whole vote log instead of asking the controller.")
+    ] = False,
     votes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --recompute: an exported log, no arena needed.")
+        Path | None, typer.Option(metavar="FILE", help="With --recompute: an exported log; no arena is needed.")
     ] = None,
     board: Annotated[str, typer.Option(help="overall, decisive, multi_turn or named.")] = "overall",
-    style_control: Annotated[bool, typer.Option(help="Take the style of the answers out of the ratings.")] = False,
-    min_votes: Annotated[int, typer.Option(min=0, help="Below it a model gets no interval.")] = _MIN_VOTES,
-    as_json: Annotated[bool, typer.Option("--json", help="The whole view as JSON.")] = False,
+    style_control: Annotated[
+        bool, typer.Option(help="Adjust the ratings for length and formatting of the answers.")
+    ] = False,
+    min_votes: Annotated[int, typer.Option(min=0, help="A model with fewer votes gets no interval.")] = _MIN_VOTES,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the leaderboard as JSON.")] = False,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:

@@ -1,8 +1,8 @@
-"""Votes in the public schema of the data set lmsys/chatbot_arena_conversations, so that notebooks made for it work on
-our log, and its votes can be imported. Pure: one record in, one record out.
+"""Converts votes to and from the public schema of the data set lmsys/chatbot_arena_conversations, so that notebooks for
+it work on our log and its votes can be imported. Pure: one record in, one record out.
 
-What that schema has no field for (style counts, timing, pairing probability) is lost on the way out; an export of
-Agon's own format keeps it.
+That schema has no fields for style counts, timing and pairing probability: such an export loses them, one in Agon's own
+schema keeps them.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from wire.votes import VotedSide, VoteRecord
 
 _WINNERS: dict[Outcome, str] = {"a": "model_a", "b": "model_b", "tie": "tie", "both_bad": "tie (bothbad)"}
 _OUTCOMES: dict[str, Outcome] = {winner: outcome for outcome, winner in _WINNERS.items()}
-_REVISION = "imported"  #: the schema does not say which weights answered
+_REVISION = "imported"  #: the schema has no field for the weights
 
 
 def to_arena_schema(vote: VoteRecord) -> dict[str, Any]:
-    """`judge` is the voter's pseudonym. Conversations are empty unless the export asked for them."""
+    """A vote in the public schema. `judge` is the voter's pseudonym. Conversations are empty unless `vote` has them."""
     conversations = vote.conversations or {}
     return {
         "question_id": vote.battle_id,
@@ -35,7 +35,8 @@ def to_arena_schema(vote: VoteRecord) -> dict[str, Any]:
 
 
 def from_arena_schema(row: dict[str, Any], number: int) -> VoteRecord:
-    """`number` counts the rows from 1 and stands in for a vote id. Raises ValueError naming what is wrong."""
+    """A vote from the public schema. `number` counts the rows from 1 and becomes the vote id. Raises ValueError with
+    the reason."""
     try:
         outcome = _OUTCOMES.get(row["winner"])
         if outcome is None:

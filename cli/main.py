@@ -1,6 +1,6 @@
-"""The `agon` command: a table from command to module, imported only when it is asked for.
+"""The `agon` command: maps each command to a module, which is imported only when the command runs.
 
-`agon --help` imports nothing heavy, so it answers at once; each command module builds its own typer app.
+`agon --help` imports nothing heavy, so it answers at once. Each command module has its own typer app.
 """
 
 import importlib
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`target` is a module with a typer `app`; a `service` is run like `python -m target`, and owns its own flags."""
+    """One command. `target` is a module with a typer `app`, or a service: a package that is run like `python -m target`
+    and parses its own flags."""
 
     target: str
     summary: str
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def help_text() -> str:
+    """The text of `agon --help`."""
     width = max(len(name) for name in COMMANDS)
     rows = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
@@ -46,13 +48,13 @@ def help_text() -> str:
             "Commands:",
             *rows,
             "",
-            "`agon COMMAND --help` tells more. `agon --version` prints the version.",
+            "`agon COMMAND --help` shows its options. `agon --version` prints the version.",
         ]
     )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of the `agon` script. Always leaves through SystemExit on failure."""
+    """Entry point of the `agon` script. Failures raise SystemExit."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -70,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
             _run_service(command.target, f"agon {name}", rest)
         else:
             _run_app(command.target, f"agon {name}", rest)
-    except KeyboardInterrupt:  # while the command is still being imported; once it runs it answers Ctrl-C itself
+    except KeyboardInterrupt:  # during imports; a running command handles Ctrl-C itself
         raise SystemExit(130) from None
 
 
@@ -94,7 +96,7 @@ def _run_app(module: str, program: str, arguments: list[str]) -> None:
 
 
 def _missing_package(program: str, error: ModuleNotFoundError) -> str:
-    """The heavy parts are extras: say which package is absent and how to get everything."""
+    """The message for a missing extra: which package is absent and how to install all of them."""
     return f"{program}: the Python package {error.name!r} is not installed; `pip install 'agon[all]'` has it."
 
 

@@ -1,7 +1,7 @@
-"""The little of an OpenAI client that `agon chat` and `agon bench serve` need: list models, stream a chat.
+"""A small OpenAI client for `agon chat` and `agon bench serve`: list models, stream a chat.
 
-The bytes are decoded by wire.sse, and aiohttp reads them: what is measured is the server and not a client library
-(httpx takes 158 us a chunk, aiohttp 34; a server on the same cores pays for that).
+It reads with aiohttp and decodes with wire.sse, because a benchmark must measure the server and not the client: httpx
+takes 158 us a chunk, aiohttp 34, on cores that the server may share.
 """
 
 import json
@@ -33,10 +33,11 @@ class OpenAiClient:
         await self.aclose()
 
     async def aclose(self) -> None:
+        """Close every connection."""
         await self._session.close()
 
     async def list_models(self) -> list[str]:
-        """Names of the models served; raises CliError when nobody answers or nothing is served."""
+        """Names of the models served; raises CliError if no server answers or no model is served."""
         try:
             async with self._session.get(f"{self.base_url}/v1/models") as answer:
                 body = await answer.read()
@@ -67,23 +68,15 @@ class OpenAiClient:
             async with self._session.post(f"{self.base_url}/v1/chat/completions", json=body) as answer:
                 if answer.status != 200:
                     raise CliError(_explain(answer, await answer.read()))
-                decoder = SseDecoder()
-                async for piece in answer.content.iter_any():
-                    for event in decoder.feed(piece):
-                        if event.data == "[DONE]":
-                            return
-                        payload = json.loads(event.data)
-                        if "error" in payload:
-                            raise CliError(ApiError.from_body(payload).message)
-                        yield payload
+                async for chunk in _chunks(answer):
+                    yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise CliError(f"the connection to {self.base_url} broke: {error!r}") from None
-        raise CliError("the stream ended before its answer was complete.")
 
 
 def connect(url: str, api_key: str | None, timeout_s: float = 600.0) -> OpenAiClient:
-    """`url` with or without /v1. Loopback addresses bypass proxies from the environment. `timeout_s` bounds each wait
-    for bytes."""
+    """A client for `url`, with or without /v1. Loopback addresses bypass the proxies of the environment. `timeout_s`
+    bounds each wait for bytes."""
     base_url = url.rstrip("/").removesuffix("/v1")
     session = aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
@@ -93,6 +86,20 @@ def connect(url: str, api_key: str | None, timeout_s: float = 600.0) -> OpenAiCl
         trust_env=not is_loopback(base_url),
     )
     return OpenAiClient(session, base_url)
+
+
+async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """The objects of a stream up to its [DONE]; raises CliError for an error inside it, or if it ends before."""
+    decoder = SseDecoder()
+    async for piece in answer.content.iter_any():
+        for event in decoder.feed(piece):
+            if event.data == "[DONE]":
+                return
+            payload = json.loads(event.data)
+            if "error" in payload:
+                raise CliError(ApiError.from_body(payload).message)
+            yield payload
+    raise CliError("the stream ended before its answer was complete.")
 
 
 def _explain(answer: aiohttp.ClientResponse, content: bytes) -> str:

@@ -20,13 +20,17 @@ from wire.votes import ImportReply, VoteRecord
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Export or import the vote log.")
 
-_MAX_PIECE_BYTES = 4_000_000  #: of one import request; far below what the controller takes
+_MAX_PIECE_BYTES = 4_000_000  #: size of one import request, far below the limit of the controller
 
 Url = Annotated[str | None, typer.Option(help="The controller. Default: the arena of the data directory.")]
-DataDirFlag = Annotated[Path | None, typer.Option("--data-dir", help="Where `agon up` keeps the admin token.")]
+DataDirFlag = Annotated[
+    Path | None, typer.Option("--data-dir", help="The folder in which `agon up` stored the admin token.")
+]
 
 
 class Schema(StrEnum):
+    """The schema of exported and imported votes."""
+
     AGON = "agon"
     ARENA = "arena"
 
@@ -42,7 +46,7 @@ def export_votes(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
     schema: Format = Schema.AGON,
     after: Annotated[str, typer.Option(help="Only votes after this vote id.")] = LOG_START,
-    conversations: Annotated[bool, typer.Option(help="With the texts, where they are still kept.")] = False,
+    conversations: Annotated[bool, typer.Option(help="Include the conversations that are still stored.")] = False,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
@@ -65,7 +69,7 @@ def import_votes(
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
-    """Append the votes of FILE to the log. Importing it again changes nothing: battles that are there are skipped."""
+    """Append the votes of FILE to the log. Votes on battles that the log already has are skipped."""
     text = sys.stdin.read() if str(source) == "-" else _read(source)
     votes = list(parse_votes(text, schema))
     imported = skipped = 0
@@ -90,7 +94,7 @@ def read_log(client: httpx.Client, after: str = LOG_START, *, conversations: boo
 
 
 def parse_votes(text: str, schema: Schema) -> Iterator[VoteRecord]:
-    """All of them or none: a bad line is named before anything is sent."""
+    """The votes of `text`, one per line; raises CliError with the number of a bad line."""
     parse: dict[Schema, Callable[[str, int], VoteRecord]] = {
         Schema.AGON: lambda line, number: VoteRecord.model_validate_json(line),
         Schema.ARENA: lambda line, number: from_arena_schema(json.loads(line), number),
@@ -130,19 +134,19 @@ def _connect(url: str | None, data_dir: Path | None) -> Iterator[httpx.Client]:
 
 @contextmanager
 def _writer(path: Path | None) -> Iterator[IO[str]]:
-    """The file appears only when all of it is there."""
+    """Write to a temporary file and rename it, so that `path` is complete or absent."""
     if path is None:
         yield sys.stdout
         return
-    draft = path.with_name(path.name + ".part")
+    partial = path.with_name(path.name + ".part")
     try:
-        with open(draft, "w", encoding="utf-8") as file:
+        with open(partial, "w", encoding="utf-8") as file:
             yield file
-        draft.replace(path)
+        partial.replace(path)
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror}.") from None
     finally:
-        draft.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> str:

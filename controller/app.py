@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
@@ -28,6 +28,7 @@ from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
+from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.votes import add_vote_log_routes, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
 from controller.store.durability import check_durability
@@ -48,6 +49,8 @@ from controller.workers.worker_http import WorkerHttp
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
+from service_kit.docs_page import add_api_docs
+from service_kit.route_docs import Access
 
 
 @dataclass(frozen=True)
@@ -221,3 +224,10 @@ def _add_routes(
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)
+    routers: tuple[tuple[Access, APIRouter], ...] = (
+        ("open", open_),
+        ("user", user),
+        ("worker", worker),
+        ("admin", admin),
+    )
+    add_api_docs(app, CONTROLLER_DOC, routers, is_served=settings.api_docs)

@@ -96,6 +96,10 @@ class Settings(BaseSettings):
         default=True,
         description="Show `GET /metrics` without the admin token. Metrics hold no address, prompt or key.",
     )
+    api_docs: bool = Field(
+        default=False,
+        description="Serve `GET /openapi.json` and the page `/docs`; `agon up` turns it on if it listens on loopback.",
+    )
 
     max_body_bytes: Count = Field(default=1_000_000, description="Largest body of a request, in bytes.")
     max_content_chars: Count = Field(default=12_000, description="Longest message in a battle, in characters.")

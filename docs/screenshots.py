@@ -105,9 +105,8 @@ def battle(page: Page, url: str, save: "Save") -> None:
         page.press("#prompt textarea", "Enter")
         page.locator("#thread .user-row").nth(number).wait_for()
         page.locator("#thread .bot-row").nth(2 * number).locator(".md:not(:empty)").wait_for()
-        page.wait_for_timeout(900)
         if number == len(QUESTIONS) - 1:
-            save(page, "battle-streaming")
+            save(page, "battle-streaming")  # at once: the demo models answer within a second
         page.wait_for_selector("#vote-left")
     page.wait_for_timeout(900)
     save(page, "battle-vote")

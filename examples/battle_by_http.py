@@ -14,7 +14,7 @@ with httpx.Client(base_url=URL, timeout=60) as arena:
     turn = {"content": "What is the capital of France?"}
     with arena.stream("POST", f"/arena/battles/{battle['id']}/turns", json=turn) as events:
         for _ in events.iter_lines():
-            pass  # delta, finished and turn_finished events; here only the result counts
+            pass  # delta, finished and turn_finished events; this example only reads the result
     for side in ("a", "b"):
         answers = arena.get(f"/arena/battles/{battle['id']}").json()["turns"][-1]
         print(f"{side}: {answers[side]['text']}")

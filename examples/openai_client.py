@@ -1,4 +1,4 @@
-"""Any OpenAI client works: stream an answer of each model that an arena serves.
+"""Stream an answer of each model that an arena serves, with the OpenAI client.
 
 `python examples/openai_client.py [URL of a controller or worker]`
 """

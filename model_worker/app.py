@@ -1,14 +1,17 @@
 """Composition root of the worker's HTTP side."""
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from model_worker.access import Credentials
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
 from model_worker.routes import internal, openai, probes
+from model_worker.routes.service_doc import WORKER_DOC
 from model_worker.worker import Worker
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
+from service_kit.docs_page import add_api_docs
+from service_kit.route_docs import Access
 
 
 def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies: Bodies | None = None) -> FastAPI:
@@ -23,4 +26,10 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     app.state.bodies = bodies or Bodies(settings.max_body_bytes)
     for router in (probes.router, openai.router, internal.router):
         app.include_router(router)
+    routers: tuple[tuple[Access, APIRouter], ...] = (
+        ("open", probes.router),
+        ("user", openai.router),
+        ("worker", internal.router),
+    )
+    add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
     return app

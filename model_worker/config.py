@@ -83,6 +83,7 @@ class WorkerSettings(_EngineSettings):
         "worker token",
     )
     api_keys_file: Path | None = Field(default=None, description="File with one API key per line, for /v1")
+    api_docs: bool = Field(default=False, description="Serve GET /openapi.json and the page /docs")
 
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")

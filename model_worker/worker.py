@@ -25,6 +25,15 @@ _logger = logging.getLogger(__name__)
 #: Shorter prompts are rendered and encoded on the event loop: a thread switch costs more than the work.
 _INLINE_CHARS = 4096
 _MAX_RETRY_AFTER_S = 30.0
+#: What Worker.answer raises besides INVALID_REQUEST; routes declare it in their documentation.
+ANSWER_ERRORS = (
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+    ErrorCode.WORKER_FAILED,
+    ErrorCode.QUEUE_FULL,
+    ErrorCode.NO_WORKER,
+    ErrorCode.SHUTTING_DOWN,
+    ErrorCode.WORKER_TIMEOUT,
+)
 
 
 class Worker:

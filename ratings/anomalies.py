@@ -38,18 +38,18 @@ def report_voters(votes: Sequence[Vote], *, min_votes: int = MIN_VOTES) -> tuple
     """A report on every voter with at least `min_votes` votes, the most surprising first. Flagged votes are
     left out."""
     by_voter: dict[str, list[Vote]] = defaultdict(list)
-    everyone = PairCounts()
+    all_counts = PairCounts()
     for vote in votes:
         if vote.flags:
             continue
-        everyone.add(vote.model_a, vote.model_b, vote.outcome, vote.weight)
+        all_counts.add(vote.model_a, vote.model_b, vote.outcome, vote.weight)
         if vote.voter is not None:
             by_voter[vote.voter].append(vote)
     reports = []
     for voter, own_votes in by_voter.items():
         num_votes = sum(vote.weight for vote in own_votes)
         if num_votes >= min_votes:
-            peak = _surprise(own_votes, everyone, PairCounts.from_votes(own_votes))
+            peak = _surprise(own_votes, all_counts, PairCounts.from_votes(own_votes))
             reports.append(VoterReport(voter, num_votes, peak))
     return tuple(sorted(reports, key=lambda report: (-report.surprise, report.voter)))
 
@@ -84,13 +84,13 @@ def _beyond(votes: Iterable[Vote], cap: int, key: Callable[[Vote], str | None]) 
     return tuple(beyond)
 
 
-def _surprise(votes: Iterable[Vote], everyone: PairCounts, own: PairCounts) -> float:
+def _surprise(votes: Iterable[Vote], all_counts: PairCounts, own: PairCounts) -> float:
     value = peak = 1.0
     for vote in votes:
         outcome = Outcome(vote.outcome)
         if outcome not in (Outcome.A, Outcome.B):
             continue
-        a_won, b_won, _ = everyone.results(vote.model_a, vote.model_b)
+        a_won, b_won, _ = all_counts.results(vote.model_a, vote.model_b)
         own_a_won, own_b_won, _ = own.results(vote.model_a, vote.model_b)
         for_a, for_b = a_won - own_a_won + 1, b_won - own_b_won + 1
         share = (for_a if outcome is Outcome.A else for_b) / (for_a + for_b)

@@ -11,8 +11,8 @@ from service_kit.errors import install_error_handlers
 def bare_app(title: str, *, lifespan: Lifespan[Any] | None = None) -> FastAPI:
     """An app without routes, whose errors have the OpenAI shape.
 
-    It has no schema and no documentation pages, because nothing would guard these routes, and no redirects from one
-    spelling of a path to another.
+    It has no schema and no pages of FastAPI's own, which load scripts from other hosts (docs_page.py adds ours behind a
+    switch), and no redirects from one spelling of a path to another.
     """
     app = FastAPI(
         title=title,

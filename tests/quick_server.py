@@ -1,7 +1,7 @@
-"""uvicorn for tests, which does not take its time to end.
+"""A uvicorn server for tests that stops at once.
 
-uvicorn looks ten times a second whether it shall end and then rests for another tenth, whatever there is to wait for:
-tests that run several servers each spent half of their time there.
+uvicorn checks ten times a second if it should stop and then always waits for another tenth of a second: tests with
+several servers each spent half of their time there.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import uvicorn
 
 _POLL_S = 0.005
-_FORCED_S = 0.1  #: with `force_exit` connections and tasks have so long to end
+_FORCED_S = 0.1  #: time for connections and tasks to end with `force_exit`
 
 
 class QuickServer(uvicorn.Server):

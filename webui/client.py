@@ -85,7 +85,7 @@ def _stream_of(battle_id: str) -> _TurnRequest:
 class _Progress:
     """How far one turn has been read, across its connections."""
 
-    last_id: str | None = None  #: of the last event, for Last-Event-ID
+    last_id: str | None = None  #: id of the last event, for Last-Event-ID
     is_answered: bool = False  #: a connection was answered with success
     is_over: bool = False  #: turn_finished was read
     num_failures: int = 0  #: connections in a row that ended without an event
@@ -94,9 +94,8 @@ class _Progress:
 class ControllerClient:
     """The calls of all pages. Owns one connection pool; close it with `aclose`.
 
-    `visitor` is the address of the visitor for whom a request is made. Calls raise ApiError for error answers and
-    ControllerUnreachable without an answer.
-    """
+    `visitor` is the address of the visitor on whose behalf a request is made. Calls raise ApiError for error answers
+    and ControllerUnreachable without an answer."""
 
     def __init__(self, url: str, *, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None):
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}

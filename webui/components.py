@@ -216,8 +216,8 @@ def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
 def _answer_text(answer: SideAnswer) -> str:
     """An empty answer is drawn as a typing indicator; one that ended without text says so."""
     if answer.status == "failed":
-        told = f"**{texts.FAILED_SIDE}** {texts.failure(answer.error_code)}"
-        return f"{as_written(answer.text)}\n\n{told}" if answer.text else told
+        reason = f"**{texts.FAILED_SIDE}** {texts.failure(answer.error_code)}"
+        return f"{as_written(answer.text)}\n\n{reason}" if answer.text else reason
     if not answer.text and answer.status in ("finished", "stopped"):
         return f"*({texts.STATUS[answer.status]})*"
     return as_written(answer.text)
@@ -236,18 +236,18 @@ def _head(session: Session, side: Side) -> str:
     status = texts.CUT if answer.is_cut else texts.STATUS[answer.status]
     name = session.name(side)
     named = f'<span class="agon-name">{escape(name)}</span>' if name is not None else ""
-    told = "" if session.state == "voted" and answer.status == "finished" else escape(status)
+    shown_status = "" if session.state == "voted" and answer.status == "finished" else escape(status)
     chosen = " agon-chosen" if session.outcome == side else ""
     return (
         f'<div class="agon-head agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
-        f'<div>{named}<span class="agon-status agon-{answer.status}">{told}</span></div></div>'
+        f'<div>{named}<span class="agon-status agon-{answer.status}">{shown_status}</span></div></div>'
     )
 
 
 def _notice(session: Session) -> str:
     if session.state == "aborted":
-        has_told = any(session.exchanges[-1].side(side).status == "failed" for side in SIDES if session.exchanges)
-        reason = "" if has_told or session.failure_code is None else f"{texts.failure(session.failure_code)} "
+        has_reason = any(session.exchanges[-1].side(side).status == "failed" for side in SIDES if session.exchanges)
+        reason = "" if has_reason or session.failure_code is None else f"{texts.failure(session.failure_code)} "
         sentence = reason + texts.ABORTED
     elif session.state == "expired":
         sentence = texts.EXPIRED

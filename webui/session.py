@@ -71,7 +71,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one visitor sees of one battle. `names` is None until the controller has told them."""
+    """What one visitor sees of one battle. `names` is None until the controller has sent them."""
 
     mode: Mode = "anonymous"
     battle_id: str | None = None

@@ -1,10 +1,9 @@
 """Battles as clients see them: requests, views, and the events of a turn's stream.
 
-No model name stands in any of these before the vote, except in mode "named", where the visitor chose them. Each event
-has an SSE id; a client that lost its connection sends the last one as Last-Event-ID and gets exactly what it missed.
-Beside the events below a stream may carry one `error` (an ErrorBody): this connection ends, but the battle may go on,
-and the client should resume it.
-"""
+Before the vote none of these holds a model name, except in mode "named", where the visitor chose the models. Each event
+has an SSE id; a client that lost its connection sends the last id as Last-Event-ID and gets exactly the events after
+it. Apart from the events below, a stream may carry one `error` (an ErrorBody): this connection ends, but the battle may
+go on, and the client should resume it."""
 
 from typing import Literal
 
@@ -28,17 +27,21 @@ class _Frozen(BaseModel):
 class BattleSampling(_Frozen):
     """Sampling parameters that a visitor may set, in named mode only."""
 
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    max_tokens: int | None = Field(default=None, ge=1, le=4096)
+    temperature: float | None = Field(default=None, ge=0, le=2, description="null: the model's own default")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="null: the model's own default")
+    max_tokens: int | None = Field(
+        default=None, ge=1, le=4096, description="bound of one answer; AGON_BATTLE_MAX_TOKENS bounds it further"
+    )
 
 
 class CreateBattle(_Frozen):
     """Body of `POST /arena/battles`: the mode, and in named mode the two models and their sampling."""
 
-    mode: Mode
-    models: tuple[str, str] | None = None
-    sampling: BattleSampling | None = None
+    mode: Mode = Field(description="anonymous: two hidden models are drawn; named: the visitor chooses them")
+    models: tuple[str, str] | None = Field(
+        default=None, description="names of two different models, in named mode only"
+    )
+    sampling: BattleSampling | None = Field(default=None, description="in named mode only")
 
     @model_validator(mode="after")
     def _models_fit_mode(self) -> "CreateBattle":
@@ -54,15 +57,15 @@ class CreateBattle(_Frozen):
 class CreateTurn(_Frozen):
     """Body of `POST /arena/battles/{id}/turns`: the prompt of both sides."""
 
-    content: str = Field(min_length=1)
+    content: str = Field(min_length=1, description="the message; at most AGON_MAX_CONTENT_CHARS characters")
 
 
 class CastVote(_Frozen):
     """Body of `POST /arena/battles/{id}/vote`."""
 
-    outcome: Outcome
-    reasons: tuple[str, ...] = Field(default=(), max_length=8)
-    comment: str | None = Field(default=None, max_length=2000)
+    outcome: Outcome = Field(description="the better side, tie, or both_bad")
+    reasons: tuple[str, ...] = Field(default=(), max_length=8, description="labels of at most 64 characters each")
+    comment: str | None = Field(default=None, max_length=2000, description="free text")
 
 
 class Answer(_Frozen):
@@ -99,9 +102,11 @@ class BattleView(_Frozen):
     b: SideView
     turns: tuple[Turn, ...] = ()
     outcome: Outcome | None = None
-    error: ErrorDetail | None = None  #: why an aborted battle was aborted
-    identity_revealed: bool = False  #: an answer named its own model: the vote is shown, but not rated
-    max_turns: int
+    error: ErrorDetail | None = Field(default=None, description="why an aborted battle was aborted")
+    identity_revealed: bool = Field(
+        default=False, description="an answer named its own model: the vote is shown, but not rated"
+    )
+    max_turns: int = Field(description="turns that a battle may have")
 
 
 class VoteReply(_Frozen):
@@ -110,8 +115,8 @@ class VoteReply(_Frozen):
     vote_id: str
     battle_id: str
     outcome: Outcome
-    models: dict[Side, str]
-    rated: bool
+    models: dict[Side, str] = Field(description="the models behind both sides")
+    rated: bool = Field(description="false: the vote is in the log, but no rating counts it")
 
 
 class DeltaEvent(_Frozen):

@@ -16,7 +16,7 @@ def _as_tuple(value: object) -> object:
 
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
-StopStrings = Annotated[tuple[StopString, ...], BeforeValidator(_as_tuple), Field(max_length=MAX_STOP_STRINGS)]
+StopStrings = Annotated[tuple[StopString, ...], Field(max_length=MAX_STOP_STRINGS), BeforeValidator(_as_tuple)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -35,20 +35,26 @@ class SamplingOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0, le=1_000_000)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=300)
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    stop: StopStrings | None = None
-    stop_token_ids: tuple[TokenId, ...] | None = Field(default=None, max_length=64)
-    ignore_eos: bool | None = None
-    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
+    top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
+    min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
+    repetition_penalty: float | None = Field(
+        default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
+    )
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each token of the answer")
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each time that it occurred")
+    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
+        default=None, max_length=300, description="token id to a number that is added to its logit"
+    )
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
+    stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
+    stop_token_ids: tuple[TokenId, ...] | None = Field(
+        default=None, max_length=64, description="tokens at which the answer ends"
+    )
+    ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
 
 
 class PromptTokensDetails(BaseModel):
@@ -56,7 +62,7 @@ class PromptTokensDetails(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    cached_tokens: int = 0
+    cached_tokens: int = Field(default=0, description="read from the prefix cache")
 
 
 class Usage(BaseModel):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ErrorCode(StrEnum):
-    """Stable codes that programs may rely on. The HTTP status of each stands in STATUS."""
+    """Stable codes that programs may rely on. STATUS has the HTTP status of each, MEANINGS what it tells a client."""
 
     INVALID_JSON = "invalid_json"
     INVALID_REQUEST = "invalid_request"
@@ -23,13 +23,13 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     MODEL_NOT_FOUND = "model_not_found"
     BATTLE_NOT_FOUND = "battle_not_found"
-    BATTLE_BUSY = "battle_busy"  #: a turn is already streaming
-    BATTLE_NOT_FINISHED = "battle_not_finished"  #: a vote needs two finished answers
-    BATTLE_ALREADY_VOTED = "battle_already_voted"  #: another outcome was recorded, or the battle is over
-    BATTLE_ABORTED = "battle_aborted"  #: a side failed for good; there is nothing to vote on
-    BATTLE_FULL = "battle_full"  #: the conversation has reached its limit of turns
+    BATTLE_BUSY = "battle_busy"
+    BATTLE_NOT_FINISHED = "battle_not_finished"
+    BATTLE_ALREADY_VOTED = "battle_already_voted"
+    BATTLE_ABORTED = "battle_aborted"
+    BATTLE_FULL = "battle_full"
     NOT_YOUR_BATTLE = "not_your_battle"
-    STALE_EPOCH = "stale_epoch"  #: a worker that was declared dead, or a request meant for its predecessor
+    STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
     QUEUE_FULL = "queue_full"
     NO_WORKER = "no_worker_available"
@@ -69,6 +69,37 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.STORE_UNAVAILABLE: 503,
     ErrorCode.SHUTTING_DOWN: 503,
     ErrorCode.INTERNAL_ERROR: 500,
+}
+
+#: What each code tells a client; docs/api.md and /openapi.json show it.
+MEANINGS: dict[ErrorCode, str] = {
+    ErrorCode.INVALID_JSON: "The body is not strict JSON in UTF-8.",
+    ErrorCode.INVALID_REQUEST: "A field, a query parameter or the media type is missing, wrong or out of bounds.",
+    ErrorCode.UNSUPPORTED_PARAMETER: "The body has a field that is not served; `param` names it.",
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED: "The prompt does not fit into the model's context.",
+    ErrorCode.REQUEST_TOO_LARGE: "The body is larger than the service accepts.",
+    ErrorCode.UNAUTHORIZED: "The credential is missing or not known.",
+    ErrorCode.FORBIDDEN: "The credential is for something else, or the Host is not a local name.",
+    ErrorCode.NOT_FOUND: "There is no such path.",
+    ErrorCode.METHOD_NOT_ALLOWED: "The path exists, but not for this method.",
+    ErrorCode.MODEL_NOT_FOUND: "No worker serves a model of this name.",
+    ErrorCode.BATTLE_NOT_FOUND: "There is no such battle, or it has been forgotten.",
+    ErrorCode.BATTLE_BUSY: "A turn of the battle is still streaming.",
+    ErrorCode.BATTLE_NOT_FINISHED: "A vote needs two finished answers.",
+    ErrorCode.BATTLE_ALREADY_VOTED: "Another outcome was recorded, or the battle is over.",
+    ErrorCode.BATTLE_ABORTED: "A side failed for good; the battle takes no turn and no vote.",
+    ErrorCode.BATTLE_FULL: "The conversation has reached its limit of turns.",
+    ErrorCode.NOT_YOUR_BATTLE: "Only the visitor who began the battle may vote on it.",
+    ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
+    ErrorCode.RATE_LIMITED: "The address sent too many requests.",
+    ErrorCode.QUEUE_FULL: "All workers of the model are full.",
+    ErrorCode.NO_WORKER: "No worker of the model can answer now.",
+    ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models can take a battle now.",
+    ErrorCode.WORKER_FAILED: "The worker failed before the answer was complete.",
+    ErrorCode.WORKER_TIMEOUT: "The worker was silent, or the answer took, longer than the time limit.",
+    ErrorCode.STORE_UNAVAILABLE: "The store did not answer: whether a change happened is unknown; send it again.",
+    ErrorCode.SHUTTING_DOWN: "The service is shutting down.",
+    ErrorCode.INTERNAL_ERROR: "A defect of the service; its log has the details.",
 }
 
 

@@ -1,6 +1,6 @@
 """The leaderboard as clients see it."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Frozen(BaseModel):
@@ -47,11 +47,11 @@ class LeaderboardView(_Frozen):
     board: str
     num_votes: int
     last_vote_id: str | None
-    updated_at: float  #: Unix time of the store
+    updated_at: float = Field(description="Unix time of the store")
     rows: tuple[LeaderboardRow, ...]
     win_rate: tuple[tuple[float | None, ...], ...] = ()
     battle_count: tuple[tuple[int, ...], ...] = ()
     predicted: tuple[tuple[float | None, ...], ...] = ()
-    boards: tuple[str, ...] = ()  #: what `board` may be
+    boards: tuple[str, ...] = Field(default=(), description="names that the parameter `board` takes")
     style_controlled: bool = False
     coefficients: tuple[StyleCoefficient, ...] = ()

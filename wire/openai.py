@@ -36,9 +36,9 @@ class RequestMessage(_Request):
     """One message of a chat request. `content` is a string or a list of text parts; images and tool messages are
     refused."""
 
-    role: Annotated[Role, BeforeValidator(_role)]
+    role: Annotated[Role, BeforeValidator(_role)] = Field(description="`developer` is taken as system")
     content: str | tuple[TextPart, ...]
-    name: str | None = None
+    name: str | None = Field(default=None, description="accepted and not used")
 
     def as_chat_message(self) -> ChatMessage:
         """The message as the engine sees it: text parts joined."""
@@ -49,7 +49,7 @@ class RequestMessage(_Request):
 class StreamOptions(_Request):
     """Options of a stream; usage is sent only if asked for."""
 
-    include_usage: bool | None = None
+    include_usage: bool | None = Field(default=None, description="a last chunk with token counts")
 
 
 class ResponseFormat(_Request):
@@ -61,25 +61,27 @@ class ResponseFormat(_Request):
 class _CompletionRequest(_Request):
     """Fields that both kinds of completion share. null means absent everywhere, as OpenAI clients expect."""
 
-    model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS)
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0, le=1_000_000)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    logit_bias: Any = None
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    stop: Any = None
-    stop_token_ids: Any = None
-    ignore_eos: bool | None = None
-    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: Literal[1] | None = None
-    user: str | None = Field(default=None, max_length=512)
+    model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
+    top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
+    min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
+    repetition_penalty: float | None = Field(
+        default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
+    )
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each token of the answer")
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each time that it occurred")
+    logit_bias: Any = Field(default=None, description="token id to a number from -100 to 100, at most 300 of them")
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
+    stop: Any = Field(default=None, description="a string or up to 16 strings of at most 256 characters")
+    stop_token_ids: Any = Field(default=None, description="up to 64 token ids")
+    ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
+    stream: bool | None = Field(default=None, description="answer as server-sent events")
+    stream_options: StreamOptions | None = Field(default=None, description="only with stream")
+    n: Literal[1] | None = Field(default=None, description="number of answers: one")
+    user: str | None = Field(default=None, max_length=512, description="accepted and not used")
 
     @model_validator(mode="after")
     def _usable_sampling(self) -> "_CompletionRequest":
@@ -116,12 +118,14 @@ class _CompletionRequest(_Request):
 class ChatCompletionRequest(_CompletionRequest):
     """Body of `POST /v1/chat/completions`."""
 
-    messages: tuple[RequestMessage, ...] = Field(min_length=1, max_length=MAX_MESSAGES)
-    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
-    logprobs: Literal[False] | None = None
-    response_format: ResponseFormat | None = None
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
+    messages: tuple[RequestMessage, ...] = Field(
+        min_length=1, max_length=MAX_MESSAGES, description="the conversation, oldest message first"
+    )
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
+    logprobs: Literal[False] | None = Field(default=None, description="not served")
+    response_format: ResponseFormat | None = Field(default=None, description="only text")
+    store: bool | None = Field(default=None, description="accepted and not used")
+    metadata: dict[str, str] | None = Field(default=None, description="accepted and not used")
 
     def sampling(self) -> SamplingOptions:
         """As in the base; max_completion_tokens replaces its deprecated name max_tokens."""
@@ -136,11 +140,11 @@ class ChatCompletionRequest(_CompletionRequest):
 class CompletionRequest(_CompletionRequest):
     """Body of `POST /v1/completions`: one text prompt."""
 
-    prompt: str = Field(min_length=1)
-    echo: Literal[False] | None = None
-    logprobs: None = None
-    best_of: Literal[1] | None = None
-    suffix: None = None
+    prompt: str = Field(min_length=1, description="the text to continue; a list with one string is taken, too")
+    echo: Literal[False] | None = Field(default=None, description="not served")
+    logprobs: None = Field(default=None, description="not served")
+    best_of: Literal[1] | None = Field(default=None, description="only one")
+    suffix: None = Field(default=None, description="not served")
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -155,7 +159,7 @@ class ModelObject(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "agon"
-    max_model_len: int | None = None
+    max_model_len: int | None = Field(default=None, description="context in tokens; null while the model is loaded")
 
 
 class ModelList(BaseModel):
@@ -165,7 +169,96 @@ class ModelList(BaseModel):
     data: list[ModelObject]
 
 
-_OPENAI_FINISH: dict[FinishReason, str] = {"stop": "stop", "length": "length", "abort": "stop"}
+OpenAIFinish = Literal["stop", "length"]
+
+
+class _Shape(BaseModel):
+    """A part of what CompletionShaper makes. These models are for the documentation; the shaper makes plain dicts, and
+    tests compare them with these."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Object(_Shape):
+    id: str
+    created: int = Field(description="Unix time")
+    model: str
+
+
+class AssistantMessage(_Shape):
+    """The answer of a chat completion."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatChoice(_Shape):
+    """The one choice of a chat completion."""
+
+    index: Literal[0]
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: OpenAIFinish
+
+
+class ChatCompletion(_Object):
+    """A whole answer of `POST /v1/chat/completions`."""
+
+    object: Literal["chat.completion"]
+    choices: tuple[ChatChoice]
+    usage: Usage
+
+
+class ChatDelta(_Shape):
+    """What a chunk adds to the message; empty in the last one."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChatChunkChoice(_Shape):
+    """The one choice of a chunk."""
+
+    index: Literal[0]
+    delta: ChatDelta
+    logprobs: None
+    finish_reason: OpenAIFinish | None = Field(description="null in all chunks but the last with a choice")
+
+
+class ChatCompletionChunk(_Object):
+    """One event of a streamed chat completion."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: tuple[ChatChunkChoice, ...] = Field(description="one; none in the chunk that has usage")
+    usage: Usage | None = Field(default=None, description="in one more chunk, with stream_options.include_usage")
+
+
+class TextChoice(_Shape):
+    """The one choice of a text completion or of its chunk."""
+
+    index: Literal[0]
+    text: str
+    logprobs: None
+    finish_reason: OpenAIFinish | None = Field(description="null in all chunks but the last with a choice")
+
+
+class TextCompletion(_Object):
+    """A whole answer of `POST /v1/completions`."""
+
+    object: Literal["text_completion"]
+    choices: tuple[TextChoice]
+    usage: Usage
+
+
+class TextCompletionChunk(_Object):
+    """One event of a streamed text completion."""
+
+    object: Literal["text_completion"]
+    choices: tuple[TextChoice, ...] = Field(description="one; none in the chunk that has usage")
+    usage: Usage | None = Field(default=None, description="in one more chunk, with stream_options.include_usage")
+
+
+_OPENAI_FINISH: dict[FinishReason, OpenAIFinish] = {"stop": "stop", "length": "length", "abort": "stop"}
 
 
 #: Compact and in the text's own characters. Made once: json.dumps with options makes an encoder at each call.

@@ -44,20 +44,24 @@ class VoteRecord(_Frozen):
 
     vote_id: str
     battle_id: str
-    time: float  #: Unix time of the store
+    time: float = Field(description="Unix time of the store")
     mode: Mode
     outcome: Outcome
     a: VotedSide
     b: VotedSide
-    probability: float | None = None  #: that this unordered pair was drawn; None if the visitor chose it
+    probability: float | None = Field(
+        default=None, description="of drawing this unordered pair; null where the visitor chose it"
+    )
     turns: int = 1
     reasons: tuple[str, ...] = ()
     comment: str | None = None
-    voter: str | None = None
-    prompt: str | None = None
-    flags: tuple[str, ...] = ()
+    voter: str | None = Field(default=None, description="hash of the address under a key that changes every day")
+    prompt: str | None = Field(default=None, description="keyed hash of the first prompt")
+    flags: tuple[str, ...] = Field(default=(), description="why the vote is not rated; none: it is rated")
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    conversations: dict[Side, tuple[ChatMessage, ...]] | None = None
+    conversations: dict[Side, tuple[ChatMessage, ...]] | None = Field(
+        default=None, description="only in an export that asks for them"
+    )
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
 

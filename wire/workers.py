@@ -23,20 +23,22 @@ class ModelCard(_Frozen):
     """The model that a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
 
     name: ModelName
-    revision: str
+    revision: str = Field(description="digest of the checkpoint")
     architecture: str
     num_parameters: int
     dtype: str
-    context_length: int
-    can_resume: bool = True  #: false: no token ids, so another replica cannot continue a broken answer
+    context_length: int = Field(description="in tokens")
+    can_resume: bool = Field(
+        default=True, description="false: it gives no token ids, so a broken answer cannot be continued elsewhere"
+    )
 
 
 class Capacity(_Frozen):
     """Limits of a worker: requests in its batch, requests in its queue, and tokens that its page pool holds."""
 
-    max_running: int
-    max_queued: int
-    kv_tokens: int
+    max_running: int = Field(description="requests in one engine step")
+    max_queued: int = Field(description="requests that may wait")
+    kv_tokens: int = Field(description="tokens that the page pool holds")
 
 
 class PageCounts(_Frozen):
@@ -53,24 +55,26 @@ class Load(_Frozen):
     """The state of a worker, sent with every heartbeat. Fields that end in _total are counters since the start of the
     process, except kv_bytes_total and mirror_bytes_total, which are sizes."""
 
-    running: int = 0
-    waiting: int = 0
-    swapped: int = 0  #: waiting requests whose pages are in main memory
-    queued_tokens: int = 0
-    tokens_per_s: float = 0.0
-    kv_bytes_used: int = 0
-    kv_bytes_evictable: int = 0
-    kv_bytes_total: int = 0
-    mirror_bytes_used: int = 0  #: main memory in use by pages of swapped requests
-    mirror_bytes_total: int = 0
-    steps_total: int = 0
-    prompt_tokens_total: int = 0
-    generation_tokens_total: int = 0
-    prefix_query_tokens_total: int = 0  #: prompt tokens looked up in the prefix cache
-    prefix_hit_tokens_total: int = 0
-    preemptions_total: int = 0
-    swap_preemptions_total: int = 0  #: preemptions that moved pages to main memory; the others recompute
-    swapped_bytes_total: int = 0  #: moved out and in
+    running: int = Field(default=0, description="requests in the running batch")
+    waiting: int = Field(default=0, description="requests in the queue")
+    swapped: int = Field(default=0, description="waiting requests whose pages were moved to main memory")
+    queued_tokens: int = Field(default=0, description="prompt tokens in the queue")
+    tokens_per_s: float = Field(default=0.0, description="recent generation speed")
+    kv_bytes_used: int = Field(default=0, description="bytes of the page pool that sequences hold")
+    kv_bytes_evictable: int = Field(default=0, description="bytes kept for reuse, free when needed")
+    kv_bytes_total: int = Field(default=0, description="bytes of the page pool")
+    mirror_bytes_used: int = Field(default=0, description="main memory that holds pages of swapped requests")
+    mirror_bytes_total: int = Field(default=0, description="main memory for pages of swapped requests")
+    steps_total: int = Field(default=0, description="engine steps")
+    prompt_tokens_total: int = Field(default=0, description="prompt tokens taken in")
+    generation_tokens_total: int = Field(default=0, description="tokens generated")
+    prefix_query_tokens_total: int = Field(default=0, description="prompt tokens looked up in the prefix cache")
+    prefix_hit_tokens_total: int = Field(default=0, description="prompt tokens found there")
+    preemptions_total: int = Field(default=0, description="requests put back into the queue")
+    swap_preemptions_total: int = Field(
+        default=0, description="preemptions that moved pages to main memory; the others recompute"
+    )
+    swapped_bytes_total: int = Field(default=0, description="moved out and in")
     pages: tuple[PageCounts, ...] = ()
 
 
@@ -115,8 +119,8 @@ class RegisterRequest(_Frozen):
     """Body of `POST /internal/workers`. `boot_id` identifies one start of the process; registering again with the same
     one changes nothing."""
 
-    boot_id: str = Field(min_length=8, max_length=64)
-    url: str
+    boot_id: str = Field(min_length=8, max_length=64, description="names this start of the process")
+    url: str = Field(description="where controllers reach the worker: http(s)://host[:port]")
     card: ModelCard
     capacity: Capacity
     state: WorkerState = "ready"
@@ -127,15 +131,15 @@ class RegisterReply(_Frozen):
     be refused."""
 
     worker_id: str
-    epoch: int
-    heartbeat_s: float
-    lease_s: float
+    epoch: int = Field(description="grows with every registration of a new boot")
+    heartbeat_s: float = Field(description="seconds between two heartbeats")
+    lease_s: float = Field(description="seconds after which a silent worker gets no more work")
 
 
 class HeartbeatRequest(_Frozen):
     """Body of `POST /internal/workers/{worker_id}/heartbeat`; it renews the worker's lease."""
 
-    epoch: int
+    epoch: int = Field(description="what the registration gave")
     state: WorkerState
     load: Load
 
@@ -143,7 +147,7 @@ class HeartbeatRequest(_Frozen):
 class HeartbeatReply(_Frozen):
     """Answer to a heartbeat. `known` is false if the controller has no such worker: the worker registers again."""
 
-    known: bool
+    known: bool = Field(description="false: register again")
 
 
 class WorkerView(_Frozen):
@@ -165,11 +169,13 @@ class GenerateRequest(_Frozen):
     byte."""
 
     request_id: str = Field(min_length=1, max_length=128)
-    epoch: int | None = None
-    messages: tuple[ChatMessage, ...] | None = None
-    prompt: str | None = None
+    epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
+    messages: tuple[ChatMessage, ...] | None = Field(default=None, description="either these or prompt")
+    prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()
-    resume_token_ids: tuple[int, ...] = ()
+    resume_token_ids: tuple[int, ...] = Field(
+        default=(), description="tokens that another replica has emitted: continued, not repeated"
+    )
 
     @model_validator(mode="after")
     def _one_input(self) -> "GenerateRequest":

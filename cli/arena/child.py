@@ -1,7 +1,7 @@
-"""One supervised process: start, probe, restart, stop. The supervisor decides when; this knows how.
+"""One supervised process: start, probe, restart, stop. The supervisor calls these methods.
 
-Each child leads its own process group, so that Ctrl-C in the terminal reaches the supervisor only, and is tied to the
-supervisor, so that even kill -9 of the supervisor leaves nothing behind. Its output goes to a log file of its own.
+Each child leads its own process group, so that Ctrl-C in the terminal reaches the supervisor only. It is tethered to
+the supervisor, so that even kill -9 of the supervisor leaves no process behind. Its output goes to its own log file.
 """
 
 import asyncio
@@ -34,10 +34,12 @@ _TAIL_LINES = 12
 
 
 class ChildState(StrEnum):
+    """States of a child process, as the status table shows them."""
+
     WAITING = "waiting"
     STARTING = "starting"
     READY = "ready"
-    UNREADY = "not ready"  #: it was ready, still answers, and says that it is not ready now
+    UNREADY = "not ready"  #: it was ready before, and answers that it is not ready now
     BACKING_OFF = "restarting"
     GIVEN_UP = "failed"
     STOPPING = "stopping"
@@ -45,6 +47,8 @@ class ChildState(StrEnum):
 
 
 class ProbeResult(StrEnum):
+    """What a probe of a process found."""
+
     READY = "ready"
     ALIVE = "alive"  #: it answers, but is not ready
     SILENT = "silent"
@@ -52,7 +56,7 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to run. `probe` must return within a few seconds whatever happens."""
+    """How to run one process. `probe` must return within a few seconds in any case."""
 
     name: str
     command: tuple[str, ...]
@@ -60,14 +64,14 @@ class ChildSpec:
     log_path: Path
     probe: Callable[[], Awaitable[ProbeResult]]
     stop_timeout_s: float
-    death_signal: signal.Signals = signal.SIGKILL  #: what the kernel sends it when the supervisor dies
-    lock_path: Path | None = None  #: a file that the process inherits locked: it is the only one of its kind
+    death_signal: signal.Signals = signal.SIGKILL  #: sent by the kernel when the supervisor dies
+    lock_path: Path | None = None  #: a file that the process inherits locked, so that it runs only once
     before_start: Callable[[], None] | None = None
-    final_exit_codes: frozenset[int] = frozenset()  #: it has said that another start would fail in the same way
+    final_exit_codes: frozenset[int] = frozenset()  #: with these another start would fail in the same way
 
 
 class Child:
-    """Owns the process of one spec. `run` is the only coroutine that starts it."""
+    """Owns the process of one spec; only `run` starts it. Used by one event loop."""
 
     def __init__(self, spec: ChildSpec, report: Callable[[str, str], None], policy: RestartPolicy) -> None:
         self.spec = spec
@@ -84,10 +88,12 @@ class Child:
 
     @property
     def state(self) -> ChildState:
+        """The present state. Setting it wakes `wait_ready` in the states that end the wait."""
         return self._state
 
     @state.setter
     def state(self, state: ChildState) -> None:
+        """Set by the child itself, and by Supervisor.kill."""
         self._state = state
         if state in (ChildState.READY, ChildState.GIVEN_UP, ChildState.STOPPED):
             self._settled.set()
@@ -96,6 +102,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
+        """Process id of the last start; None before the first."""
         return self._process.pid if self._process is not None else None
 
     async def run(self) -> None:
@@ -121,12 +128,12 @@ class Child:
             await self._sleep(delay_s)
 
     async def wait_ready(self) -> bool:
-        """True when it became ready, False when it was given up or stopped."""
+        """Wait until the process is ready (True), or given up or stopped (False)."""
         await self._settled.wait()
         return self.state is ChildState.READY
 
     async def stop(self) -> None:
-        """Ask it to end, wait as long as its spec allows, then kill what is left of its group."""
+        """Send SIGTERM, wait for the time in the spec, then kill the rest of the process group."""
         self._stop_requested.set()
         process = self._process
         if process is not None and process.poll() is None:
@@ -139,14 +146,14 @@ class Child:
             self.state = ChildState.STOPPED
 
     def kill(self) -> None:
-        """End the whole process group now; harmless when it is gone."""
+        """Kill the whole process group now; does nothing if it has ended."""
         self._stop_requested.set()
         if self._process is not None:
             self._kill_group(self._process)
             self._process.wait()
 
     def trim_log(self) -> None:
-        """Keep the log below a limit: one older part beside it. The child appends, so truncation is safe."""
+        """Bound the log: move it to .log.1 when it is too large. The child appends, so truncation is safe."""
         path = self.spec.log_path
         if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
             path.with_suffix(".log.1").write_bytes(path.read_bytes())
@@ -161,7 +168,7 @@ class Child:
             return
         with _open_to_append(self.spec.lock_path) as lock:
             await self._take(lock)
-            self._spawn((lock.fileno(),))  # from here on only the child holds the lock
+            self._spawn((lock.fileno(),))  # now only the child holds the lock
 
     def _spawn(self, inherited: tuple[int, ...]) -> None:
         if self.spec.before_start is not None:
@@ -181,7 +188,8 @@ class Child:
         ask_for_short_slices(self._process.pid)
 
     async def _take(self, lock: IO[bytes]) -> None:
-        """A predecessor that is just dying may hold it for a moment; raises CliError when it stays."""
+        """Take the lock file. A predecessor that is ending may hold it for a moment; raises CliError after
+        _LOCK_WAIT_S."""
         deadline = time.monotonic() + _LOCK_WAIT_S
         while True:
             try:
@@ -242,7 +250,7 @@ class Child:
 
     @staticmethod
     def _kill_group(process: subprocess.Popen[bytes]) -> None:
-        """Also what the process itself had started, such as a compiler."""
+        """Kill the process and those that it has started, such as a compiler."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -253,7 +261,7 @@ class Child:
 
 
 def _tethered(spec: ChildSpec) -> list[str]:
-    """-I: the tether must not import from wherever the user happens to be."""
+    """-I: the tether must not import from the current directory."""
     tie = [sys.executable, "-I", str(Path(tether.__file__)), str(os.getpid()), str(int(spec.death_signal))]
     return [*tie, *spec.command]
 

@@ -1,6 +1,6 @@
-"""The data directory of one arena: its lock, its secrets, its logs and where the store keeps the votes.
+"""The data directory of one arena: its lock, secrets, logs and store.
 
-Everything in it belongs to the user alone (mode 0700). Knows paths and files, starts no process.
+Only the user can read it (mode 0700). This module handles paths and files and starts no process.
 """
 
 import fcntl
@@ -16,7 +16,8 @@ from cli.errors import CliError, DataDirInUse
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What the services of one arena share. Made once; losing `voter_key` only forgets who voted before."""
+    """Secrets that the services of one arena share, made once. A new `voter_key` gives returning voters new
+    pseudonyms."""
 
     worker_token: str
     admin_token: str
@@ -25,7 +26,7 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a running arena writes into its lock file, for others to find it."""
+    """What a running arena writes into its lock file, so that other commands find it."""
 
     pid: int
     webui_url: str
@@ -33,7 +34,7 @@ class Running:
 
 
 class DataDir:
-    """Made by `agon up`; read by the commands that talk to a running arena."""
+    """Created by `agon up`; read by the commands that talk to a running arena."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -41,10 +42,12 @@ class DataDir:
 
     @property
     def logs(self) -> Path:
+        """Folder of the log files, one per process."""
         return self.path / "logs"
 
     @property
     def store(self) -> Path:
+        """Folder of the embedded store's files."""
         return self.path / "store"
 
     @property
@@ -56,6 +59,7 @@ class DataDir:
         return self.path / "secrets.json"
 
     def create(self) -> None:
+        """Create the folders; raises CliError."""
         try:
             for folder in (self.path, self.logs, self.store):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,21 +75,22 @@ class DataDir:
         except BlockingIOError:
             other = self.running()
             file.close()
-            who = f"pid {other.pid}, {other.webui_url}" if other else "its pid is not written yet"
-            raise DataDirInUse(f"an arena already runs on {self.path} ({who}).") from None
+            holder = f"pid {other.pid}, {other.webui_url}" if other else "its pid is not written yet"
+            raise DataDirInUse(f"an arena already runs on {self.path} ({holder}).") from None
         file.truncate(0)
         file.write(json.dumps(asdict(running)))
         file.flush()
         self._lock_file = file
 
     def unlock(self) -> None:
+        """Release the directory; does nothing if it is not locked."""
         if self._lock_file is not None:
             self._lock_file.truncate(0)
             self._lock_file.close()
             self._lock_file = None
 
     def running(self) -> Running | None:
-        """The arena that holds the lock, as far as it has told. One that was killed holds it no longer."""
+        """The arena that holds the lock; None if none does, or if it has not written its data yet."""
         try:
             with open(self._lock_path, encoding="utf-8") as file:
                 try:
@@ -97,10 +102,11 @@ class DataDir:
         return None
 
     def has_secrets(self) -> bool:
+        """True if the secrets have been written."""
         return self._secrets_path.exists()
 
     def secrets(self) -> Secrets:
-        """Read the secrets; make them at the first call. The environment wins over the file."""
+        """Read the secrets; make them at the first call. Environment variables override the file."""
         stored = self._read_secrets()
         made = Secrets(
             worker_token=stored.get("worker_token") or secrets.token_urlsafe(32),
@@ -125,14 +131,14 @@ class DataDir:
         return stored if isinstance(stored, dict) else {}
 
     def _write_secrets(self, made: Secrets) -> None:
-        """Through a new file, so that a crash leaves either the old secrets or the new ones."""
-        draft = self._secrets_path.with_suffix(".new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        """Write a new file and rename it, so that a crash leaves either the old secrets or the new ones."""
+        partial = self._secrets_path.with_suffix(".new")
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             json.dump(asdict(made), file, indent=2)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(self._secrets_path)
+        partial.replace(self._secrets_path)
 
 
 def default_data_dir() -> Path:

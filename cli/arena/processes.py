@@ -191,6 +191,7 @@ def _controller(
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
+            "AGON_API_DOCS": _api_docs(settings.host),
         },
         log_path=data_dir.logs / "controller.log",
         probe=_http_probe(client, f"{settings.controller_url}/ready"),
@@ -212,7 +213,12 @@ def _worker(
     return ChildSpec(
         name=f"worker {model.name}",
         command=_python("model_worker", *flags),
-        environment={**_spin_limit(settings), **_plain_environment(), "AGON_WORKER_TOKEN": secrets.worker_token},
+        environment={
+            **_spin_limit(settings),
+            **_plain_environment(),
+            "AGON_WORKER_TOKEN": secrets.worker_token,
+            "AGON_API_DOCS": _api_docs(settings.host),
+        },
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
@@ -238,9 +244,15 @@ def _python(package: str, *flags: str) -> tuple[str, ...]:
 
 
 def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
-    """How long idle threads of a worker stay awake, where all workers' threads together leave no core free."""
+    """The spin limit of idle threads in a worker, if the threads of all workers together leave no core free."""
     num_threads = len(settings.models) * settings.threads_per_worker
     return bounded_spinning(num_threads, os.cpu_count() or 1)
+
+
+def _api_docs(host: str) -> str:
+    """Whether controller and workers serve /openapi.json and /docs: on an arena that only this machine reaches, unless
+    the environment says otherwise."""
+    return os.environ.get("AGON_API_DOCS") or str(host in ("127.0.0.1", "::1", "localhost")).lower()
 
 
 def _plain_environment() -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""How commands reach an arena that runs: its address and the admin token, from flags, environment or data directory."""
+"""How commands reach a running arena: its address and admin token, from flags, environment or data directory."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,8 @@ _TIMEOUT_S = 120.0
 
 
 def controller_url(url: str | None, data_dir: Path | None = None) -> str:
-    """The flag, else AGON_CONTROLLER_URL, else the arena that runs on the data directory, else the default port."""
+    """The controller's URL: the flag, AGON_CONTROLLER_URL, the arena that runs on the data directory, or the
+    default."""
     if url is None:
         running = DataDir(data_dir or default_data_dir()).running()
         url = os.environ.get("AGON_CONTROLLER_URL") or (running.controller_url if running else DEFAULT_URL)
@@ -24,7 +25,7 @@ def controller_url(url: str | None, data_dir: Path | None = None) -> str:
 
 
 def admin_token(data_dir: Path | None) -> str:
-    """AGON_ADMIN_TOKEN, else the one that `agon up` keeps in the data directory."""
+    """AGON_ADMIN_TOKEN, or the token that `agon up` stored in the data directory; raises CliError without one."""
     token = os.environ.get("AGON_ADMIN_TOKEN")
     if token:
         return token
@@ -37,13 +38,13 @@ def admin_token(data_dir: Path | None) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Such an address is reached without the proxies of the environment."""
+    """True if `url` is on this machine; then the proxies of the environment are not used."""
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
 
 
 @contextmanager
 def arena_client(url: str, token: str | None) -> Iterator[httpx.Client]:
-    """Network failures inside become one sentence."""
+    """A client for the controller; network failures inside the block become a CliError."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_loopback(url)) as client:
         try:
@@ -53,7 +54,7 @@ def arena_client(url: str, token: str | None) -> Iterator[httpx.Client]:
 
 
 def check(answer: httpx.Response) -> httpx.Response:
-    """Raises CliError with the controller's own sentence unless the answer is a success."""
+    """Return a successful answer; raises CliError with the controller's message for any other."""
     if answer.is_success:
         return answer
     answer.read()

@@ -1,4 +1,4 @@
-"""What `agon up` shows: a live table on a terminal, plain lines elsewhere. Draws what it is given, asks nobody."""
+"""The output of `agon up`: a live table on a terminal, plain lines elsewhere. It makes no requests."""
 
 import sys
 import time
@@ -22,37 +22,43 @@ _COLOURS = {
 
 
 class StatusView(Protocol):
-    """Where the supervisor's news go. `refresh` may be called often."""
+    """Shows the events and the state of an arena. Called from one event loop."""
 
-    def event(self, source: str, text: str) -> None: ...
+    def event(self, source: str, text: str) -> None:
+        """Show one event of `source`, for instance a process that became ready."""
 
-    def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None: ...
+    def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
+        """Show the present state; cheap enough to be called several times a second."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the output."""
 
 
 class PlainView:
-    """One line per event, with the seconds since the start."""
+    """Prints one line per event, with the seconds since the start."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self._headline = ""
 
     def event(self, source: str, text: str) -> None:
+        """Print the event."""
         print(f"{time.monotonic() - self._started:6.1f}s  {source}: {text}", flush=True)
 
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
+        """Print the headline if it has changed."""
         if headline != self._headline:
             self._headline = headline
             self.event("arena", headline)
 
     def close(self) -> None:
+        """Flush standard output."""
         sys.stdout.flush()
 
 
 class LiveView:
-    """A table that is redrawn in place, under a scrolling list of events. Drawn from our loop, not from a thread;
-    it disappears at the end, the events stay."""
+    """Redraws a table in place, below a scrolling list of events. It is drawn from the event loop, not from a thread.
+    At the end the table disappears and the events stay."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -60,9 +66,11 @@ class LiveView:
         self._live.start()
 
     def event(self, source: str, text: str) -> None:
+        """Print the event above the table."""
         self._console.print(f"{time.strftime('%H:%M:%S')} {source}: {text}", markup=False, highlight=False)
 
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
+        """Redraw the headline and a row for each process."""
         table = Table()
         for column in ("process", "state", "pid", "model", "load", "tokens/s"):
             table.add_column(column, justify="right" if column in ("pid", "tokens/s") else "left")
@@ -71,10 +79,12 @@ class LiveView:
         self._live.update(Group(Text(headline, style="bold"), table), refresh=True)
 
     def close(self) -> None:
+        """Remove the table."""
         self._live.stop()
 
 
 def choose_view() -> StatusView:
+    """A live table if standard output is a terminal, else plain lines."""
     return LiveView(Console()) if sys.stdout.isatty() else PlainView()
 
 

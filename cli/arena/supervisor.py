@@ -1,7 +1,7 @@
-"""Runs the processes of one arena: starts them in order, keeps them alive, stops them in order.
+"""Runs the processes of one arena: starts them in order, restarts them, stops them in order.
 
-Knows nothing of terminals: what happens goes to `report`, and `children` tell their state to whoever wants to draw it.
-One thread, one event loop.
+It does not know the terminal: it calls `report` for events, and a view reads the state of `children`. One thread, one
+event loop.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ _TRIM_LOGS_EVERY_S = 30.0
 
 
 class Supervisor:
-    """`stages`: groups of processes. The first group starts alone; when it is ready, all others start together. They
-    stop in the reverse order, one group after another."""
+    """Owns the children. `stages` are groups of processes: the first group starts alone; when it is ready, all others
+    start together. Groups stop in the reverse order, one after another."""
 
     def __init__(self, stages: Sequence[Sequence[ChildSpec]], report: Callable[[str, str], None]) -> None:
         self._stages = [[Child(spec, report, RestartPolicy()) for spec in stage] for stage in stages]
@@ -25,14 +25,16 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
+        """All processes, in starting order."""
         return [child for stage in self._stages for child in stage]
 
     @property
     def everything_failed(self) -> bool:
+        """True if every process was given up."""
         return all(child.state is ChildState.GIVEN_UP for child in self.children)
 
     async def start(self) -> None:
-        """The first group must answer before the others start; raises CliError when it does not."""
+        """Start everything; raises CliError if the first group does not become ready."""
         first, *others = self._stages
         self._tasks += [asyncio.create_task(child.run()) for child in first]
         for child in first:
@@ -42,12 +44,13 @@ class Supervisor:
         self._tasks.append(asyncio.create_task(self._trim_logs()))
 
     async def stop(self) -> None:
+        """Stop all processes gracefully, the last group first."""
         for stage in reversed(self._stages):
             await asyncio.gather(*(child.stop() for child in stage))
         await self._end_tasks()
 
     async def kill(self) -> None:
-        """No draining. The store goes last; it has every acknowledged vote on disk already."""
+        """Kill everything without draining. The store is last; every acknowledged vote is on disk already."""
         for stage in reversed(self._stages):
             for child in stage:
                 child.kill()

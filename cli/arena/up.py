@@ -34,15 +34,19 @@ _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again 
 def up(
     model: Annotated[
         list[str],
-        typer.Option("--model", metavar="NAME=PATH_OR_HUB_ID", help="A model; repeat it. Default: the demos."),
+        typer.Option(
+            "--model", metavar="NAME=PATH_OR_HUB_ID", help="A model; may be repeated. Default: the demo models."
+        ),
     ] = [],  # noqa: B006 - typer's way to say "no value"
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where votes, secrets and logs are kept. Default: AGON_DATA_DIR, or ./.agon")
+        Path | None, typer.Option(help="Folder of votes, secrets and logs. Default: AGON_DATA_DIR, or ./.agon")
     ] = None,
     host: Annotated[str, typer.Option(help="Address of the web UI and the controller.")] = "127.0.0.1",
-    controller_port: Annotated[int, typer.Option(min=1, max=65535)] = 8100,
-    webui_port: Annotated[int, typer.Option(min=1, max=65535)] = 7860,
-    worker_port: Annotated[int, typer.Option(min=1, max=65535, help="First of the workers' ports.")] = 8200,
+    controller_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the controller.")] = 8100,
+    webui_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web UI.")] = 7860,
+    worker_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the first worker; the others follow.")
+    ] = 8200,
     threads_per_worker: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads of each worker. Default: half of the cores (a battle keeps two busy)."),
@@ -131,7 +135,7 @@ class Arena:
         try:
             while not self._stop_requested.is_set():
                 if starting.done() and starting.exception() is not None:
-                    return 1  # the report has said why
+                    return 1  # the reason has been reported
                 if supervisor.everything_failed:
                     self._view.event("arena", "every process has failed.")
                     return 1
@@ -157,7 +161,7 @@ class Arena:
         if not (self._ready_once or self._has_hinted) and time.monotonic() - self._started_at > _HINT_AFTER_S:
             self._has_hinted = True
             store = "" if self._store else " The store is the one of REDIS_URL: does it answer?"
-            self._view.event("arena", f"still {headline}; {self._folder.logs} tells more.{store}")
+            self._view.event("arena", f"still {headline}; see {self._folder.logs}.{store}")
         if self._is_ready and not self._ready_once:
             self._ready_once = True
             self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")

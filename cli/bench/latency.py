@@ -1,6 +1,6 @@
-"""One request at a time through our engine, as a server runs it: time to first token, and times between tokens.
+"""Latency of single requests through our engine, run as in a server: time to first token, times between tokens.
 
-The engine has its own thread and the tokens cross into an event loop, so the times are what a worker sees before HTTP.
+The engine has its own thread and tokens are handed to an event loop, so these are the times of a worker without HTTP.
 """
 
 import statistics
@@ -17,28 +17,32 @@ from engine.config import EngineConfig
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """When the tokens of one answer came, in seconds after the request. Tokens that came together share a time."""
+    """Arrival times of the tokens of one answer, in seconds after the request. Tokens of one step have the same
+    time."""
 
     token_times_s: tuple[float, ...]
 
     @property
     def ttft_s(self) -> float:
+        """Time to the first token, in seconds."""
         return self.token_times_s[0]
 
     @property
     def tpot_s(self) -> float | None:
+        """Mean time per token after the first, in seconds; None for a single token."""
         times = self.token_times_s
         return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
 
     @property
     def gaps_s(self) -> list[float]:
+        """Times between consecutive tokens, in seconds."""
         return [after - before for before, after in pairwise(self.token_times_s)]
 
 
 async def measure(
     config: EngineConfig, work: Work, *, repeats: int, warm_ups: int, advance: Callable[[], None]
 ) -> tuple[str, list[Stream]]:
-    """The dtype that "auto" became, and one stream per repeat."""
+    """Run the answers one after another; returns the dtype that "auto" became, and one stream per repeat."""
     from engine import AsyncEngine
 
     engine = await AsyncEngine.from_config(config)
@@ -67,7 +71,7 @@ async def _stream(engine: Any, work: Work) -> Stream:
 
 
 def as_row(streams: Sequence[Stream], work: Work) -> dict[str, Any]:
-    """Medians over the repeats; percentiles over all gaps between tokens."""
+    """The row of the report: medians over the repeats, percentiles over all gaps between tokens."""
     tpot = [stream.tpot_s for stream in streams if stream.tpot_s is not None]
     gaps = [gap for stream in streams for gap in stream.gaps_s]
     row: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Throughput of our engine on a workload, alone or against `transformers` on the same token ids, in one process.
 
-Greedy, and past the end-of-sequence token, so that every system does exactly the same amount of work. The systems take
-turns in every round, so that a machine that gets slower or faster meanwhile does so for all of them. Prefix caching is
-off: it would answer the second round from memory.
+Sampling is greedy and ignores the end-of-sequence token, so that both systems do the same amount of work. They
+alternate in every round, so that a change in the speed of the machine affects both. Prefix caching is off, because the
+second round would find its prompts in the cache.
 """
 
 import json
@@ -20,7 +20,8 @@ from engine.config import EngineConfig
 
 @dataclass(slots=True)
 class Measured:
-    """One system on one part of the work. `outputs` are those of the last round, in the order of the work."""
+    """One system on one part of the work. `seconds` has one entry per round, `outputs` are those of the last round, in
+    the order of the work. Mutable while the rounds run."""
 
     system: str
     concurrency: int
@@ -30,13 +31,16 @@ class Measured:
 
     @property
     def output_tokens(self) -> int:
+        """Tokens of all answers of one round."""
         return sum(item.out for item in self.work)
 
     @property
     def tokens_per_s(self) -> float:
+        """Output tokens per second, by the median round."""
         return self.output_tokens / statistics.median(self.seconds)
 
     def as_row(self) -> dict[str, Any]:
+        """The measurement as a row of the report."""
         median = statistics.median(self.seconds)
         prompt_tokens = sum(len(item.ids) for item in self.work)
         return {
@@ -54,16 +58,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`num_equal` of `num_compared` prompts got token for token the same answer from both systems."""
+    """The result: for `num_equal` of `num_compared` prompts both systems gave the same tokens."""
 
-    dtype: str  #: what "auto" became, and that of keys and values where it is another
-    operators: str  #: what our engine computed with
+    dtype: str  #: what "auto" became, and the KV dtype if it differs
+    operators: str  #: the kind of operators that our engine used
     measured: list[Measured]
     num_equal: int = 0
     num_compared: int = 0
 
 
 def vocab_size(model: str) -> int:
+    """The vocabulary size in the folder's config.json; raises CliError."""
     config = Path(model) / "config.json"
     if not config.is_file():
         raise CliError(f"--model {model} must be a local folder in Hugging Face layout.")
@@ -78,7 +83,7 @@ def vocab_size(model: str) -> int:
 
 
 def measure(config: EngineConfig, work: Sequence[Work], *, repeats: int, progress: Callable[[str], None]) -> Comparison:
-    """All requests at once through our engine, one round that does not count and `repeats` that do."""
+    """All requests at once through our engine: a warm-up round, then `repeats` measured rounds."""
     progress("loading")
     with _Agon(config) as ours:
         measured = Measured("agon", config.max_running, work)
@@ -96,7 +101,7 @@ def compare(
     repeats: int,
     progress: Callable[[str], None],
 ) -> Comparison:
-    """One at a time on the first `num_single` prompts, and all prompts together, by transformers and by us."""
+    """transformers and our engine in turn: the first `num_single` prompts one at a time, and all prompts together."""
     size = config.max_running
     progress("loading both")
     with _Agon(config) as ours:
@@ -149,14 +154,14 @@ class _Transformers:
             raise CliError(f"transformers cannot load {model}: {error}") from None
         self._model = self._model.to(device).eval()
         self._device = device
-        # Without an end-of-sequence token it goes on to the limit, as ignore_eos does.
+        # Without an end-of-sequence token it generates up to the limit, as with ignore_eos.
         self._model.generation_config = library.GenerationConfig(do_sample=False, pad_token_id=0)
 
     def one_at_a_time(self, work: Sequence[Work]) -> list[Tokens]:
         return [self._generate([item], item.out)[0] for item in work]
 
     def batched(self, work: Sequence[Work], size: int) -> list[Tokens]:
-        """Sorted by the number of tokens to come, which is the best case for batches that end together."""
+        """In batches sorted by the number of output tokens, which is the best case for static batches."""
         order = sorted(range(len(work)), key=lambda index: (work[index].out, len(work[index].ids)))
         outputs: list[Tokens] = [[] for _ in work]
         for start in range(0, len(order), size):

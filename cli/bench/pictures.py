@@ -1,4 +1,4 @@
-"""Pictures of results. matplotlib is optional and loaded only here, when a picture is asked for."""
+"""Draws results. matplotlib is optional and imported only here, if a picture is requested."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ Series = Mapping[str, Sequence[float]]  #: one line or group of bars by name
 
 
 def require_matplotlib(path: Path | None) -> None:
-    """Raises CliError before a measurement rather than after it; nothing when no picture is wanted."""
+    """Check before a measurement that `path` can be drawn; raises CliError. None: no picture is requested."""
     if path is None:
         return
     try:
@@ -24,7 +24,7 @@ def require_matplotlib(path: Path | None) -> None:
 
 
 def draw_bars(path: Path, title: str, unit: str, bars: Mapping[str, float], width: float = 7.0) -> None:
-    """Horizontal bars with their numbers, from the first name at the top."""
+    """Horizontal bars with their values, the first name at the top."""
     figure, axes = _figure(title, width, 0.9 + 0.36 * len(bars))
     drawn = axes.barh(list(bars), list(bars.values()), color="#4a6fa5", height=0.7)
     axes.bar_label(drawn, fmt="{:,.4g}", padding=3, fontsize=8)

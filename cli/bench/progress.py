@@ -1,4 +1,4 @@
-"""A progress bar on stderr while something is measured; plain lines where stderr is no terminal."""
+"""A progress bar on stderr during a measurement; only its title if stderr is no terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +12,7 @@ Advance = Callable[[], None]
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Advance]:
+    """Yields a function that advances a bar of `total` steps."""
     console = Console(stderr=True)
     if not console.is_terminal:
         console.print(title)

@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: on which machine and commit it ran, and the numbers, as one JSON document."""
+"""The JSON document of a benchmark: machine, commit, settings and results."""
 
 import json
 import math
@@ -17,7 +17,7 @@ PERCENTS = (50, 95, 99)
 
 
 def machine() -> dict[str, Any]:
-    """Enough to tell whether two results may be compared."""
+    """The facts on which it depends if two results may be compared."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Of the source tree that runs; with a plus sign when it has changes that are not committed."""
+    """The commit of the running source tree, with a plus sign if it has uncommitted changes; None without git."""
     root = Path(cli.__file__).parent.parent
     head = _git(root, "rev-parse", "--short", "HEAD")
     if head is None:
@@ -38,12 +38,14 @@ def commit() -> str | None:
 
 
 def document(kind: str, settings: dict[str, Any], rows: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """The JSON document of one benchmark, with time, commit and machine."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     head = {"kind": kind, "when": when, "commit": commit(), "machine": machine(), "settings": settings}
     return {**head, "rows": list(rows), **more}
 
 
 def write(path: Path | None, result: dict[str, Any]) -> None:
+    """Write a document to `path`, or to standard output."""
     text = json.dumps(result, indent=2)
     if path is None:
         print(text)
@@ -52,7 +54,7 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Nearest rank; nan of nothing."""
+    """The percentile by nearest rank; nan without values."""
     if not values:
         return math.nan
     ordered = sorted(values)

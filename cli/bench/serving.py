@@ -1,8 +1,8 @@
-"""Load against any server with the OpenAI API: so many requests in flight, or so many per second.
+"""Loads any server with the OpenAI API, with a fixed number of requests in flight or a fixed request rate.
 
-Times are seen from the client: the first token (TTFT), the time per token after it (TPOT), the gaps between pieces of
-text (ITL), whole answers, and the tokens of all requests over the wall clock. Prompts differ from one another, so that
-no cache of prefixes helps. Goodput counts the requests that met every target.
+Times are measured at the client: time to first token (TTFT), time per output token after it (TPOT), gaps between pieces
+of text (ITL), whole answers, and the tokens of all requests per second. Prompts differ from one another, so that prefix
+caches do not help. Goodput counts the requests that met every target.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from cli.errors import CliError
 from cli.openai_client import OpenAiClient
 from wire.chat import ChatMessage
 
-#: What --goodput may bound, in milliseconds.
+#: Times that --goodput can bound, in milliseconds.
 TARGETS = ("ttft", "tpot", "itl", "total")
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One request; `error` is set when it failed, and then the times mean nothing."""
+    """The result of one request. If `error` is set the request failed, and its times are meaningless."""
 
     ttft_s: float = 0.0
     total_s: float = 0.0
@@ -37,10 +37,11 @@ class Answered:
 
     @property
     def tpot_s(self) -> float | None:
+        """Mean time per token after the first, in seconds; None for a single token."""
         return (self.total_s - self.ttft_s) / (self.output_tokens - 1) if self.output_tokens > 1 else None
 
     def meets(self, targets_ms: Mapping[str, float]) -> bool:
-        """Whether it succeeded within every target; itl is the longest gap."""
+        """True if the request succeeded within every target; itl is its longest gap."""
         seen = {
             "ttft": self.ttft_s,
             "tpot": self.tpot_s or 0.0,
@@ -52,7 +53,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send. `ignore_eos` makes every answer as long as asked; servers that refuse it need False."""
+    """The requests of one level. `ignore_eos` gives every answer its full length; servers that refuse it need False."""
 
     model: str
     requests: Sequence[TextWork]
@@ -61,12 +62,12 @@ class Load:
 
 
 async def run_closed(client: OpenAiClient, load: Load, concurrency: int, advance: Callable[[], None]) -> dict[str, Any]:
-    """That many requests in flight, each replaced when it has finished. One row of the report."""
+    """Keep `concurrency` requests in flight until all are answered; returns one row of the report."""
     remaining: Iterator[TextWork] = iter(load.requests)
     answers: list[Answered] = []
 
     async def keep_busy() -> None:
-        for item in remaining:  # shared: whoever is free takes the next
+        for item in remaining:  # shared by all tasks: each takes the next request
             answers.append(await _ask(client, load, item))
             advance()
 
@@ -78,7 +79,8 @@ async def run_closed(client: OpenAiClient, load: Load, concurrency: int, advance
 async def run_open(
     client: OpenAiClient, load: Load, requests_per_s: float, seed: int, advance: Callable[[], None]
 ) -> dict[str, Any]:
-    """Requests at random moments (Poisson), whether or not earlier ones have finished; inf: all at once."""
+    """Send requests at random times (Poisson), independent of answers; inf: all at once. Returns one row of the
+    report."""
     answers: list[Answered] = []
 
     async def send(item: TextWork) -> None:

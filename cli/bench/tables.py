@@ -1,4 +1,4 @@
-"""What `agon bench` shows of its rows: a table for each of its commands, ratios of a comparison, curves of a load."""
+"""How `agon bench` shows its rows: a table for each command, ratios of a comparison, curves over load levels."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,8 @@ from cli.bench import pictures
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of the four rows of a comparison: theirs one at a time, theirs together, ours one at a time, ours together."""
+    """Speed ratios of a comparison. `rows` are: theirs one at a time, theirs together, ours one at a time, ours
+    together."""
     size = rows[3]["concurrency"]
     return {
         "one at a time": _ratio(rows[2], rows[0]),
@@ -24,6 +25,7 @@ def _ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
 
 
 def offline_table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """The rows of `agon bench offline` as a table."""
     table = Table(title=title, title_justify="left")
     for column in ("system", "at once", "prompts", "output tokens", "seconds", "tokens/s"):
         table.add_column(column, justify="left" if column == "system" else "right", overflow="fold")
@@ -35,6 +37,7 @@ def offline_table(title: str, rows: list[dict[str, Any]]) -> Table:
 
 
 def latency_table(title: str, row: dict[str, Any]) -> Table:
+    """The row of `agon bench latency` as a table."""
     table = Table(title=title, title_justify="left")
     cells = {
         "tokens in": row["prompt_tokens"],
@@ -51,6 +54,7 @@ def latency_table(title: str, row: dict[str, Any]) -> Table:
 
 
 def serving_table(url: str, rows: list[dict[str, Any]], level: str) -> Table:
+    """The rows of `agon bench serve` as a table; `level` is the title of the first column."""
     table = Table(title=url, title_justify="left")
     times = ("ttft_ms", "tpot_ms", "itl_ms")
     has_goodput = any("goodput_requests_per_s" in row for row in rows)
@@ -67,13 +71,14 @@ def serving_table(url: str, rows: list[dict[str, Any]], level: str) -> Table:
 
 
 def milliseconds(value: float | None) -> str:
-    """Three digits, so that three of them stand on one line; the result as JSON has all of them."""
+    """A time with three digits, so that three of them fit on one line; the JSON result has all digits."""
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def plot_serving(plot: Path, url: str, rows: list[dict[str, Any]], levels: list[float], *, is_open: bool) -> None:
+    """Draw percentiles of TTFT and TPOT over the levels."""
     shown = [(level, row) for level, row in zip(levels, rows, strict=True) if math.isfinite(level) and row["requests"]]
     names = ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99")
     lines = {name.replace("_ms_", " "): [row[name] or math.nan for _, row in shown] for name in names}

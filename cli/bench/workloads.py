@@ -1,8 +1,9 @@
-"""What is sent in a benchmark: token ids or texts, and how many tokens must follow. The same at every run, by seed.
+"""Workloads of benchmarks: prompts as token ids or texts, and their numbers of output tokens. Fixed seeds make every
+run equal.
 
 `sharegpt` and `alpaca` have the lengths of those data sets (log-normal, means as in the PagedAttention paper, answers
-of ShareGPT at half their length) and random ids: no cache of prefixes ever helps, and nothing has to be downloaded.
-Knows no engine and no server.
+of ShareGPT at half their length) and random ids, so that prefix caches do not help and nothing has to be downloaded.
+This module does not know the engine or a server.
 """
 
 import json
@@ -27,7 +28,7 @@ _SYLLABLES = ("ba", "de", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu", "ve", 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One prompt as token ids, and how many tokens must follow it."""
+    """One prompt as token ids, and its number of output tokens."""
 
     ids: tuple[int, ...]
     out: int
@@ -35,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TextWork:
-    """One prompt as text; `out` None: the server's default."""
+    """One prompt as text, and its number of output tokens; None: the server's default."""
 
     text: str
     out: int | None
@@ -43,19 +44,22 @@ class TextWork:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Log-normal numbers of tokens: `mean` is that of the distribution before it is cut at `longest`."""
+    """A log-normal distribution of lengths in tokens. `mean` is the mean before lengths are cut at `longest`."""
 
     mean: float
     sigma: float
     longest: int
 
     def draw(self, generator: random.Random) -> int:
+        """A length in tokens, between _SHORTEST and `longest`."""
         drawn = generator.lognormvariate(math.log(self.mean) - self.sigma**2 / 2, self.sigma)
         return max(_SHORTEST, min(self.longest, round(drawn)))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
+    """The default number of requests of a named workload, and the lengths of its prompts and answers."""
+
     num_requests: int
     prompt: Lengths
     answer: Lengths
@@ -71,9 +75,9 @@ _SINGLE_SEED = 5
 
 
 def named(name: str, num_requests: int | None = None) -> list[Work]:
-    """The workload of that name. More requests than its own number: the same ones first, then further draws.
+    """The workload of that name. With more requests than its default, the first ones stay the same.
 
-    "single" is one prompt of 128 tokens with 128 to follow.
+    "single" is one prompt of 128 tokens with 128 output tokens.
     """
     if name == "single":
         generator = random.Random(_SINGLE_SEED)
@@ -88,13 +92,13 @@ def named(name: str, num_requests: int | None = None) -> list[Work]:
 
 
 def random_work(num_prompts: int, input_len: int, output_len: int, vocab_size: int, seed: int = 0) -> list[Work]:
-    """Uniform token ids: no prompt shares a prefix with another."""
+    """Prompts of uniformly random token ids; no two share a prefix."""
     generator = random.Random(seed)
     return [Work(tuple(generator.choices(range(vocab_size), k=input_len)), output_len) for _ in range(num_prompts)]
 
 
 def within_vocabulary(work: Sequence[Work], vocab_size: int) -> list[Work]:
-    """Ids that a smaller vocabulary lacks become others that it has; nothing changes for one of ID_BOUND or more."""
+    """Map ids to a smaller vocabulary; nothing changes for a vocabulary of ID_BOUND or more."""
     if all(max(item.ids) < vocab_size for item in work):
         return list(work)
     span = vocab_size - FIRST_ID
@@ -102,13 +106,13 @@ def within_vocabulary(work: Sequence[Work], vocab_size: int) -> list[Work]:
 
 
 def holds_token_ids(path: Path) -> bool:
-    """Whether a file is meant as a list of {ids, out}, and not as texts."""
+    """True if the file is a list of {ids, out}, False if it holds texts."""
     if path.suffix != ".json":
         return False
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return True  # read_workload says what is wrong with it
+        return True  # read_workload reports the error
     is_text = (
         isinstance(rows, list)
         and bool(rows)
@@ -119,7 +123,7 @@ def holds_token_ids(path: Path) -> bool:
 
 
 def read_workload(path: Path) -> list[Work]:
-    """A JSON list of {"ids": [token ids], "out": number of tokens}."""
+    """Read a JSON list of {"ids": [token ids], "out": number of tokens}; raises CliError."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         work = [Work(tuple(int(token) for token in row["ids"]), int(row["out"])) for row in rows]
@@ -131,9 +135,9 @@ def read_workload(path: Path) -> list[Work]:
 
 
 def read_texts(path: Path, output_len: int | None) -> list[TextWork]:
-    """Prompts from a file: JSON lines or a JSON list of texts or {"prompt": text, "out": tokens}, or plain lines.
+    """Read prompts: JSON lines or a JSON list of texts or {"prompt": text, "out": tokens}, or lines of text.
 
-    `output_len` is the number of tokens for those that name none.
+    `output_len` is used for prompts without `out`. Raises CliError.
     """
     try:
         content = path.read_text(encoding="utf-8")
@@ -150,12 +154,13 @@ def read_texts(path: Path, output_len: int | None) -> list[TextWork]:
 
 
 def texts_like(name: str, num_requests: int) -> list[TextWork]:
-    """Texts with as many words as the workload of that name has tokens; the server says how many tokens they were."""
+    """Texts with as many words as the named workload has tokens; the server counts their tokens."""
     generator = random.Random(f"{_SEED}-{name}-words")
     return [TextWork(_words(generator, len(item.ids)), item.out) for item in named(name, num_requests)]
 
 
 def random_texts(num_requests: int, num_words: int, output_len: int, seed: int = 0) -> list[TextWork]:
+    """Prompts of `num_words` random words each."""
     generator = random.Random(seed)
     return [TextWork(_words(generator, num_words), output_len) for _ in range(num_requests)]
 

@@ -10,24 +10,31 @@ from controller.battles.turn_runner import TurnRunner
 from controller.metrics import Metrics
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable
+from service_kit.route_docs import Answer, documented
+from wire.errors import ErrorCode
+from wire.probes import Health, Ready, Version
 
 
 def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> None:
     """Add liveness, readiness and version."""
 
     @router.get("/health")
+    @documented("Probes", "Is the process alive", answer=Health, errors=())
     async def health() -> Response:
-        """The process runs; says nothing about what it needs."""
+        """The process answers. Store and workers are not asked."""
         return JSONResponse({"status": "ok"})
 
     @router.get("/ready")
+    @documented("Probes", "May it get traffic", answer=Ready, errors=(ErrorCode.STORE_UNAVAILABLE,))
     async def ready() -> Response:
-        """200 when the store answers. Without models it is ready too: they come and go."""
+        """200 when the store answers. A controller without models is ready too: they come and go."""
         await store.ping()
         return JSONResponse({"status": "ready", "models": len(table.ready_models())})
 
     @router.get("/version")
+    @documented("Probes", "Which version runs", answer=Version, errors=())
     async def show_version() -> Response:
+        """The version of the installed package."""
         return JSONResponse({"name": "agon", "version": version("agon")})
 
 
@@ -35,7 +42,9 @@ def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, 
     """Add the scrape of `metrics`, with the gauges that are read at scrape time."""
 
     @router.get("/metrics")
+    @documented("Probes", "Metrics for Prometheus", answer=Answer(text="text/plain"), errors=())
     async def show_metrics() -> Response:
+        """Prometheus text format. With `AGON_PUBLIC_METRICS=false` it needs the admin token."""
         metrics.workers.clear()
         for worker in table.live():
             metrics.workers.labels(worker.card.name, worker.state).inc()

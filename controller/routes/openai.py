@@ -22,11 +22,33 @@ from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Delta, Finished, Opened
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream, until_disconnect
+from service_kit.route_docs import Answer, documented
 from wire.errors import ApiError, ErrorCode
-from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
+from wire.openai import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    CompletionRequest,
+    CompletionShaper,
+    ModelList,
+    ModelObject,
+    TextCompletion,
+    TextCompletionChunk,
+    encode_chunk,
+)
 from wire.workers import GenerateRequest, ModelCard
 
 DONE = b"data: [DONE]\n\n"
+COMPLETION_ERRORS = (
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+    ErrorCode.MODEL_NOT_FOUND,
+    ErrorCode.RATE_LIMITED,
+    ErrorCode.WORKER_FAILED,
+    ErrorCode.QUEUE_FULL,
+    ErrorCode.NO_WORKER,
+    ErrorCode.STORE_UNAVAILABLE,
+    ErrorCode.WORKER_TIMEOUT,
+)
 
 
 def add_openai_routes(
@@ -45,19 +67,39 @@ def add_openai_routes(
         return ModelObject(id=card.name, created=started, max_model_len=card.context_length)
 
     @router.get("/v1/models")
+    @documented("Models", "List the models that have a ready worker", answer=ModelList, errors=())
     async def models() -> Response:
+        """Sorted by name. A model whose last worker left is not in the list."""
         ready = table.ready_models()
         return json_reply(ModelList(data=[model_object(ready[name]) for name in sorted(ready)]))
 
     @router.get("/v1/models/{model:path}")
+    @documented(
+        "Models",
+        "Read one model",
+        parameters={"model": "name of the model; it may hold slashes"},
+        answer=ModelObject,
+        errors=(ErrorCode.MODEL_NOT_FOUND,),
+    )
     async def model(model: str) -> Response:
+        """The entry of one model in the list above."""
         card = table.ready_models().get(model)
         if card is None:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} does not exist.", param="model")
         return json_reply(model_object(card))
 
     @router.post("/v1/chat/completions")
+    @documented(
+        "Completions",
+        "Continue a chat",
+        request=ChatCompletionRequest,
+        example={"model": "raven", "messages": [{"role": "user", "content": "What is 17 + 25?"}]},
+        answer=Answer(json=ChatCompletion, events={"message": ChatCompletionChunk}),
+        errors=COMPLETION_ERRORS,
+    )
     async def chat_completions(request: Request) -> Response:
+        """OpenAI's chat completions for any model of the arena. With `stream` the answer is a stream of chunks that
+        ends with `data: [DONE]`; a failure after the first token is one chunk with `error`, without `[DONE]`."""
         body = await bodies.parse(request, ChatCompletionRequest)
         generate = GenerateRequest(
             request_id=secrets.token_hex(12), messages=body.chat_messages(), sampling=body.sampling()
@@ -65,7 +107,16 @@ def add_openai_routes(
         return await complete(request, body, generate, "chat")
 
     @router.post("/v1/completions")
+    @documented(
+        "Completions",
+        "Continue a text",
+        request=CompletionRequest,
+        example={"model": "raven", "prompt": "Once upon a time", "max_tokens": 32},
+        answer=Answer(json=TextCompletion, events={"message": TextCompletionChunk}),
+        errors=COMPLETION_ERRORS,
+    )
     async def completions(request: Request) -> Response:
+        """OpenAI's completions: one text prompt, without a chat template. Streams as chat completions do."""
         body = await bodies.parse(request, CompletionRequest)
         generate = GenerateRequest(request_id=secrets.token_hex(12), prompt=body.prompt, sampling=body.sampling())
         return await complete(request, body, generate, "text")

@@ -14,7 +14,8 @@ from controller.routes.replies import json_reply
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import PIECE, VoteLog
 from service_kit.bodies import Bodies
-from wire.battles import SIDES, CastVote
+from service_kit.route_docs import Answer, documented
+from wire.battles import SIDES, CastVote, VoteReply
 from wire.entry_ids import LOG_START, MAX_VOTE_ID_CHARS, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.votes import ImportReply, VoteRecord
@@ -30,7 +31,26 @@ def add_vote_route(
     """Add the route that casts a vote."""
 
     @router.post("/arena/battles/{battle_id}/vote")
+    @documented(
+        "Votes",
+        "Vote on a battle",
+        parameters={"battle_id": "id of the battle"},
+        request=CastVote,
+        example={"outcome": "a"},
+        answer=VoteReply,
+        errors=(
+            ErrorCode.NOT_YOUR_BATTLE,
+            ErrorCode.BATTLE_NOT_FOUND,
+            ErrorCode.BATTLE_NOT_FINISHED,
+            ErrorCode.BATTLE_ALREADY_VOTED,
+            ErrorCode.BATTLE_ABORTED,
+            ErrorCode.RATE_LIMITED,
+            ErrorCode.STORE_UNAVAILABLE,
+        ),
+    )
     async def cast(request: Request, battle_id: str) -> Response:
+        """Records the vote and reveals both models. The answer leaves when the vote is on disk; the same vote sent
+        again gets the same answer. The request must come from the address that began the battle."""
         vote = await bodies.parse(request, CastVote)
         client = addresses.of(request)
         await limits.check(client, "vote")
@@ -41,14 +61,32 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
     """Add export and import of the vote log."""
 
     @router.get("/arena/votes")
+    @documented(
+        "Votes",
+        "Export the vote log",
+        parameters={
+            "after": "a vote id: the log after this vote",
+            "conversations": "join the texts of battles that are still kept",
+        },
+        answer=Answer(lines=VoteRecord),
+        errors=(ErrorCode.STORE_UNAVAILABLE,),
+    )
     async def export(after: str = LOG_START, conversations: bool = False) -> Response:
-        """The log after one vote id, oldest first. `conversations` joins the texts of battles that are still kept."""
+        """One vote per line, oldest first."""
         first = await log.read(_checked_id(after))
         return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
 
     @router.post("/arena/votes/import")
+    @documented(
+        "Votes",
+        "Import votes of another arena",
+        request_lines=VoteRecord,
+        answer=ImportReply,
+        errors=(ErrorCode.STORE_UNAVAILABLE,),
+    )
     async def import_votes(request: Request) -> Response:
-        """Append votes, one JSON object per line. Importing the same battles again changes nothing."""
+        """Appends votes, one JSON object per line as the export gives them, 64 MB at most. A battle that the log
+        knows already is skipped, so importing again changes nothing."""
         body = await bodies.read(request, max_bytes=MAX_IMPORT_BYTES, timeout_s=IMPORT_TIMEOUT_S)
         votes = await asyncio.to_thread(_parse_lines, body)
         imported = 0

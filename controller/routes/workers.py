@@ -7,22 +7,74 @@ from controller.routes.replies import json_reply
 from controller.workers.pools import Pools
 from controller.workers.registry import WorkerRegistry
 from service_kit.bodies import Bodies
-from wire.workers import HeartbeatRequest, RegisterRequest
+from service_kit.route_docs import Answer, documented
+from wire.errors import ErrorCode
+from wire.workers import (
+    HeartbeatReply,
+    HeartbeatRequest,
+    RegisterReply,
+    RegisterRequest,
+    WorkerPool,
+    WorkerView,
+)
+
+WORKER_ID = {"worker_id": "id that the registration gave"}
+REGISTER_EXAMPLE = {
+    "boot_id": "boot-0001",
+    "url": "http://127.0.0.1:8299",
+    "card": {
+        "name": "example",
+        "revision": "0",
+        "architecture": "none",
+        "num_parameters": 0,
+        "dtype": "bfloat16",
+        "context_length": 2048,
+    },
+    "capacity": {"max_running": 1, "max_queued": 0, "kv_tokens": 2048},
+}
 
 
 def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: WorkerRegistry) -> None:
     """Add the routes that workers call."""
 
     @router.post("/internal/workers")
+    @documented(
+        "Workers",
+        "Register a worker",
+        request=RegisterRequest,
+        example=REGISTER_EXAMPLE,
+        answer=RegisterReply,
+        errors=(ErrorCode.STORE_UNAVAILABLE,),
+    )
     async def register(request: Request) -> Response:
+        """A worker is named after its URL: a restarted one replaces its predecessor and gets a higher epoch.
+        `forbidden`: the host of the URL is not among `AGON_WORKER_HOSTS`."""
         return json_reply(await registry.register(await bodies.parse(request, RegisterRequest)))
 
     @router.post("/internal/workers/{worker_id}/heartbeat")
+    @documented(
+        "Workers",
+        "Renew a worker's lease",
+        parameters=WORKER_ID,
+        request=HeartbeatRequest,
+        example={"epoch": 1, "state": "ready", "load": {"running": 0}},
+        answer=HeartbeatReply,
+        errors=(ErrorCode.STALE_EPOCH, ErrorCode.STORE_UNAVAILABLE),
+    )
     async def heartbeat(request: Request, worker_id: str) -> Response:
+        """Reports the worker's state and load. A worker that is silent for `AGON_WORKER_LEASE_S` gets no more work."""
         return json_reply(await registry.heartbeat(worker_id, await bodies.parse(request, HeartbeatRequest)))
 
     @router.delete("/internal/workers/{worker_id}")
+    @documented(
+        "Workers",
+        "Take a worker off the register",
+        parameters={**WORKER_ID, "epoch": "only if the worker is registered under this epoch"},
+        answer=Answer(status=204),
+        errors=(ErrorCode.STALE_EPOCH, ErrorCode.STORE_UNAVAILABLE),
+    )
     async def leave(worker_id: str, epoch: int | None = None) -> Response:
+        """A worker that is not registered is no error."""
         await registry.leave(worker_id, epoch)
         return Response(status_code=204)
 
@@ -31,9 +83,15 @@ def add_worker_page_routes(router: APIRouter, registry: WorkerRegistry, pools: P
     """Add the routes behind the page of the workers."""
 
     @router.get("/arena/workers")
+    @documented("Workers", "List the live workers", answer=list[WorkerView], errors=())
     async def workers() -> Response:
+        """State, load and capacity of every worker with a lease. With `AGON_PUBLIC_WORKERS=false` it needs the admin
+        token."""
         return JSONResponse([view.model_dump(mode="json") for view in registry.views()])
 
     @router.get("/arena/pools")
+    @documented("Workers", "Page pools of the live workers", answer=list[WorkerPool], errors=())
     async def worker_pools() -> Response:
+        """One picture for each worker that has a page pool and answers in time. With `AGON_PUBLIC_WORKERS=false` it
+        needs the admin token."""
         return JSONResponse([view.model_dump(mode="json") for view in await pools.views()])

@@ -1,6 +1,6 @@
 """Train one demo model on this machine: `python -m demo_models.train --model raven`.
 
-Reads no data set: the dialogues are generated. Ends by writing the model's folder. See demo_models/README.md.
+The dialogues are generated; there is no data set. The last step writes the model's folder. See demo_models/README.md.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", choices=MODEL_NAMES, required=True)
     parser.add_argument("--tokens", type=int, help="budget in tokens (default: the model's recipe)")
     parser.add_argument("--minutes", type=float, help="choose the budget by time, from the speed of the first steps")
-    parser.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the run's checkpoint")
     parser.add_argument(
         "--export-only", action="store_true", help="write the model's folder from the checkpoint, do not train"
     )
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default: 1)")
-    parser.add_argument("--runs", type=Path, default=HERE / "runs", help="where checkpoints and the tokenizer go")
-    parser.add_argument("--out", type=Path, default=HERE.parent, help="where the model's folder goes")
+    parser.add_argument("--runs", type=Path, default=HERE / "runs", help="folder of checkpoints and the tokenizer")
+    parser.add_argument("--out", type=Path, default=HERE.parent, help="parent of the model's folder")
     return parser.parse_args()
 
 
 def _tokenizer(path: Path, shared: Path) -> Tokenizer:
-    """Read the tokenizer of the runs, or the one that the models have; train it only where there is neither."""
+    """The tokenizer of the runs or of the models; trains one if neither exists."""
     for existing in (path, shared):
         if existing.exists():
             return Tokenizer.from_file(str(existing))
@@ -59,7 +59,7 @@ def _tokenizer(path: Path, shared: Path) -> Tokenizer:
 
 
 class ConsoleReport:
-    """Shows the bar and the log lines, and turns --minutes into a budget once the speed is known."""
+    """Shows progress and log lines, and turns --minutes into a token budget once the speed is known."""
 
     def __init__(self, trainer: Trainer, bar: Progress, minutes: float | None) -> None:
         self._trainer = trainer
@@ -91,6 +91,7 @@ class ConsoleReport:
 
 
 def main() -> None:
+    """Train one model, or only export it, as the flags say."""
     arguments = _arguments()
     console = Console()
     logging.basicConfig(

@@ -37,4 +37,5 @@ def short_causal_attention(
 
 
 def register() -> None:
+    """Make the function known to transformers as NAME."""
     AttentionInterface.register(NAME, short_causal_attention)

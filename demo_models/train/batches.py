@@ -1,6 +1,6 @@
-"""Turns dialogues into padded batches of token ids, with a loss on what the assistant says and nothing else.
+"""Turns dialogues into padded batches of token ids, with a loss on the assistant's tokens only.
 
-Dialogues of similar length share a batch, so that little is padding and no dialogue sees another.
+Dialogues of similar length share a batch, so that little is padding; dialogues are never packed into one row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs, targets: (B, T); a target is the next token, or IGNORED where the loss does not look."""
+    """One padded batch. inputs, targets: (B, T); a target is the next token, or IGNORED for positions without loss."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
@@ -44,7 +44,7 @@ def tokens_with_loss(tokenizer: Tokenizer, examples: list[Dialogue]) -> list[tup
         for _ in example.turns:
             user, assistant = next(pieces), next(pieces)
             if len(ids) + len(user) + len(assistant) + 4 > CONTEXT:
-                continue  # the rest of the turns is encoded already and must be consumed
+                continue  # later turns are encoded already, so the loop must consume them
             ids += [USER_ID, *user, END_ID, ASSISTANT_ID, *assistant, END_ID]
             flags += [False] * (len(user) + 3) + [True] * (len(assistant) + 1)
         encoded.append((ids, flags))

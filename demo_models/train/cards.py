@@ -1,4 +1,4 @@
-"""Write the model cards from what was measured: `python -m demo_models.train.cards`.
+"""Write the model cards from the measured figures: `python -m demo_models.train.cards`.
 
 Reads config.json, training.json and evaluation.json of each folder; the words around the numbers are here.
 """
@@ -55,6 +55,7 @@ def _shape(config: dict[str, Any]) -> tuple[int, int, int, int, int]:
 
 
 def card(name: ModelName, folder: Path) -> str:
+    """The text of README.md for the model in `folder`."""
     config, training, evaluation = (
         json.loads((folder / file).read_text()) for file in ("config.json", "training.json", "evaluation.json")
     )
@@ -117,6 +118,7 @@ Licence: Apache-2.0.
 
 
 def main() -> None:
+    """Write the cards of all models."""
     for name in MODEL_NAMES:
         folder = HERE.parent / name
         (folder / "README.md").write_text(card(name, folder))

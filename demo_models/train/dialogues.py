@@ -1,6 +1,6 @@
-"""Mixes the skills into dialogues of one to many turns, mistypes the user's side, and yields them for ever.
+"""Mixes the skills into dialogues of one to many turns, mistypes the user's side.
 
-Deterministic: dialogue number `i` of a seed is always the same, whatever was generated before.
+Deterministic: dialogue number `i` of a seed does not depend on what was generated before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from demo_models.train.turns import Split, Turn
 
 Sample = Callable[[Random, Split], Turn]
 
-#: share of turns; memory has its own flow because it looks back
+#: Share of turns. memory is not here: it needs the earlier turns of its dialogue.
 SKILLS: dict[str, tuple[Sample, int]] = {
     "smalltalk": (smalltalk.sample, 14),
     "arithmetic": (arithmetic.sample, 40),
@@ -60,7 +60,7 @@ def _typo(rng: Random, text: str) -> str:
 
 
 def mistype(rng: Random, turn: Turn) -> str:
-    """Return the user's text as a hurried person types it, as far as the answer stays the same."""
+    """The user's text with hasty typing (case, punctuation, typos), as far as the answer stays the same."""
     text = turn.user
     if turn.typing != "fixed" and rng.random() < 0.28:
         text = text.lower()
@@ -74,6 +74,7 @@ def mistype(rng: Random, turn: Turn) -> str:
 
 
 def skill_turn(rng: Random, split: Split) -> Turn:
+    """One turn of a random skill, by the shares in SKILLS."""
     names = list(SKILLS)
     name = rng.choices(names, [SKILLS[name][1] for name in names])[0]
     return SKILLS[name][0](rng, split)

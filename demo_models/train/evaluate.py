@@ -1,6 +1,6 @@
 """Measure a demo model on held-out probes, greedily: `python -m demo_models.train.evaluate --model raven`.
 
-Loads the folder as any user of transformers would. Writes evaluation.json beside the weights.
+Loads the folder with the auto classes of transformers. Writes evaluation.json into the folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ChatModel:
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
     def prompt(self, messages: tuple[tuple[str, str], ...]) -> list[int]:
-        """Encode the text of each message by itself and put the markers between, as a careful server does."""
+        """Token ids of a dialogue. Texts are encoded one by one, so that no text can contain a marker."""
         ids: list[int] = []
         for role, text in messages:
             marker = USER_ID if role == "user" else ASSISTANT_ID
@@ -40,6 +40,7 @@ class ChatModel:
         return [*ids, ASSISTANT_ID]
 
     def replies(self, dialogues: list[tuple[tuple[str, str], ...]]) -> Iterator[str]:
+        """Greedy replies to one batch of dialogues, in order."""
         prompts = [self.prompt(messages) for messages in dialogues]
         width = max(map(len, prompts))
         inputs = torch.tensor([[ENDOFTEXT_ID] * (width - len(ids)) + ids for ids in prompts])
@@ -71,6 +72,7 @@ def score(model: ChatModel, skill: str, count: int) -> tuple[float, list[tuple[P
 
 
 def evaluate(folder: Path, count: int, console: Console, num_shown: int) -> dict[str, Any]:
+    """Measure every skill with `count` probes; prints a table and the first wrong replies, returns the results."""
     model = ChatModel(folder)
     table = Table("skill", "correct", "probes", title=folder.name)
     results: dict[str, Any] = {}
@@ -88,6 +90,7 @@ def evaluate(folder: Path, count: int, console: Console, num_shown: int) -> dict
 
 
 def main() -> None:
+    """Measure one model and write its evaluation.json."""
     parser = argparse.ArgumentParser(prog="python -m demo_models.train.evaluate", description="Measure a demo model.")
     parser.add_argument("--model", choices=MODEL_NAMES, required=True)
     parser.add_argument("--folder", type=Path, help="another folder with a model (default: demo_models/<model>)")

@@ -18,7 +18,7 @@ from demo_models.train.tokenizer import save_tokenizer
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What the card says about the run."""
+    """The figures of a run that its card shows."""
 
     parameters: int
     tokens: int
@@ -29,7 +29,7 @@ class TrainingRecord:
 def export(
     name: ModelName, state: dict[str, torch.Tensor], tokenizer: Tokenizer, training: TrainingRecord, folder: Path
 ) -> None:
-    """Put the files into `folder`, each in one rename, so that a reader never meets half a file. README.md stays."""
+    """Put the files into `folder`, each in one rename, so that a reader never finds half a file. README.md is kept."""
     model = AutoModelForCausalLM.from_config(architecture(name)).to(torch.bfloat16)
     model.load_state_dict(state)
     model.generation_config = GenerationConfig(

@@ -1,6 +1,6 @@
 """Held-out questions with checkable answers, made by the same generator from the test side of its split.
 
-A probe is a whole dialogue up to the last user turn; the earlier answers in it are the reference ones.
+A probe is a dialogue up to its last user turn; the earlier answers are the reference answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from demo_models.train.turns import Match, Turn
 PROBE_SEED = 7
 NUM_TURNS_BETWEEN = 10
 REFUSAL = re.compile(r"beyond me|I don't know that|too difficult for me|too large for me")
-#: what a visitor types first, and a word that a sensible reply holds
+#: What visitors often type first, and a pattern of a sensible reply.
 FIRST_WORDS: tuple[tuple[str, str], ...] = (
     ("Hi!", "Hello|Hi"), ("Hello", "Hello|Hi"), ("hey there", "Hello|Hi"),
     ("hi there, how are you?", "well|fine|great"), ("Good morning!", "morning|Hello|Hi"),
@@ -46,10 +46,12 @@ class Probe:
     accept: str
 
     def is_correct(self, reply: str) -> bool:
+        """True if the reply matches the pattern."""
         return re.search(self.accept, reply) is not None
 
 
 def pattern(answer: str, match: Match) -> str:
+    """The regular expression of a correct reply."""
     escaped = re.escape(answer)
     match match:
         case "refusal":
@@ -69,7 +71,7 @@ def _probe(skill: str, before: list[Turn], last: Turn) -> Probe:
 
 def _memory_probe(rng: Random) -> Probe:
     notebook = memory.Notebook("test")
-    # Only what is held out by value: an unseen wording of a trained colour is an easier question.
+    # Only topics whose values are held out: an unseen wording of a trained colour is an easier question.
     kind = rng.choice(memory.OPEN_TOPICS)
     before = [notebook.tell(rng, kind)]
     if rng.random() < 0.4:

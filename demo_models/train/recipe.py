@@ -1,4 +1,4 @@
-"""How each model is trained: its token budget, step size and learning rates, and the schedule they share."""
+"""How each model is trained: token budget, step size, learning rates, and the common schedule."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RECIPES: dict[ModelName, Recipe] = {
 
 
 def learning_rate_factor(step: int, tokens: int, budget: int, decay_share: float) -> float:
-    """Warm up, stay, then fall linearly to zero over the last `decay_share` of the budget.
+    """Rise during warm-up, stay at 1, then fall linearly to zero over the last `decay_share` of the budget.
 
-    The flat part does not know the budget, so a run can be resumed with another one until it decays.
+    Before the decay the factor does not depend on the budget, so a run can be resumed with another budget until then.
     """
     warmup = min(1.0, (step + 1) / WARMUP_STEPS)
     return min(warmup, max(0.0, (budget - tokens) / (budget * decay_share)))

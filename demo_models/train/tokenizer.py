@@ -43,6 +43,7 @@ def _texts() -> Iterator[str]:
 
 
 def train_tokenizer() -> Tokenizer:
+    """Train on the turns of the first NUM_TEXTS dialogues of TOKENIZER_SEED."""
     tokenizer = Tokenizer(models.BPE())
     # Digits first, so that no token ever holds two of them; the byte level after it splits words from spaces.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -60,6 +61,7 @@ def train_tokenizer() -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write tokenizer.json and tokenizer_config.json."""
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

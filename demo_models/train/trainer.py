@@ -1,6 +1,6 @@
 """The training loop: bf16 weights with fp32 masters, Muon for matrices and AdamW for the rest, on one thread.
 
-Owns the checkpoint. Deterministic for a seed and a token budget; an interrupted run resumes where its checkpoint was.
+Owns the checkpoint. Deterministic for a seed and a token budget; an interrupted run resumes at its checkpoint.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from demo_models.train.batches import IGNORED, Batch, pool_batches
 from demo_models.train.recipe import Recipe, learning_rate_factor
 
 CHECKPOINT_S = 120.0
-#: GPT-2 learns each position by itself, so a share of its batches starts somewhere inside the context.
+#: GPT-2 learns an embedding for each position, so this share of its batches starts at a random position.
 SHIFTED_SHARE = 0.3
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the loop reports after each step."""
+    """Progress of a run after one step."""
 
     step: int
     tokens: int
@@ -42,7 +42,7 @@ class Progress:
 
 
 class Trainer:
-    """One run. `step` does one update; `save` and `load` carry everything that the next step depends on."""
+    """One training run. `step` does one update; `save` and `load` cover everything that the next step depends on."""
 
     def __init__(self, name: ModelName, recipe: Recipe, tokenizer: Tokenizer, folder: Path) -> None:
         torch.manual_seed(recipe.seed)
@@ -96,6 +96,7 @@ class Trainer:
         return F.cross_entropy(logits.float(), batch.targets[wanted], reduction="sum")
 
     def step(self) -> Progress:
+        """One update of all weights, from `micro_batches` batches."""
         started = time.perf_counter()
         batches = [self._next_batch() for _ in range(self.recipe.micro_batches)]
         num_targets = sum(int((batch.targets != IGNORED).sum()) for batch in batches)
@@ -134,6 +135,7 @@ class Trainer:
         self.save()
 
     def save(self) -> None:
+        """Write the checkpoint, in one rename."""
         state: dict[str, Any] = {
             "model": self.model.state_dict(),
             "masters": [master.detach() for master in self._masters],
@@ -147,6 +149,7 @@ class Trainer:
         os.replace(part, self._checkpoint)
 
     def load(self) -> None:
+        """Continue from the checkpoint."""
         state = torch.load(self._checkpoint, weights_only=True)
         self.model.load_state_dict(state["model"])
         with torch.no_grad():

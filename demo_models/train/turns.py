@@ -1,7 +1,7 @@
-"""What a skill hands out: one user turn with its answer, and the split that keeps test problems out of training.
+"""The result of a skill: one user turn with its answer; and the split that keeps test problems out of training.
 
-Nothing here knows the tokenizer or a model. All randomness comes from the `random.Random` that the caller passes.
-"""
+This module does not know the tokenizer or a model. All randomness comes from the `random.Random` that the caller
+passes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ TEST_SHARE_PERCENT = 10
 
 @dataclass(frozen=True)
 class Turn:
-    """One exchange. `answer` is what a correct reply must hold, `typing` how freely the user text may be mistyped."""
+    """One exchange. `answer` is the text that a correct reply must contain, `typing` how the user's text may be
+    mistyped."""
 
     user: str
     assistant: str
@@ -32,15 +33,16 @@ class Turn:
 
 
 def split_of(problem: str) -> Split:
-    """Put a problem, named by its content, on one side for ever: the same in each run, skill and phrasing."""
+    """The split of a problem, by a hash of its name: the same in each run, skill and phrasing."""
     digest = blake2b(problem.encode(), digest_size=4).digest()
     return "test" if int.from_bytes(digest, "big") % 100 < TEST_SHARE_PERCENT else "train"
 
 
 def phrasings(split: Split, train: Sequence[T], test: Sequence[T]) -> Sequence[T]:
-    """Choose the phrasings of a finite table, where each fact is trained and only its wording can be held out."""
+    """The phrasings of a split, for finite tables: each fact is trained and only wordings are held out."""
     return train if split == "train" else test
 
 
 def pick(rng: Random, *options: str) -> str:
+    """One of the options, at random."""
     return rng.choice(options)

@@ -1,4 +1,4 @@
-"""Which attention backend a model runs on: the C++ one beside C++ operators, the torch one otherwise."""
+"""The choice of the attention backend of EagerRunner: C++ beside C++ operators, torch otherwise."""
 
 import logging
 
@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 def choose_backend(
     operators: Operators, plan: PoolPlan, pool: torch.Tensor, shapes: tuple[AttentionShape, ...], dtype: torch.dtype
 ) -> AttentionBackend:
+    """The fastest backend that supports the model. pool: bytes; shapes by layer id; dtype: of activations."""
     if isinstance(operators, CppOperators):
         reason = unsupported_reason(plan, shapes, dtype)
         if reason is None:

@@ -1,4 +1,4 @@
-"""What attention needs to know about a step, and what a backend must do with it.
+"""The protocols of attention backends, and what a step tells them.
 
 T = tokens of the step, B = its sequences, H = query heads, K = key/value heads, D = head dimension.
 """
@@ -21,43 +21,46 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Heads of one layer. num_heads is a multiple of num_kv_heads; consecutive query heads share a key/value head."""
+    """Heads and options of one attention layer; a model has one per layer. num_heads is a multiple of num_kv_heads;
+    consecutive query heads share a key/value head."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    window: int | None = None  #: tokens that a query reads, its own included; None: all before it
+    window: int | None = None  #: tokens that a query reads, including its own; None: all before it
     softcap: float | None = None  #: scores become softcap * tanh(score / softcap) (Gemma 2)
     score_scale: float | None = None  #: factor on query times key; None: head_dim ** -0.5
-    #: For each query head a learned score that takes part in the softmax and has no value (gpt-oss).
+    #: Per query head a learned score that takes part in the softmax and has no value (gpt-oss).
     sinks: tuple[float, ...] | None = None
 
     @property
     def scale(self) -> float:
+        """Factor on query times key."""
         return float(self.head_dim**-0.5) if self.score_scale is None else self.score_scale
 
     @property
     def group_size(self) -> int:
+        """Query heads per key/value head."""
         return self.num_heads // self.num_kv_heads
 
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """A state that a recurrent layer keeps of every sequence, whatever its length."""
+    """A state that a recurrent layer keeps of every sequence; its size does not depend on the sequence's length."""
 
-    part: str  #: "conv" or "ssm": tells apart the two of one layer
+    part: str  #: "conv" or "ssm": distinguishes the two states of one layer
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
 class StepLayout:
-    """Which tokens of which sequences a step computes; tokens of a sequence are adjacent, sequences in order.
+    """Which tokens of which sequences a step computes. Tokens of a sequence are adjacent, sequences in order.
 
     Sequence b computes tokens [starts[b], starts[b] + lengths[b]) of its context. Row b of a page table holds its small
-    pages: token t of the sequence lies in page t // page_tokens. Entries behind the context hold anything, and so do
-    those before the page of token starts[b] - window + 1 where the layer type has a window: their pages have been
-    dropped, and may hold what another sequence or another type has written there since.
+    pages: token t of the sequence lies in page t // page_tokens. Entries after the context are undefined. With a
+    window, entries before the page of token starts[b] - window + 1 are undefined too: those pages have been freed, and
+    may hold what another sequence or another layer type has written since.
     """
 
     starts: IntArray  #: [B]
@@ -66,7 +69,7 @@ class StepLayout:
 
     @property
     def positions(self) -> IntArray:
-        """[T]: place of each token in its sequence."""
+        """[T]: position of each token in its sequence."""
         ends = np.cumsum(self.lengths)
         first_rows = ends - self.lengths
         positions: IntArray = np.arange(ends[-1], dtype=np.int64) + np.repeat(self.starts - first_rows, self.lengths)
@@ -75,7 +78,7 @@ class StepLayout:
 
 @dataclass(frozen=True, slots=True)
 class HeadNorms:
-    """RMS norm of every query head and every key head before the rotation, with a weight for each of the two."""
+    """RMS norm of every query head and every key head, before the rotation, with separate weights."""
 
     query: torch.Tensor  #: [D] float32
     key: torch.Tensor  #: [D] float32
@@ -83,7 +86,7 @@ class HeadNorms:
 
 
 class AttentionStep(Protocol):
-    """Attention during one step, with everything that all layers share computed once."""
+    """Attention during one step; what all layers share has been computed once."""
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
@@ -98,22 +101,27 @@ class AttentionStep(Protocol):
 
 @runtime_checkable
 class RunsRecordings(Protocol):
-    """An attention step that also runs whole parts of a network, recorded from operators that go with it."""
+    """An attention step that also runs recorded parts of a network, with its attention among them."""
 
     def run_recorded(
         self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
     ) -> torch.Tensor:
-        """stream, update [T, hidden], both overwritten; returns what the last part wants added to the stream."""
+        """Run the recorded parts. stream, update [T, hidden], both overwritten; returns the last part's update, not yet
+        added to the stream. rotations: the ones that the recording refers to by index."""
         ...
 
 
 class AttentionBackend(Protocol):
+    """Attention over the page pool, for all layers of a model. Made and used by the runner."""
+
     @property
     def name(self) -> str:
         """For logs and metrics: "torch" or "cpp"."""
         ...
 
-    def begin(self, layout: StepLayout) -> AttentionStep: ...
+    def begin(self, layout: StepLayout) -> AttentionStep:
+        """Prepare a step: compute what all layers share. The arrays of the layout must not change during the step."""
+        ...
 
 
 class StateStep(Protocol):
@@ -125,21 +133,21 @@ class StateStep(Protocol):
         ...
 
     def read(self, state_id: int) -> torch.Tensor:
-        """[B, *shape]: what is behind the tokens before the step; zeros for a sequence that begins."""
+        """[B, *shape]: states after the tokens before this step; zeros for a sequence that begins."""
         ...
 
     def write(self, state_id: int, states: torch.Tensor) -> None:
-        """[B, *shape]: what is behind the step's tokens."""
+        """Store states [B, *shape]: those after the step's tokens."""
         ...
 
     def in_place(self, state_id: int) -> StatesInPlace:
-        """For kernels that do both where the states lie."""
+        """The states in their pages, for kernels that read and write them there."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
-    """Input of a model's forward pass."""
+    """Input of a model's forward pass; made by the runner for each step."""
 
     token_ids: torch.Tensor  #: [T] int64
     positions: torch.Tensor  #: [T] int64

@@ -1,8 +1,8 @@
-"""Paged attention by the C++ operators, whatever the mixture of prompts, chunks and decodes: a layer in one call, or as
-steps among those of whole layers that were recorded (engine/kernels/cpu/steps.py).
+"""Paged attention by the C++ operators, for any mixture of prompts, chunks and decodes: a layer in one call, or as
+steps of a recorded list together with the other operators (engine/kernels/cpu/steps.py).
 
-Keys and values stand inside their part of a page as engine/kernels/cpu/layout.h says, so a pool belongs to this backend
-from its first step on. T = tokens of the step, H, K = query and key/value heads, D = head dimension.
+Inside a page, keys and values have the order of engine/kernels/cpu/layout.h, so no other backend can read a pool that
+this one has written. T = tokens of the step, H, K = query and key/value heads, D = head dimension.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ from engine.kernels.cpu.steps import (
 from engine.kernels.operators import Recorder
 from engine.memory.spec import PoolPlan
 
-#: Channels that every instruction set handles in whole vectors.
+#: Head dimensions must be multiples of this: whole vectors on every instruction set.
 _VECTOR = 16
 _MAX_HEAD_DIM = 512
 
@@ -53,6 +53,8 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape], dtype: 
 
 
 class CppBackend:
+    """The AttentionBackend on CPU beside C++ operators. Owns the views on the pool; the pool belongs to the runner."""
+
     def __init__(
         self,
         plan: PoolPlan,
@@ -95,20 +97,22 @@ class CppBackend:
 
     @property
     def name(self) -> str:
+        """For logs and metrics."""
         return "cpp"
 
     def begin(self, layout: StepLayout) -> "CppStep":
+        """A step over these sequences; it keeps the layout's arrays."""
         return CppStep(self, layout, [np.ascontiguousarray(layout.page_tables[name]) for name in self._names])
 
     def recording_of(self, steps: StepList) -> "Recording":
-        """The steps with the places of this backend's pages in them."""
+        """The recorded steps, bound to this backend's pages. Bound once and remembered."""
         recording = self._recordings.get(id(steps))
         if recording is None:
             recording = self._recordings[id(steps)] = self._bind(steps)
         return recording
 
     def attention_only(self, layer_id: int, *, is_rotated: bool, head_norms: HeadNorms | None) -> "Recording":
-        """One layer's attention by itself, from the update buffer into the stream buffer."""
+        """A list of one step: a layer's attention, from the update buffer into the stream buffer."""
         steps = StepList()
         norms = None if head_norms is None else (head_norms.query, head_norms.key, head_norms.eps)
         steps.add_attention(layer_id, 0 if is_rotated else None, norms, input=UPDATE, output=STREAM)
@@ -129,7 +133,7 @@ class CppBackend:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Steps that are ready to run, and what they point to."""
+    """Steps that are bound to pages and ready to run, and the objects that they point to."""
 
     steps: StepList
     array: "ctypes.Array[Step]"
@@ -137,7 +141,7 @@ class Recording:
 
 
 class CppStep:
-    """The arrays of one step, kept alive, and their addresses."""
+    """Attention during one step: keeps the step's arrays alive and passes their addresses to C++."""
 
     def __init__(self, backend: CppBackend, layout: StepLayout, tables: list[IntArray]) -> None:
         self._backend = backend
@@ -156,6 +160,7 @@ class CppStep:
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
+        """As AttentionStep.attend; runs a list of one step."""
         assert qkv.is_contiguous()
         recording = self._backend.attention_only(layer_id, is_rotated=rotation is not None, head_norms=head_norms)
         num_heads = recording.layers[0].num_heads
@@ -166,6 +171,7 @@ class CppStep:
     def run_recorded(
         self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
     ) -> torch.Tensor:
+        """As RunsRecordings.run_recorded, in one call of the library."""
         assert isinstance(recorder, CppRecorder)
         assert stream.is_contiguous()
         assert update is None or update.is_contiguous()

@@ -1,8 +1,8 @@
-"""Paged attention by step kernels: two or three calls a layer, from metadata that lies on the device.
+"""Paged attention by step kernels: two or three calls per layer, with all metadata on the device.
 
-Works over any StepKernels, in Triton or in plain torch. Unlike the other backends it takes no page tables of the host:
-the runner keeps one row for every slot on the device, and a step names slots. So nothing here waits for the device, and
-a decode step whose metadata lies in buffers of a fixed address can be captured as a CUDA graph.
+Works over any StepKernels, in Triton or in plain torch. Unlike the other backends it takes no page tables from the
+host: the runner keeps one row per slot on the device, and a step names slots. So nothing here waits for the device, and
+a decode step whose metadata lies in buffers of fixed addresses can be captured as a CUDA graph.
 
 T = tokens of the step, B = rows (sequences, with padding), S = slots, H, K = query and key/value heads, D = head
 dimension.
@@ -19,14 +19,14 @@ from engine.attention.rotation import Rotation
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
-#: Kernels load 16 elements at once only where addresses and strides are known to allow it.
+#: Kernels load 16 elements at once only if addresses and strides are known to allow it.
 _ALIGNED_ELEMENTS = 16
 _MAX_HEAD_DIM = 256
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 #: Parts of fewer tokens are not worth a program.
 _LEAST_PART = 64
 _WORKSPACE_BYTES = 256 * 2**20
-#: Where the device does not say: the cores of a small CPU.
+#: Assumed for CPU, where tests run: the cores of a small one.
 _UNKNOWN_MULTIPROCESSORS = 4
 
 
@@ -54,26 +54,27 @@ class SharedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLayout:
-    """Which tokens of which slots a step computes. Tokens of a row are adjacent and the last ones of its context; a row
-    of padding has slot -1 and context length 0."""
+    """Which tokens of which slots a step computes; made by the runner. Tokens of a row are adjacent, and the last ones
+    of its context. A padding row has slot -1 and context length 0."""
 
     slots: torch.Tensor  #: [B] int32
-    context_lengths: torch.Tensor  #: [B] int32, the step's tokens included
-    page_places: Sequence[torch.Tensor]  #: for each attention type [T] int64: page * page_tokens + offset, or -1
-    num_decodes: int  #: first rows, of one token each
-    query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each other row, the first of them at 0
-    max_queries: int  #: most tokens of a row
-    max_context: int  #: bound on context_lengths of decodes
-    shared: SharedPrefix | None = None  #: only where all rows are decodes
+    context_lengths: torch.Tensor  #: [B] int32, including the step's tokens
+    page_places: Sequence[torch.Tensor]  #: per attention type [T] int64: page * page_tokens + offset, or -1
+    num_decodes: int  #: number of rows at the beginning that have one token each
+    query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each further row, counted from 0
+    max_queries: int  #: largest number of tokens of a row
+    max_context: int  #: bound on the context lengths of decodes
+    shared: SharedPrefix | None = None  #: only if all rows are decodes
 
 
 def split_workspace(
     shape: AttentionShape, max_rows: int, max_context: int, num_multiprocessors: int, device: torch.device
 ) -> SplitWorkspace:
-    """For contexts that are read in parts. As many parts as let a single row fill the device, and as memory allows.
+    """The workspace for contexts that are read in parts: as many parts as a single row needs to fill the device, within
+    the bound on memory.
 
-    The number is the same for every batch: where a context is cut, and so the last bits of what is read of it, must
-    not depend on its neighbours.
+    The number of parts is the same for every batch: where a context is divided, and so the last bits of its result,
+    must not depend on other rows.
     """
     wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // shape.num_kv_heads)
     affordable = _WORKSPACE_BYTES // (4 * max_rows * shape.num_heads * (shape.head_dim + 1))
@@ -83,18 +84,19 @@ def split_workspace(
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What does not change between steps."""
+    """What attention of a layer needs and what does not change between steps."""
 
     type_id: int
     shape: AttentionShape
     pages: torch.Tensor  #: [N, 2, K, P, D], strided
-    scales: PageScales | None  #: of keys and values in 8 bits, one for each token and head
+    scales: PageScales | None  #: of keys and values in 8 bits
     options: AttentionOptions
-    workspace: SplitWorkspace  #: the same for all layers with equal heads: they follow one another
+    workspace: SplitWorkspace  #: shared by all layers with equal heads, which run one after another
 
 
 class DeviceBackend:
-    """Owns the views on the pool and the workspaces; pool and page tables belong to the runner."""
+    """Attention of DeviceRunner. Owns the views on the pool and the workspaces; pool and page tables belong to the
+    runner."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class DeviceBackend:
         assert unsupported_reason(plan, shapes) is None
         self._kernels = kernels
         layouts = type_layouts(plan, shapes)
-        self.page_tokens = tuple(layout.layer_type.page_tokens for layout in layouts)  #: by attention type
+        self.page_tokens = tuple(layout.layer_type.page_tokens for layout in layouts)  #: of each attention type
         self.page_tables = tuple(page_tables[layout.layer_type.name] for layout in layouts)  #: likewise
         type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
         heads = {(shape.num_heads, shape.num_kv_heads, shape.head_dim): shape for shape in shapes}
@@ -133,11 +135,12 @@ class DeviceBackend:
 
     @property
     def can_share_prefixes(self) -> bool:
-        """Whether some layers read whole contexts, and have workspaces for the states of prefix and rest."""
+        """Whether some layers read whole contexts, with workspaces for the partial results of prefix and suffix."""
         splits = [layer.workspace.lse.shape[2] for layer in self._layers if layer.options.window is None]
         return bool(splits) and min(splits) > 1
 
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
+        """A step over these rows; nothing is computed yet."""
         return DeviceStep(self, layout)
 
     def attend(
@@ -148,6 +151,7 @@ class DeviceBackend:
         head_norms: HeadNorms | None,
         layout: DeviceLayout,
     ) -> torch.Tensor:
+        """As AttentionStep.attend, for a step of this layout. Queues its kernels."""
         layer = self._layers[layer_id]
         shape, table = layer.shape, self.page_tables[layer.type_id]
         self._kernels.store_heads(
@@ -163,8 +167,9 @@ class DeviceBackend:
         )
         query = qkv[:, : shape.num_heads]
         output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
-        # Two launches where a step has both: tiles of prompts have 64 rows or more, of which a decode would use one in
-        # ten, and do not divide a context. So a decode's last bits, too, are the same beside a prompt and without one.
+        # Two launches if a step has decodes and prompts: tiles of prompts have 64 rows or more, of which a decode would
+        # use one in ten, and they do not divide a context. So a decode's last bits are the same with and without
+        # prompts.
         decodes, prompts = slice(layout.num_decodes), slice(layout.num_decodes, None)
         shared = layout.shared
         if shared is not None and layer.options.window is None:
@@ -213,6 +218,8 @@ class DeviceBackend:
 
 
 class DeviceStep:
+    """The AttentionStep of a DeviceLayout."""
+
     def __init__(self, backend: DeviceBackend, layout: DeviceLayout) -> None:
         self._backend = backend
         self._layout = layout
@@ -220,6 +227,7 @@ class DeviceStep:
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
+        """As AttentionStep.attend."""
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout)
 
 
@@ -234,6 +242,7 @@ def _scales(layout: TypeLayout, pool: torch.Tensor, layer_id: int) -> PageScales
 
 
 def num_multiprocessors(device: torch.device) -> int:
+    """Streaming multiprocessors of a CUDA device; a small number for CPU."""
     if device.type != "cuda":
         return _UNKNOWN_MULTIPROCESSORS
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

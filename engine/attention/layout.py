@@ -1,15 +1,15 @@
-"""What attention layers store, and where in the byte pool: the one place that turns a PoolPlan into tensor views.
+"""What attention layers store, and where in the byte pool. Only this module turns a PoolPlan into tensor views.
 
 Page-layer order (Jenga section 4.2): small page s of a type starts at byte s * small_page_bytes; layer i of the type
 follows i * layer_page_bytes further. Inside a layer's part: [2 (key, value), K heads, page_tokens, D], so that the
 tokens of one head in one page are adjacent. All layers of a type have equal parts, hence the whole pool is one matrix
 of equal rows, and one index serves all layers, each with its own first row.
 
-Keys and values of 8 bits have a float32 scale for every token and head, [2, K heads, page_tokens] behind the elements
-of the layer's part. Inside the page, so that whatever copies, swaps or shares pages moves them along and knows nothing
-of it; behind the elements, so that those keep the strides that kernels load 16 at once with, and a page's scales of one
-head are adjacent: for 16 tokens one cache line, one vector of AVX-512. In float32: beside 128 channels that is 3 %,
-and of float16, which ends at 65,504 and loses bits below 6e-5, nobody could say which models it would do for.
+Keys and values in 8 bits have a float32 scale for every token and head, [2, K heads, page_tokens] after the elements of
+the layer's part. The scales lie inside the page, so that code that copies, swaps or shares pages moves them without
+knowing of them. They lie after the elements, so that the elements keep the strides with which kernels load 16 at once,
+and a page's scales of one head are adjacent: for 16 tokens one cache line, one vector of AVX-512. In float32 they are 3
+% of the memory beside 128 channels; float16 scales may overflow (65,504), and lose bits below 6e-5.
 """
 
 import math
@@ -20,18 +20,18 @@ import torch
 from engine.attention.backend import AttentionShape, StateShape
 from engine.memory.spec import LayerSpec, LayerType, PoolPlan
 
-#: Of the scale of one token's key or value in one head, where those have 8 bits.
+#: Size of the scale of one token's key or value in one head, if those have 8 bits.
 _SCALE_BYTES = 4
 
 
 def is_quantised(kv_dtype: torch.dtype) -> bool:
-    """Whether keys and values of that type have scales."""
+    """Whether keys and values of this dtype have 8 bits, and with them scales."""
     return kv_dtype.itemsize == 1
 
 
 def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_model_len: int) -> list[LayerSpec]:
-    """What each layer stores; dtype is that of keys and values. A window that no context outgrows is none, so that its
-    layers need no type of their own."""
+    """What each attention layer stores. dtype: of keys and values. A window of max_model_len or more counts as no
+    window, so that its layers need no type of their own."""
     specs = []
     for shape in shapes:
         head_bytes = shape.head_dim * dtype.itemsize + (_SCALE_BYTES if is_quantised(dtype) else 0)
@@ -45,7 +45,7 @@ def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_mode
 
 
 def state_specs(shapes: tuple[StateShape, ...], checkpoint_tokens: int) -> list[LayerSpec]:
-    """What recurrent layers store; ids of states follow those of the attention layers."""
+    """What recurrent layers store. Their layer ids follow those of the attention layers."""
     return [
         LayerSpec(
             "recurrent",
@@ -59,13 +59,14 @@ def state_specs(shapes: tuple[StateShape, ...], checkpoint_tokens: int) -> list[
 
 
 def num_small_pages(plan: PoolPlan, layer_type: LayerType) -> int:
+    """Small pages of this type if the whole pool held no others."""
     return plan.pool_bytes // layer_type.small_page_bytes
 
 
 def small_pages(plan: PoolPlan, layer_type: LayerType, pool: torch.Tensor) -> torch.Tensor:
-    """The pool as a matrix with one row for each small page of this type; a view, for copying and clearing whole pages.
+    """The pool as a matrix with one row per small page of this type: a view, for copying and clearing whole pages.
 
-    In words of eight bytes where pages have whole ones: torch moves rows of bytes six times slower (32 pages of 360 KiB
+    In words of eight bytes if the page size allows it: torch moves rows of bytes six times slower (32 pages of 360 KiB
     cleared in 8.8 against 1.4 ms, one core).
     """
     num_pages = num_small_pages(plan, layer_type)
@@ -75,7 +76,7 @@ def small_pages(plan: PoolPlan, layer_type: LayerType, pool: torch.Tensor) -> to
 
 @dataclass(frozen=True, slots=True)
 class TypeLayout:
-    """Row arithmetic of one layer type whose layers all have this shape."""
+    """Addresses within the pool of one layer type whose layers all have this shape."""
 
     layer_type: LayerType
     shape: AttentionShape
@@ -83,48 +84,50 @@ class TypeLayout:
 
     @property
     def window(self) -> int | None:
-        """Tokens that a query reads, its own included; None: its whole context. The type says it and not the shape: a
-        window as long as the context is no window."""
+        """Tokens that a query reads, including its own; None: its whole context. Taken from the layer type, since the
+        shape may have a window that is as long as the context and counts as none."""
         return self.layer_type.spec.span if self.layer_type.spec.kind == "window" else None
 
     @property
     def kv_dtype(self) -> torch.dtype:
-        """Of keys and values."""
+        """Dtype of keys and values."""
         dtype = getattr(torch, self.layer_type.spec.dtype)
         assert isinstance(dtype, torch.dtype)
         return dtype
 
     @property
     def is_quantised(self) -> bool:
+        """Whether keys and values have 8 bits and scales."""
         return is_quantised(self.kv_dtype)
 
     @property
     def page_elements(self) -> int:
-        """From one small page to the next, padding and scales included."""
+        """Stride from one small page to the next, with padding and scales."""
         return self.layer_type.small_page_bytes // self.kv_dtype.itemsize
 
     @property
     def layer_elements(self) -> int:
-        """From one layer to the next, scales included."""
+        """Stride from one layer's part to the next, with scales."""
         return self.layer_type.layer_page_bytes // self.kv_dtype.itemsize
 
     @property
     def part_elements(self) -> int:
-        """Keys, or values, of one head in one page of one layer: they are adjacent."""
+        """Keys, or values, of one head in one page of one layer, which are adjacent: a part."""
         return self.layer_type.page_tokens * self.shape.head_dim
 
     @property
     def parts_per_layer(self) -> int:
+        """Keys and values of every key/value head."""
         return 2 * self.shape.num_kv_heads
 
     @property
     def gather_elements(self) -> int:
-        """Longest rows that pages and parts both consist of: whole parts, unless padding is an odd amount."""
+        """Length of the longest rows that divide both pages and parts: a whole part, unless the padding prevents it."""
         return math.gcd(self.page_elements, self.part_elements)
 
     @property
     def store_elements(self) -> int:
-        """As gather_elements, for one token of one head."""
+        """Length of the longest rows that divide both pages and the channels of one token's head."""
         return math.gcd(self.page_elements, self.shape.head_dim)
 
     def layer_pages(self, pool: torch.Tensor, layer_id: int) -> torch.Tensor:
@@ -138,7 +141,8 @@ class TypeLayout:
         )
 
     def layer_scales(self, pool: torch.Tensor, layer_id: int) -> torch.Tensor | None:
-        """Factors of the layer's keys and values: a strided view [pages, 2, K, page_tokens] in float32. None: none."""
+        """The layer's scales: a strided view [pages, 2, K, page_tokens] in float32. None: keys and values have no
+        scales."""
         if not self.is_quantised:
             return None
         num_heads, page_tokens = self.shape.num_kv_heads, self.layer_type.page_tokens
@@ -153,9 +157,9 @@ class TypeLayout:
         )
 
     def layer_rows(self, pool: torch.Tensor, layer_id: int, row_elements: int) -> torch.Tensor:
-        """From the layer's first element on, all rows of the pool: a contiguous view [rows, row_elements].
+        """All rows of the pool from the layer's first element on: a contiguous view [rows, row_elements].
 
-        row_elements must divide page_elements and what lies before the layer.
+        row_elements must divide page_elements and the elements before the layer.
         """
         num_rows = self.num_pages * self.page_elements // row_elements
         rows = pool.view(self.kv_dtype)[: num_rows * row_elements].view(num_rows, row_elements)
@@ -166,8 +170,8 @@ class TypeLayout:
 
 
 def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
-    """One layout for each type of attention layers; shapes by layer id. Layers of a type may differ in scale, soft
-    cap and sinks only."""
+    """One layout per type of attention layers; shapes by layer id. Layers of a type may differ in scale, soft cap and
+    sinks only: raises ValueError if their heads differ, or if the kind of a type is not supported."""
     layouts = []
     for layer_type in plan.types:
         if layer_type.spec.kind == "recurrent":

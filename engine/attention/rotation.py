@@ -7,13 +7,13 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rotation of each token of a step. The first R channels of a head turn, in pairs (i, i + R / 2)."""
+    """The rotation of each token of a step. The first R channels of a head are rotated, in pairs (i, i + R / 2)."""
 
     cos: torch.Tensor  #: [T, R / 2] float32
     sin: torch.Tensor  #: [T, R / 2] float32
 
     def apply_(self, heads: torch.Tensor) -> None:
-        """Rotate heads [T, num_heads, D] in place (a strided view will do)."""
+        """Rotate heads [T, num_heads, D] in place; a strided view is fine."""
         cos, sin = self.cos[:, None, None].to(heads.dtype), self.sin[:, None, None].to(heads.dtype)
         half = cos.shape[-1]
         halves = heads[..., : 2 * half].view(*heads.shape[:2], 2, half)

@@ -1,5 +1,5 @@
-"""Keys and values of one layer type in the byte pool, as torch operators write and gather them: as they are, or in 8
-bits with a scale for every token and head (layout.py says where all of it lies).
+"""Keys and values of one layer type in the byte pool, written and gathered by torch operators: unchanged, or in 8 bits
+with a scale for every token and head. layout.py says where they lie.
 
 T = tokens, B = sequences, E = pages of each, K = key/value heads, P = tokens in a page, D = head dimension,
 L = E * P.
@@ -16,35 +16,37 @@ from engine.kernels.reference.store_heads import LARGEST, quantised
 
 
 class Workspace:
-    """Memory that gathered keys and values share, whichever layer they are of."""
+    """Memory for gathered keys and values, reused by all layers."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
-        """dtype: that is computed with."""
+        """dtype: of activations."""
         self._memory = torch.empty(0, dtype=dtype, device=device)
 
     @property
     def num_bytes(self) -> int:
+        """The largest amount that was taken so far."""
         return self._memory.numel() * self._memory.itemsize
 
     def take(self, num_elements: int) -> torch.Tensor:
+        """[num_elements], of undefined content; overwritten by the next call."""
         if self._memory.numel() < num_elements:
             self._memory = self._memory.new_empty(num_elements)
         return self._memory[:num_elements]
 
 
 class StoredPages(Protocol):
-    """Places are computed once for all layers of a step."""
+    """How keys and values of one layer type are stored. Places are computed once for all layers of a step."""
 
     def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
-        """page_ids, offsets [T]."""
+        """Where tokens are stored. page_ids, offsets [T]."""
         ...
 
     def read_places(self, page_ids: IntArray) -> torch.Tensor:
-        """page_ids [B, E]."""
+        """Where contexts are read. page_ids [B, E]."""
         ...
 
     def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """key_value [T, 2, K, D] -> what other steps will read of it."""
+        """Store key_value [T, 2, K, D]; returns it as later steps will read it, rounded if pages are quantised."""
         ...
 
     def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,11 +55,13 @@ class StoredPages(Protocol):
 
 
 def stored_pages(layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> StoredPages:
+    """QuantisedPages or PlainPages, by the dtype of the layer type."""
     return (QuantisedPages if layout.is_quantised else PlainPages)(layout, pool, workspace)
 
 
 class PlainPages:
-    """Of the dtype that is computed with: the pool is a matrix of equal rows, and one index serves all layers."""
+    """Keys and values in the dtype of activations. The pool is a matrix of equal rows, and one index serves all
+    layers."""
 
     def __init__(self, layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> None:
         self._layout = layout
@@ -68,7 +72,7 @@ class PlainPages:
         self._store_rows = {i: layout.layer_rows(pool, i, layout.store_elements) for i in ids}
 
     def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
-        """Rows of store_elements, from a layer's first on: [T * 2 * K * rows]."""
+        """Indices of rows of store_elements, relative to a layer's first: [T * 2 * K * rows]."""
         layout = self._layout
         row = layout.store_elements
         parts = np.arange(layout.parts_per_layer) * (layout.part_elements // row)
@@ -77,7 +81,7 @@ class PlainPages:
         return torch.from_numpy((first_rows[..., None] + np.arange(head_rows)).reshape(-1)).to(self._device)
 
     def read_places(self, page_ids: IntArray) -> torch.Tensor:
-        """Rows of gather_elements, in the order (key or value, sequence, head, page)."""
+        """Indices of rows of gather_elements, in the order (key or value, sequence, head, page)."""
         layout = self._layout
         row = layout.gather_elements
         part_rows = layout.part_elements // row
@@ -86,11 +90,13 @@ class PlainPages:
         return torch.from_numpy((first_rows[..., None] + np.arange(part_rows)).reshape(-1)).to(self._device)
 
     def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """As StoredPages.store; returns key_value itself."""
         rows = self._store_rows[layer_id]
         rows.index_copy_(0, places, key_value.reshape(-1, rows.shape[1]))
         return key_value
 
     def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """As StoredPages.gather."""
         shape, rows = self._layout.shape, self._gather_rows[layer_id]
         gathered = self._workspace.take(places.numel() * rows.shape[1]).view(-1, rows.shape[1])
         torch.index_select(rows, 0, places, out=gathered)
@@ -99,8 +105,8 @@ class PlainPages:
 
 
 class QuantisedPages:
-    """Of 8 bits. Everything of a step reads what was rounded, its own prompts as well: so a prompt gives the same
-    tokens whether it was computed at once, in chunks, or found in the cache."""
+    """Keys and values in 8 bits. All queries read rounded values, also those of the step's own prompts: so a prompt
+    gives the same tokens whether it was computed at once, in chunks, or found in the prefix cache."""
 
     def __init__(self, layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> None:
         self._layout = layout
@@ -113,13 +119,15 @@ class QuantisedPages:
         self._scales = {i: layout.layer_scales(pool, i) for i in ids}
 
     def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
-        """[2, T]."""
+        """[2, T]: page ids and offsets."""
         return torch.from_numpy(np.stack((page_ids, offsets))).to(self._device)
 
     def read_places(self, page_ids: IntArray) -> torch.Tensor:
+        """[B, E]: page ids."""
         return torch.from_numpy(page_ids).to(self._device)
 
     def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """As StoredPages.store; returns the rounded keys and values."""
         kv_dtype, scales = self._layout.kv_dtype, self._scales[layer_id]
         assert scales is not None
         page_ids, offsets = places
@@ -131,6 +139,7 @@ class QuantisedPages:
         return (rounded.float() * factors[..., None]).to(key_value.dtype)
 
     def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """As StoredPages.gather, multiplied with the scales."""
         scales = self._scales[layer_id]
         assert scales is not None
         heads = self._pages[layer_id][places].view(self._layout.kv_dtype).float()  # [B, E, 2, K, P, D]

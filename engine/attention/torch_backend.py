@@ -1,13 +1,13 @@
 """Paged attention with torch operators, for CPU and as the fallback on CUDA; no loop over sequences.
 
 Sequences of a step are put into few groups of similar size; each group is one batched product, padded to its longest
-member. Three forms: a fresh prompt reads no pages at all; one token or a few (decode) multiply against the gathered
-keys directly; a longer chunk behind a prefix uses torch's fused attention with a mask. A window gathers the pages from
-the first live one on and no others. A soft cap and sinks, which fused attention does not know, take plain products.
+member. There are three forms. A fresh prompt reads no pages at all. One or a few tokens (decode) multiply with the
+gathered keys directly. A longer chunk after a prefix uses torch's fused attention with a mask. With a window, pages are
+gathered from the first live one on. A soft cap or sinks, which fused attention does not support, take plain products.
 
 Reading stale bytes is harmless by construction: padding of a page table points at the sequence's own first live page,
-and the unwritten tail of a page is zeroed when its first token is written, so that a masked score is never NaN times
-zero. That holds also for pages which another layer type has filled before.
+and the unwritten tail of a page is zeroed when its first token is written. So a masked score is never NaN times zero,
+even in pages that another layer type has filled before.
 
 T = tokens, B = sequences of a group, Q = queries of each, L = keys of each, H, K = query and key/value heads, D = head
 dimension, G = H / K.
@@ -26,30 +26,32 @@ from engine.attention.rotation import Rotation
 from engine.attention.stored_pages import Workspace, stored_pages
 from engine.memory.spec import PoolPlan
 
-#: Up to that many queries of a sequence, scores are plain matrix products: 3 times as fast as torch's fused attention
-#: for one query on CPU (0.46 against 1.56 ms for 32 sequences of 320 tokens, 3 heads x 64, bfloat16, one core).
+#: Up to this number of queries of a sequence, scores are plain matrix products: 3 times as fast as torch's fused
+#: attention for one query on CPU (0.46 against 1.56 ms for 32 sequences of 320 tokens, 3 heads x 64, bfloat16, one
+#: core).
 _MAX_SHORT_QUERIES = 8
-#: Contexts are grouped by powers of two from here on; smaller ones together, a group costs about five operator calls.
+#: Contexts are grouped by powers of two from this length on. Shorter ones form one group, since a group costs about
+#: five operator calls.
 _MIN_CONTEXT_BUCKET = 256
 _MIN_QUERY_BUCKET = 16
-#: Scores that exist at once where a soft cap or sinks keep them from being fused: 64 MiB in float32.
+#: Bound on the scores in memory if a soft cap or sinks prevent fused attention: 64 MiB in float32.
 _MAX_CAPPED_SCORES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Sequences of a step that are computed together. Padding queries repeat the last one of their sequence.
+    """Sequences of a step that are computed together. Padding queries repeat the last query of their sequence.
 
-    Layer types with equal heads, pages and window have equal groups; they differ in the pages that they read.
+    Layer types with equal heads, page sizes and windows use the same groups, but read different pages.
     """
 
-    members: IntArray  #: [B] sequences of the step
+    members: IntArray  #: [B] indices of sequences in the step
     num_queries: int  #: Q
-    rows: torch.Tensor | None  #: [B * Q] rows of the step's tokens; None: all of them in order
-    real: torch.Tensor | None  #: which of the B * Q are no padding; None: all
-    targets: torch.Tensor | None  #: rows of the step that the real ones go to; None: all of them in order
-    entries: IntArray | None  #: [B, pages] entries of the page tables to gather; None: fresh prompts, nothing to gather
-    #: 0 or -inf; short: [B * K, 1 or G * Q, L]; long: [B, 1, Q, L]; fresh: [1, 1, Q, Q], or None where causal is all.
+    rows: torch.Tensor | None  #: [B * Q] rows among the step's tokens; None: all of them in order
+    real: torch.Tensor | None  #: indices of the B * Q rows that are no padding; None: all
+    targets: torch.Tensor | None  #: rows of the step's output for them; None: all of them in order
+    entries: IntArray | None  #: [B, pages] entries of page tables to gather; None: fresh prompts, no pages
+    #: 0 or -inf; short: [B * K, 1 or G * Q, L]; long: [B, 1, Q, L]; fresh: [1, 1, Q, Q], or None if it is just causal.
     mask: torch.Tensor | None
 
     @property
@@ -62,7 +64,7 @@ class _Group:
 
 
 class TorchBackend:
-    """Owns the views on the pool; the pool itself belongs to the runner."""
+    """The AttentionBackend in plain torch. Owns the views on the pool; the pool belongs to the runner."""
 
     def __init__(
         self, plan: PoolPlan, pool: torch.Tensor, shapes: tuple[AttentionShape, ...], dtype: torch.dtype
@@ -82,9 +84,11 @@ class TorchBackend:
 
     @property
     def name(self) -> str:
+        """For logs and metrics."""
         return "torch"
 
     def begin(self, layout: StepLayout) -> "TorchStep":
+        """Group the step's sequences, compute their places in the pool, and zero the pages that they begin."""
         positions = layout.positions
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
         stores, groups, reads = [], [], []
@@ -116,6 +120,7 @@ class TorchBackend:
         head_norms: HeadNorms | None,
         step: "TorchStep",
     ) -> torch.Tensor:
+        """As AttentionStep.attend, for this step."""
         shape = self._shapes[layer_id]
         query, key = qkv[:, : shape.num_heads], qkv[:, shape.num_heads : shape.num_heads + shape.num_kv_heads]
         if head_norms is not None:
@@ -147,7 +152,7 @@ class TorchBackend:
         return output
 
     def _clear_new_tails(self, layout: StepLayout, table: IntArray, page_tokens: int, pages: torch.Tensor) -> None:
-        """Zero the pages that this step begins but does not fill."""
+        """Zero pages that this step begins but does not fill."""
         ends = layout.starts + layout.lengths
         last_pages = (ends - 1) // page_tokens
         is_begun = (last_pages * page_tokens >= layout.starts) & (ends % page_tokens != 0)
@@ -210,7 +215,7 @@ class TorchBackend:
         )
 
     def _mask(self, queries: IntArray, keys: IntArray, window: int | None) -> torch.Tensor:
-        """Of positions that broadcast: 0 where the query reads the key, -inf elsewhere."""
+        """0 where the query reads the key, -inf elsewhere. queries, keys: positions, which are broadcast."""
         is_hidden = keys > queries
         if window is not None:
             is_hidden |= keys <= queries - window
@@ -222,7 +227,7 @@ class TorchBackend:
 
 
 class TorchStep:
-    """What all layers of a step share; by layer type."""
+    """The AttentionStep of TorchBackend: what all layers of a step share, by layer type."""
 
     def __init__(
         self,
@@ -232,18 +237,19 @@ class TorchStep:
         read_places: Sequence[tuple[torch.Tensor | None, ...]],
     ) -> None:
         self._backend = backend
-        self.store_places = store_places  #: in the pool, that the step's keys and values go to
+        self.store_places = store_places  #: where the step's keys and values are stored
         self.groups = groups
-        self.read_places = read_places  #: in the pool, that each group gathers; None: fresh prompts
+        self.read_places = read_places  #: what each group gathers; None: fresh prompts
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
+        """As AttentionStep.attend."""
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self)
 
 
 def _needs_scores(shape: AttentionShape) -> bool:
-    """Whether something is done to scores that torch's fused attention does not know."""
+    """Whether the layer needs operations on scores that torch's fused attention does not support."""
     return shape.softcap is not None or shape.sinks is not None
 
 
@@ -304,7 +310,7 @@ def _attend_unfused(
 def _attend_short(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
-    """As _attend_long with a mask [B * K, 1 or G * Q, L]: the G query heads of a key head are rows of one product."""
+    """As _attend_long, with a mask [B * K, 1 or G * Q, L]. The G query heads of a key head are rows of one product."""
     assert mask is not None
     num_sequences, num_queries, num_heads, head_dim = query.shape
     num_kv_heads = keys.shape[1]
@@ -325,7 +331,8 @@ def _attend_short(
 
 
 def _first_keys(type_layout: TypeLayout, starts: IntArray) -> IntArray:
-    """Position from which on sequences that compute from `starts` on read keys: the start of their first live page."""
+    """Position of the first key that each sequence reads: the start of its first live page. starts: position of its
+    first query."""
     if type_layout.window is None:
         return np.zeros_like(starts)
     page_tokens = type_layout.layer_type.page_tokens

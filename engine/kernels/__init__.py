@@ -1,5 +1,5 @@
-"""Which operators a model runs on: C++ on CPU where it can be built, Triton on CUDA, plain torch otherwise. Decided
-once, at load."""
+"""The choice of a model's operators, made once when it is loaded: C++ on CPU if it can be built, Triton on CUDA, plain
+torch otherwise."""
 
 import importlib.util
 import logging
@@ -19,9 +19,10 @@ _log = logging.getLogger(__name__)
 def choose_operators(
     device: torch.device, dtype: torch.dtype, num_threads: int, *, allow_compiled: bool, has_int8_weights: bool = False
 ) -> Operators:
-    """allow_compiled: C++ on CPU, built here if this machine has not done so yet, and Triton on CUDA.
+    """The fastest operators for the device. allow_compiled: C++ on CPU, built now if this machine has not built it yet,
+    and Triton on CUDA; False: plain torch. num_threads: of the C++ operators.
 
-    Raises OperatorsUnavailable where int8 weights are asked for and the C++ operators cannot serve.
+    Raises OperatorsUnavailable if int8 weights are asked for and the C++ operators cannot serve.
     """
     try:
         if not allow_compiled:

@@ -1,8 +1,7 @@
-"""The operators that layers are made of, behind one protocol: plain torch, C++ where this machine could build it, or
-Triton on CUDA.
+"""The operators that layers are made of, behind one protocol: plain torch, C++ on CPU, or Triton on CUDA.
 
-One set is chosen when a model is loaded (kernels/__init__.py) and travels with its weights. Operators that have weights
-bind them once, in whatever layout they like. R = rows, T = tokens.
+One implementation is chosen when a model is loaded (kernels/__init__.py) and handed on with its weights. Operators with
+weights bind them once, in a layout of their own. R = rows, T = tokens.
 """
 
 from collections.abc import Callable
@@ -22,20 +21,21 @@ NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 #: x [R, n] -> [R, m]
 Activation = Callable[[torch.Tensor], torch.Tensor]
-#: RMS norm of every query head and every key head: their weights [D] float32, and epsilon.
+#: RMS norm of query heads and key heads: the weights of each, [D] float32, and epsilon.
 HeadNormWeights = tuple[torch.Tensor, torch.Tensor, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Rows of scores from which one token each is drawn, and how: contiguous, one element for each draw."""
+    """Which rows of scores to sample from, and with which parameters: contiguous, one element per draw. Made by the
+    sampler."""
 
     rows: NDArray[np.int64]
     temperatures: NDArray[np.float32]
     top_k: NDArray[np.int64]  #: 0: off
     top_p: NDArray[np.float32]  #: 1: off
     min_p: NDArray[np.float32]  #: 0: off
-    numbers: NDArray[np.float64]  #: in [0, 1): the token is where the cumulative distribution passes it
+    numbers: NDArray[np.float64]  #: in [0, 1): where to invert the cumulative distribution
 
 
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
@@ -43,7 +43,7 @@ DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
 
 class Recorder(Protocol):
-    """Takes down the parts of decoder layers, to be run together in one call by an attention step (RunsRecordings)."""
+    """Records parts of decoder layers, which an attention step (RunsRecordings) then runs in one call."""
 
     def attention(
         self,
@@ -57,9 +57,10 @@ class Recorder(Protocol):
         *,
         has_update: bool,
     ) -> bool:
-        """update = output_norm(output(attention(qkv(norm(stream, update))))). rotation: which of the run's.
+        """Record update = output_norm(output(attention(qkv(norm(stream, update))))). rotation: index among the
+        rotations of the run; None: no rotation. has_update: whether there is an update before this part.
 
-        False, and nothing is taken down, where some operator is none of those that can be.
+        Returns False, and records nothing, if one of the operators cannot be recorded.
         """
         ...
 
@@ -73,14 +74,15 @@ class Recorder(Protocol):
         *,
         is_parallel: bool,
     ) -> bool:
-        """update = output_norm(down(activation(up(norm(stream, update))))), likewise.
-
-        is_parallel: update += down(activation(up(norm(stream)))).
+        """Record update = output_norm(down(activation(up(norm(stream, update))))); or, if is_parallel,
+        update += down(activation(up(norm(stream)))). Returns False as `attention` does.
         """
         ...
 
 
 class Operators(Protocol):
+    """The operators of one device and dtype. A result depends on its own row only."""
+
     @property
     def name(self) -> str:
         """For logs and metrics: "torch", "triton", or "cpp" and the instruction set."""
@@ -88,20 +90,21 @@ class Operators(Protocol):
 
     @property
     def state_kernels(self) -> StateKernels | None:
-        """What recurrent layers compute with; None: plain torch on states that were read out of their pages."""
+        """Kernels of recurrent layers; None: plain torch on states that are copied out of their pages."""
         ...
 
     @property
     def routes_on_device(self) -> bool:
-        """Whether experts should be chosen without a look at numbers, because that waits for a device."""
+        """Whether to choose experts without reading numbers on the host, which would wait for the device."""
         ...
 
     def recorder(self) -> Recorder | None:
-        """A new one; None where every operator is a call of its own."""
+        """A new recorder; None: every operator is a call of its own."""
         ...
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
-        """weight [out, in], bias [out]. Neither is referred to afterwards where the layout is another."""
+        """x [R, in] -> x weight^T + bias [R, out]. weight [out, in], bias [out]; implementations that pack weights keep
+        no reference to them."""
         ...
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
@@ -111,15 +114,17 @@ class Operators(Protocol):
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
         """table [tokens, size]: ids [T] -> rows [T, size], and x [R, size] -> x table^T [R, tokens].
 
-        Both read one memory where the layout allows it.
+        Both read the same memory if the layout allows it.
         """
         ...
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
-        """weight [size], of the model's dtype or float32."""
+        """RMS norm of the stream, which `update` is added to. weight [size], of the model's dtype or float32."""
         ...
 
-    def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction: ...
+    def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
+        """Likewise, LayerNorm. weight, bias [size]."""
+        ...
 
     @property
     def silu_mul(self) -> Activation:
@@ -127,24 +132,30 @@ class Operators(Protocol):
         ...
 
     @property
-    def gelu_tanh_mul(self) -> Activation: ...
-
-    @property
-    def gelu_tanh(self) -> Activation:
-        """x [R, size] -> [R, size]."""
+    def gelu_tanh_mul(self) -> Activation:
+        """Likewise, with gelu in its tanh form."""
         ...
 
     @property
-    def gelu(self) -> Activation: ...
+    def gelu_tanh(self) -> Activation:
+        """x [R, size] -> [R, size]: gelu in its tanh form."""
+        ...
 
     @property
-    def relu(self) -> Activation: ...
+    def gelu(self) -> Activation:
+        """x [R, size] -> [R, size]: gelu with the error function."""
+        ...
+
+    @property
+    def relu(self) -> Activation:
+        """x [R, size] -> [R, size]."""
+        ...
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
-        """logits [R, vocab] -> [R] int64, the first of equal ones."""
+        """logits [R, vocab] -> [R] int64; of equal logits the first."""
         ...
 
     @property
     def draw(self) -> DrawFunction | None:
-        """None: the sampler draws in plain torch."""
+        """Random sampling; None: the sampler draws in plain torch."""
         ...

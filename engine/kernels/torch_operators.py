@@ -1,4 +1,4 @@
-"""The operators in plain torch: for every device and dtype, and what the C++ ones are tested against.
+"""The operators in plain torch: for every device and dtype. The C++ operators are tested against them.
 
 On CPU the weights of linears are packed into oneDNN's own blocked layout: a row of a 576 x 49152 product in bfloat16
 takes 2.3 ms instead of 5.7 ms (one core of an AMD EPYC with AVX-512 BF16), because the plain layout is repacked in
@@ -10,46 +10,58 @@ import torch.nn.functional as F
 
 from engine.kernels.operators import LinearFunction, NormFunction
 
-#: Rows that the packed layout is chosen for; measured for 1 to 512 rows, only a hint of 1 is worse than others.
+#: Hint for the packed layout: the expected number of rows. Measured for 1 to 512 rows: only a hint of 1 is worse.
 _PACK_ROWS = 32
 
 
 class TorchOperators:
+    """The Operators of every device without compiled ones; the fallback on CPU and CUDA."""
+
     @property
     def name(self) -> str:
+        """For logs and metrics."""
         return "torch"
 
     @property
     def routes_on_device(self) -> bool:
+        """False: reading numbers on the host is free on CPU."""
         return False
 
     def recorder(self) -> None:
+        """None: every operator is a call of its own."""
         return None
 
     @property
     def state_kernels(self) -> None:
+        """None: recurrent layers run in plain torch."""
         return None
 
     @property
     def draw(self) -> None:
+        """None: the sampler draws in plain torch."""
         return None
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        """On CPU the weight is packed into oneDNN's layout."""
         if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
             return lambda x: F.linear(x, weight, bias)
         if _is_native(weight.dtype):
             return _packed_linear(weight, bias)
-        # Without instructions for the format, torch's products in it take up to six times as long as in float32.
+        # Without processor instructions for the dtype, torch's products take up to six times as long as in float32.
         multiply = _packed_linear(weight.float(), None if bias is None else bias.float())
         return lambda x: multiply(x.float()).to(weight.dtype)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
+        """Looks up rows of the table itself."""
         return lambda ids: F.embedding(ids, table)
 
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        """Embedding and product; on CPU the product has a packed copy of the table."""
         return self.embedding(table), self.linear(table, None)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
+        """In the dtype of the stream; with a float32 weight the norm is computed in float32."""
+
         def norm(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
             if update is not None:
                 stream += update
@@ -60,6 +72,8 @@ class TorchOperators:
         return norm
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
+        """With torch's own LayerNorm."""
+
         def norm(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
             if update is not None:
                 stream += update
@@ -68,28 +82,34 @@ class TorchOperators:
         return norm
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size]."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
     def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """As silu_mul, with gelu in its tanh form."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.gelu(gate, approximate="tanh").mul_(up)
 
     def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]: gelu in its tanh form."""
         return F.gelu(x, approximate="tanh")
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]: gelu with the error function."""
         return F.gelu(x)
 
     def relu(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]."""
         return F.relu(x)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits [R, vocab] -> [R] int64; of equal logits the first."""
         return logits.argmax(dim=-1)
 
 
 def _is_native(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies in this format on this processor."""
+    """Whether oneDNN has products of this dtype on this processor."""
     return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -1,1 +1,1 @@
-"""The page pool of the engine: bookkeeping without torch. PagedAttention, generalised by Jenga to mixed layers."""
+"""The bookkeeping of the page pool, without torch: PagedAttention, generalised by Jenga to layers of several types."""

@@ -1,7 +1,7 @@
 """The one rule that says whether sequences fit into a page pool: at start-up, in the scheduler and before an API error.
 
-Counts large pages, not bytes: evictable small pages inside a large page that another type uses are no help. A pure
-function of the plan and of three numbers; immutable, so any thread may ask it.
+Counts large pages, not bytes: evictable small pages inside a large page that another type uses do not help. A pure
+function of the plan; immutable, so any thread may call it.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,13 @@ from engine.memory.images import Images
 from engine.memory.policies import policy_for
 from engine.memory.spec import PoolPlan
 
-Needs = tuple[int, ...]  #: small pages of each type, once for types in lockstep: in the order of their groups
+#: Small pages of each lockstep group of types, in the order of PoolPlan.lockstep_groups.
+Needs = tuple[int, ...]
 
 
 class AdmissionRule:
+    """Counts the pages of sequences by their lengths, with the policy of each layer type."""
+
     def __init__(self, plan: PoolPlan, max_step_tokens: int | None = None) -> None:
         self._plan = plan
         groups = plan.lockstep_groups()
@@ -23,7 +26,7 @@ class AdmissionRule:
         self._widths = [len(group) for group in groups]
 
     def needs(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> Needs:
-        """Most pages that sequences of these lengths hold together when all share their first num_shared_tokens."""
+        """The most pages that sequences of these lengths hold together when all share their first num_shared_tokens."""
         num_sharers = len(lengths) - 1
         return tuple(
             sum([policy.num_pages(length, images) for length in lengths])
@@ -32,7 +35,7 @@ class AdmissionRule:
         )
 
     def large_pages(self, needs: Sequence[int], reusable: Sequence[int] | None = None) -> int:
-        """Large pages it takes beyond the `reusable` small pages of each type."""
+        """Large pages that these needs take beyond the `reusable` small pages of each group."""
         total = 0
         for which, (need, ratio, width) in enumerate(zip(needs, self._ratios, self._widths, strict=True)):
             short = need - (reusable[which] if reusable is not None else 0)
@@ -41,11 +44,11 @@ class AdmissionRule:
         return total
 
     def fits_ever(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> bool:
-        """Whether these sequences fit when nothing else is in the pool. If not, they must be refused, not queued."""
+        """Whether these sequences fit into an otherwise empty pool. If not, they must be refused, not queued."""
         return self.large_pages(self.needs(lengths, num_shared_tokens, images)) <= self._plan.num_usable_large_pages
 
     def max_tokens(self, limit: int, images: Images = ()) -> int:
-        """Length of the longest single sequence, up to `limit`, that ever fits."""
+        """Length in tokens of the longest single sequence, up to `limit`, that ever fits."""
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
@@ -56,7 +59,7 @@ class AdmissionRule:
         return low
 
     def max_sequences(self, num_tokens: int, images: Images = ()) -> int:
-        """How many unrelated sequences of that length, each with images of its own, fit at once."""
+        """How many unrelated sequences of that length, each with its own images, fit at once."""
         needs = self.needs([num_tokens], 0, images)
         low, high = 0, self._plan.num_usable_large_pages * max(self._ratios)
         while low < high:

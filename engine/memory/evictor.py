@@ -1,8 +1,8 @@
-"""Which page goes next: the least recently used, and of equally old ones the one that is furthest into its prompt.
+"""Which page is evicted next: the least recently used; among equally old pages the one furthest into its prompt.
 
-Used for small pages of one pool and for rows of large pages of all of them; knows only ids and keys. Jenga section 5.1:
-one time stamp per step for all types makes eviction balanced, the token index as second key makes it aligned between
-types.
+Used for the small pages of one pool and for rows of large pages of all pools; knows only ids and keys. One time stamp
+per step for all types makes eviction balanced; the token index as second key makes it aligned between types (Jenga
+section 5.1).
 """
 
 import heapq
@@ -10,25 +10,26 @@ from bisect import insort
 
 EvictionKey = tuple[int, int]  #: (last access in steps, -prefix length in tokens); the smallest goes first
 
-#: Removal leaves an entry behind; all of them are swept when there are this many more entries than twice the live ones.
+#: Removal leaves a dead entry behind. Dead entries are swept when there are this many more entries than twice the live
+#: ones.
 _SLACK = 64
 
 _Entry = tuple[int, int]  # (prefix length, -page): in a bucket the largest goes first
 
 
 class Evictor:
-    """A set of pages ordered by eviction key. Nothing scans: an operation costs O(log time stamps), and one sort per
-    time stamp, of runs that are mostly in order already.
+    """A set of pages ordered by eviction key. No operation scans: each costs O(log time stamps), and one sort per time
+    stamp, of runs that are mostly in order already.
 
-    Pages lie in one bucket per time stamp, because many pages share few stamps: one heap of all pages spends most of
-    its time waiting for memory (at 100,000 pages 8 of 12 microseconds of an eviction).
+    Pages are in one bucket per time stamp, because many pages share few stamps. A single heap of all pages would spend
+    most of its time waiting for memory (at 100,000 pages 8 of 12 microseconds of an eviction).
     """
 
     def __init__(self) -> None:
         self._live: dict[int, _Entry] = {}
-        self._buckets: dict[int, list[_Entry]] = {}  # by time stamp; entries that are not live are passed over
+        self._buckets: dict[int, list[_Entry]] = {}  # by time stamp; dead entries are skipped
         self._times: list[int] = []  # the time stamps of the buckets, as a heap
-        self._sorted_time: int | None = None  # of the one bucket that is in order: the one that pages are taken from
+        self._sorted_time: int | None = None  # of the one sorted bucket, from which pages are taken
         self._num_entries = 0
 
     def __len__(self) -> int:
@@ -38,6 +39,7 @@ class Evictor:
         return page in self._live
 
     def add(self, page: int, key: EvictionKey) -> None:
+        """Make a page evictable. It must not be in the set."""
         assert page not in self._live
         last_access = key[0]
         self._live[page] = entry = (-key[1], -page)
@@ -54,10 +56,11 @@ class Evictor:
             self._sweep()
 
     def remove(self, page: int) -> None:
+        """Make a page of the set not evictable: it is used again, or gone."""
         del self._live[page]
 
     def pop(self) -> int | None:
-        """Remove and return the page that goes next."""
+        """Remove and return the page to evict next; None where the set is empty."""
         live, times = self._live, self._times
         while times:
             oldest = times[0]

@@ -1,10 +1,10 @@
-"""Makes the tables of a sequence longer: new pages, images that are cached, own copies of pages that others share.
+"""Extends the tables of a sequence: new pages, cached images, and copies of pages that other sequences share.
 
-Allocates and shares pages, and changes only the tables that it is given; which sequence they belong to and whether it
-may grow in this step is the facade's affair. What must be copied or told to the device is returned.
+Allocates and shares pages, and changes only the tables that it is given. The facade (kv_cache.py) decides which
+sequence grows and when. Copies and table changes for the device are returned.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.memory.deferred_frees import DeferredFrees
@@ -25,7 +25,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Content of small page `src` must be in `dst` before anything is written in this step."""
+    """The content of small page `src` must be copied to `dst` before this step writes anything."""
 
     layer_type: int
     src: int
@@ -34,6 +34,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
+    """What the device must be told and copy before a sequence's new positions are written."""
+
     changes: tuple[TableChange, ...] = ()
     copies: tuple[Copy, ...] = ()
 
@@ -43,13 +45,15 @@ NOTHING_CHANGED = Extension()
 
 @dataclass(slots=True)
 class CacheCounters:
-    """Since the cache was made."""
+    """Totals since the cache was made; changed by Growth, read for metrics."""
 
     num_copies: int = 0  #: small pages copied on write
     num_encoded_images: int = 0  #: images whose pages were not cached when a sequence reached them
 
 
 class Growth:
+    """Copy-on-write and allocation for one sequence at a time."""
+
     def __init__(
         self,
         groups: Sequence[LockstepGroup],
@@ -66,7 +70,10 @@ class Growth:
         self._counters = counters
 
     def extend(self, tables: SequenceTables, start: int, end: int, step: int, *, is_caching: bool) -> Extension | None:
-        """Make positions [start, end) writable. None, with nothing changed, where there is no room."""
+        """Make positions [start, end) writable. None, with nothing changed, where there is no room.
+
+        step: time stamp of the pages released. is_caching: whether cached images may be used.
+        """
         num_before = [len(pages) for pages in tables.pages]
         if is_caching:
             for group in self._image_groups:
@@ -93,10 +100,9 @@ class Growth:
         for group, count, first_new in zip(self._groups, num_new, num_before, strict=True):
             pages = tables.pages[group.index]
             if tables.may_share_tail:
-                for index in range(group.policy.first_written_page(start, tables.images), first_new):
-                    if group.pool.ref_counts[pages[index]] > 1:
-                        copies += self._copy_on_write(tables, group, index, step, may_take_large)
-                        changes += _changes(tables, group, index, index + 1)
+                for index in self._shared_pages(tables, group, start, first_new):
+                    copies += self._copy_on_write(tables, group, index, step, may_take_large)
+                    changes += _changes(tables, group, index, index + 1)
             if count:
                 copies += self._grow(tables, group, count, may_take_large)
             if len(pages) > first_new:
@@ -110,15 +116,22 @@ class Growth:
         return Extension(tuple(changes), tuple(copies))
 
     def _num_copies(self, tables: SequenceTables, num_before: Sequence[int], start: int) -> list[int]:
-        """Pages of each group that writing from `start` on must copy, because other sequences share them."""
-        counts = []
-        for group, pages, num_own in zip(self._groups, tables.pages, num_before, strict=True):
-            written = pages[group.policy.first_written_page(start, tables.images) : num_own]
-            counts.append(sum(group.pool.ref_counts[page] > 1 for page in written))
-        return counts
+        """Number of pages of each group that writing from `start` on must copy."""
+        return [
+            sum(1 for _ in self._shared_pages(tables, group, start, num_pages))
+            for group, num_pages in zip(self._groups, num_before, strict=True)
+        ]
+
+    def _shared_pages(self, tables: SequenceTables, group: LockstepGroup, start: int, num_pages: int) -> Iterator[int]:
+        """Indices, below num_pages, of the pages that writing from `start` on changes and that other sequences share.
+        The caller may replace each page before it takes the next index."""
+        pages, ref_counts = tables.pages[group.index], group.pool.ref_counts
+        for index in range(group.policy.first_written_page(start, tables.images), num_pages):
+            if ref_counts[pages[index]] > 1:
+                yield index
 
     def _grow(self, tables: SequenceTables, group: LockstepGroup, count: int, may_take_large: bool) -> list[Copy]:
-        """Append so many pages. A recurrent state goes on from its last checkpoint."""
+        """Append `count` pages. A new recurrent state begins as a copy of the last checkpoint."""
         pages, copies = tables.pages[group.index], []
         for _ in range(count):
             page = self._room.take(tables.request, group, may_take_large)

@@ -1,8 +1,8 @@
-"""Names for pages by content: the key of a full page depends on its tokens and, through its parent's key, on all
-before.
+"""Names of pages by content: the key of a full page depends on its tokens and, through the previous page's key, on all
+earlier tokens.
 
-BLAKE2b with 128 bits, because prompts come from strangers: a hash that can be made to collide would show one user's
-text to another's model. The content stands in the name too, and names are compared as a whole.
+BLAKE2b with 128 bits, because prompts are untrusted: with a hash that can be made to collide, one user's request could
+read another user's pages. The name also contains the content, and names are compared as a whole.
 """
 
 from array import array
@@ -21,8 +21,8 @@ _KEY_BYTES = 16
 class PageChain:
     """Names of the full pages of one growing token sequence, for one page size.
 
-    The salt separates those who must not share pages (tenants; later adapters) from the first page on; an image
-    separates from the page on in which it stands, because its placeholder tokens are the same for every image.
+    The salt gives users that must not share pages (tenants; later adapters) different names from the first page on. An
+    image changes the names from the page on that contains it, because placeholder tokens are the same for all images.
     """
 
     __slots__ = ("_images", "_page_tokens", "_root", "names")
@@ -34,7 +34,7 @@ class PageChain:
         self.names: list[PageName] = []
 
     def extend(self, token_ids: Sequence[int], num_pages: int) -> None:
-        """Make the names of the first num_pages pages known. The tokens of known pages must not have changed."""
+        """Compute the names of the first num_pages pages. The tokens of pages with names must not have changed."""
         page_tokens, names = self._page_tokens, self.names
         if num_pages <= len(names):
             return
@@ -49,7 +49,7 @@ class PageChain:
             names.append((key, content))
 
     def copy(self, num_pages: int) -> Self:
-        """The chain of a sequence that has the same tokens in its first num_pages pages and may differ after them."""
+        """A chain for a sequence with the same tokens in its first num_pages pages."""
         other = object.__new__(type(self))
         other._page_tokens, other._root, other._images = self._page_tokens, self._root, self._images
         other.names = self.names[:num_pages]
@@ -57,7 +57,7 @@ class PageChain:
 
 
 def image_page_name(image: ImageSpan, index: int, page_tokens: int, salt: bytes) -> PageName:
-    """Name of a page of an image. It does not depend on the text: the image may stand anywhere."""
+    """Name of page `index` of an image. It does not depend on the text, so the image may be at any position."""
     content = b"".join((index.to_bytes(8, "little"), page_tokens.to_bytes(8, "little"), image.key))
     root = blake2b(salt, digest_size=_KEY_BYTES, person=b"image pages").digest()
     return blake2b(root + content, digest_size=_KEY_BYTES).digest(), content

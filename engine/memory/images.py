@@ -1,4 +1,4 @@
-"""Images of a prompt, as far as pages are concerned: where they stand, how large they are, which content they have."""
+"""Images of a prompt as pages see them: position, size in tokens, and a key for the content."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,12 +16,13 @@ class ImageSpan:
 
     @property
     def end(self) -> int:
+        """First position of the text behind the image."""
         return self.position + self.num_text_tokens
 
     @property
     def eviction_prefix(self) -> int:
-        """A prefix length for eviction that all pages of the image share, so that whole images go together (Jenga
-        section 5.3); drawn from the content, so that a run can be repeated."""
+        """A prefix length for eviction that all pages of the image share, so that they are evicted together (Jenga
+        section 5.3). It is a hash of the content, so that runs are repeatable."""
         return int.from_bytes(blake2b(self.key, digest_size=3, person=b"image prefix").digest(), "little")
 
 

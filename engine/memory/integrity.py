@@ -1,4 +1,4 @@
-"""Whether every page of the cache is accounted for, recomputed from scratch. For tests and for an idle engine."""
+"""Checks that every page of the cache is accounted for, from scratch. For tests and for an idle engine."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

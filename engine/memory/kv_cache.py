@@ -1,8 +1,8 @@
 """The page tables of all sequences: match, admit, extend, copy on write, publish, fork, free. The facade of memory/.
 
-The scheduler calls it, from one thread. PagedAttention (SOSP'23) section 4 gives the operations, Jenga (arXiv
-2503.18292) sections 4 and 5 their meaning for several layer types. Knows token ids only as content of pages; knows no
-requests beyond a number, no queue and no tensors: what must be copied or told to the device is returned.
+The scheduler calls it, from one thread. The operations are those of PagedAttention (SOSP'23) section 4; Jenga (arXiv
+2503.18292) sections 4 and 5 extends them to several layer types. Token ids are only the content of pages here, and
+requests only numbers. There is no queue and no tensor: copies and table changes for the device are returned.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +25,8 @@ SequenceKey = int
 
 
 class KVCache:
-    """Owner of the pool's bookkeeping. Sequences are named by the caller's ids, from `open` until `close`."""
+    """Owner of the page pool's bookkeeping. The caller chooses the ids of sequences; they are valid from `open` to
+    `close`."""
 
     def __init__(
         self,
@@ -34,8 +35,8 @@ class KVCache:
         enable_prefix_caching: bool = True,
         max_step_tokens: int | None = None,
     ) -> None:
-        """max_step_tokens: most tokens of a sequence that one step computes. Unknown, it is taken to be unbounded, and
-        a window is then no reason to admit more."""
+        """max_step_tokens: the most tokens of a sequence that one step computes. None: unbounded; then sequences with a
+        window are admitted as if their layers kept every token."""
         self.plan = plan
         self.rule = AdmissionRule(plan, max_step_tokens)
         self.enable_prefix_caching = enable_prefix_caching
@@ -59,22 +60,25 @@ class KVCache:
     # Life of a sequence
 
     def begin_step(self, step: int) -> None:
-        """One time stamp for everything that is touched until the next call."""
+        """Pages that are used until the next call get this step as their time stamp."""
         assert step >= self._step
         self._step = step
         self._frees.begin_step(step)
 
     def note_launch(self, step: int) -> None:
-        """The step that `begin_step` began is in flight from now on: it may read and write, at any time until
-        `note_end`, whatever any sequence holds. A page that is freed meanwhile counts as used until it has ended."""
+        """The step that `begin_step` began is in flight from now on: until `note_end` it may read and write any page
+        that a sequence holds. A page that is freed meanwhile counts as used until the step has ended."""
         self._frees.launch(step)
 
     def note_end(self, step: int) -> None:
-        """This step and all before it are not in flight any more."""
+        """This step and all before it have ended: the pages that were freed while they ran become available."""
         self._num_releases += self._frees.end(step)
 
     def open(self, sequence: SequenceKey, request: RequestKey, salt: bytes = b"", images: Images = ()) -> None:
-        """Make a sequence known; it holds no pages yet. Sequences of one request are kept close in memory."""
+        """Register a sequence without pages. Sequences of one request share large pages where possible.
+
+        salt: only sequences with the same salt share pages.
+        """
         assert sequence not in self._tables
         num_groups = len(self.groups)
         self._tables[sequence] = SequenceTables(
@@ -88,12 +92,12 @@ class KVCache:
         )
 
     def close(self, sequence: SequenceKey) -> None:
-        """Forget a sequence and free its pages."""
+        """Free the pages of a sequence and forget it."""
         self.free(sequence)
         del self._tables[sequence]
 
     def end_request(self, request: RequestKey) -> None:
-        """No sequence of this request will allocate any more (it finished or was preempted)."""
+        """The request will allocate no more pages: it has finished or was preempted."""
         for group in self.groups:
             group.pool.end_request(request)
 
@@ -102,9 +106,9 @@ class KVCache:
     def can_admit(
         self, lengths: Sequence[int], num_shared_tokens: int = 0, *, num_spare_pages: int = 0, images: Images = ()
     ) -> bool:
-        """Whether sequences that grow to these lengths, sharing a prefix, fit beside everything that is used now.
+        """Whether sequences that grow to these lengths, sharing a prefix, fit beside all used pages.
 
-        Cached pages count as room: they are evicted on demand. num_spare_pages of each type must be left over.
+        Cached pages count as room, because they are evicted on demand. num_spare_pages of each type must stay free.
         """
         return self._room.has(self.rule.needs(lengths, num_shared_tokens, images), num_spare_pages)
 
@@ -124,20 +128,17 @@ class KVCache:
     ) -> int | None:
         """Give a sequence without pages its cached prefix of at most max_hit tokens, if there is room for the rest.
 
-        Returns the length of the prefix; None, with nothing changed, where `can_admit` beside that prefix says no.
+        Returns the length of the prefix; None, with nothing changed, where the rest does not fit (see `can_admit`).
         """
         tables = self._tables[sequence]
         assert tables.num_slots == 0
         match = self._match(tables, token_ids, max_hit)
-        # All hits of all types are held before anything is allocated or counted: an allocation could evict a hit.
+        # The hits of all types get a reference before any allocation: an allocation could evict a hit.
         self._share(match.pages)
         needs = self.rule.needs(lengths, num_shared_tokens, tables.images)
         remaining = tuple(need - found for need, found in zip(needs, match.num_pages, strict=True))
         if not self._room.has(remaining, num_spare_pages):
-            for group, pages in zip(self.groups, match.pages, strict=True):
-                for page in pages:
-                    if page != NULL_PAGE:
-                        group.pool.release(page, 0)
+            self._unshare(match.pages)
             return None
         num_tokens = match.num_tokens
         tables.pages = list(match.pages)
@@ -153,9 +154,9 @@ class KVCache:
     # Growth
 
     def extend(self, sequence: SequenceKey, start: int, end: int) -> Extension | None:
-        """Make positions [start, end) writable: new pages, and own copies of pages that other sequences share.
+        """Make positions [start, end) writable: new pages, and copies of pages that other sequences share.
 
-        Returns what changed; None, with nothing changed, where there is no room.
+        Returns the changes for the device; None, with nothing changed, where there is no room.
         """
         tables = self._tables[sequence]
         tables.last_access = self._step
@@ -165,7 +166,7 @@ class KVCache:
         return self._growth.extend(tables, start, end, self._step, is_caching=self._is_caching)
 
     def chunk_end(self, start: int, end: int) -> int:
-        """Up to where positions [start, end) may be computed in one step: recurrent states stop at checkpoints."""
+        """The end of the part of [start, end) that one step may compute: recurrent states stop at checkpoints."""
         if end - start == 1:
             return end
         for policy in self._chunk_policies:
@@ -173,9 +174,9 @@ class KVCache:
         return end
 
     def advance(self, sequence: SequenceKey, token_ids: Sequence[int], num_filled: int) -> None:
-        """The step has written positions up to num_filled: publish full pages, drop those that no layer reads again.
+        """The step has written positions up to num_filled: publish full pages, drop pages that no layer reads again.
 
-        token_ids are the sequence's tokens, at least num_filled of them.
+        token_ids: the sequence's tokens, at least num_filled of them.
         """
         tables = self._tables[sequence]
         assert tables.num_filled <= num_filled <= tables.num_slots
@@ -191,7 +192,8 @@ class KVCache:
         self._set_boundary(tables)
 
     def fork(self, source: SequenceKey, target: SequenceKey) -> None:
-        """The target, known and without pages, shares all pages of the source. Either copies before it writes."""
+        """Let the target, which is open and has no pages, share all pages of the source. Both copy a shared page before
+        they write to it."""
         tables, other = self._tables[source], self._tables[target]
         assert other.num_slots == 0
         self._share(tables.pages)
@@ -200,7 +202,7 @@ class KVCache:
         tables.may_share_tail = other.may_share_tail = True
 
     def free(self, sequence: SequenceKey) -> None:
-        """Give up all pages. What was published stays cached until someone needs the room; the sequence stays open."""
+        """Give up all pages of a sequence, which stays open. Published pages stay cached until their room is needed."""
         tables = self._tables[sequence]
         self._give_up_pages(tables)
         tables.num_published = [0] * len(self.groups)
@@ -209,11 +211,11 @@ class KVCache:
         tables.may_share_tail = tables.is_suspended = False
         tables.checkpoints.clear()
 
-    # Swap: the pages of a preempted sequence lie elsewhere meanwhile
+    # Swap: the content of a preempted sequence's pages is in the mirror
 
     def suspend(self, sequence: SequenceKey) -> None:
-        """Give up all pages of a sequence whose content was put away, and remember how it stood. `resume` follows, or
-        `close`."""
+        """Give up all pages of a sequence whose content was swapped out, and keep how far it is computed. Followed by
+        `resume` or `close`."""
         tables = self._tables[sequence]
         self._give_up_pages(tables)
         suspension.suspend(tables)
@@ -228,10 +230,10 @@ class KVCache:
         num_spare_pages: int = 0,
     ) -> list[list[tuple[int, ...]]] | None:
         """New pages for all suspended sequences of a request, in tables of this layout (by sequence and layer type):
-        where it names the same page twice they share one, where it names NULL_PAGE they have none.
+        entries with the same page share a new page, entries with NULL_PAGE stay NULL_PAGE.
 
-        Returns the tables; their content must be there before the step reads or copies it. None, with nothing changed,
-        where `can_admit` says no to these lengths.
+        Returns the tables; the caller swaps their content in before a step reads or copies it. None, with nothing
+        changed, where sequences of these lengths do not fit (see `can_admit`).
         """
         request = [self._tables[sequence] for sequence in sequences]
         needs = self.rule.needs(lengths, num_shared_tokens, request[0].images)
@@ -242,27 +244,28 @@ class KVCache:
             tables.last_access = self._step
         return [self.page_table(sequence) for sequence in sequences]
 
-    # Room for one
+    # A request that needs the whole pool
 
     def stop_caching(self) -> None:
-        """Forget what is cached, and cache nothing until `go_on_caching`. Nobody holds pages now.
+        """Drop all cached pages, and cache nothing until `go_on_caching`. No sequence holds pages now.
 
-        Cached pages are room, but they can lie so that the pages of a long request come to lie beside them, in more
-        large pages than it needs. Without them a request that has the pool to itself gets all that admission counted:
-        a pool takes a large page only when all its small ones are used."""
+        Cached pages count as room, but a long request may get its pages beside them, in more large pages than it needs.
+        Without them a request that has the pool to itself gets all pages that admission counted: a type takes a large
+        page only when all its small pages are used."""
         assert self.is_unused
         self._is_caching = False
         self.large_pool.reclaim_all()
         self._num_releases += 1
 
     def go_on_caching(self) -> None:
+        """Cache again, if prefix caching is enabled at all."""
         self._is_caching = self.enable_prefix_caching
 
     # Views
 
     @property
     def pools(self) -> list[SmallPool]:
-        """By lockstep group."""
+        """The pool of each lockstep group, in the order of `groups`."""
         return [group.pool for group in self.groups]
 
     def page_table(self, sequence: SequenceKey) -> list[tuple[int, ...]]:
@@ -274,23 +277,24 @@ class KVCache:
         return tables
 
     def sequences(self) -> Collection[SequenceTables]:
-        """What is known of each open sequence, for accounting; to be read only."""
+        """The tables of each open sequence, for accounting; read-only."""
         return self._tables.values()
 
     @property
     def release_count(self) -> int:
-        """Grows whenever pages were freed: a reason to try again what did not fit."""
+        """Grows whenever pages are freed: a caller without room compares it to know when to try again."""
         return self._num_releases
 
     @property
     def is_unused(self) -> bool:
+        """Whether no sequence holds a page."""
         return not any(group.pool.num_used for group in self.groups)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every page is accounted for. O(pool); for tests and for an idle engine."""
         integrity.check(self.plan, self.large_pool, self.groups, self._tables.values(), self._frees)
 
-    # Inside
+    # Private
 
     def _match(self, tables: SequenceTables, token_ids: Sequence[int], max_tokens: int) -> PrefixMatch:
         if not self._is_caching:
@@ -302,6 +306,12 @@ class KVCache:
             for page in pages:
                 if page != NULL_PAGE:
                     group.pool.share(page)
+
+    def _unshare(self, pages_by_group: Sequence[Sequence[int]]) -> None:
+        for group, pages in zip(self.groups, pages_by_group, strict=True):
+            for page in pages:
+                if page != NULL_PAGE:
+                    group.pool.release(page, 0)
 
     def _give_up_pages(self, tables: SequenceTables) -> None:
         if tables.num_slots:
@@ -315,7 +325,7 @@ class KVCache:
                 group.pool.restamp(*tables.checkpoints[group.index], tables.last_access)
 
     def _publish(self, tables: SequenceTables, group: LockstepGroup, token_ids: Sequence[int]) -> None:
-        """Name the pages whose content is final, so that others find them."""
+        """Name the pages whose content is final, so that other sequences find them."""
         first = tables.num_published[group.index]
         num_complete = group.policy.num_complete(tables.num_filled, tables.images)
         if num_complete <= first:
@@ -330,7 +340,7 @@ class KVCache:
         tables.num_published[group.index] = num_complete
 
     def _drop(self, tables: SequenceTables, group: LockstepGroup, first_live: int) -> None:
-        """Release pages that the sequence reads no more."""
+        """Release pages that the sequence no longer reads."""
         for page, last_access in retention.drop(tables, group, first_live, self._step):
             self._frees.release(group.pool, page, last_access)
             self._num_releases += 1

@@ -1,8 +1,8 @@
-"""Large pages: which are empty, which pool owns each of the others, and which may be taken away from their owner.
+"""Large pages: which are empty, which pool owns each of the others, and which may be reclaimed from their owner.
 
-The upper of Jenga's two levels (section 4.1). An owner takes large pages in rows of equally many, one for each of the
-layer types that it serves in lockstep; a row is named by its first page and changes hands as a whole. Knows nothing of
-small pages but that an owner can be asked to give up all those in one row.
+The upper of Jenga's two levels (section 4.1). An owner takes large pages in rows of `width` pages, one for each of the
+layer types that it serves in lockstep. A row is named by its first page and changes its owner as a whole. Small pages
+are the owner's: this pool only asks an owner to surrender all small pages of a row.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,16 @@ from engine.memory.spec import NUM_NULL_LARGE_PAGES
 
 
 class LargePageOwner(Protocol):
+    """The pool of small pages that holds a row."""
+
     width: int  #: large pages in a row
 
     def surrender(self, row: int) -> Sequence[int]:
-        """Forget everything cached in this row, in which no small page is used; return its large pages."""
+        """Drop the cached content of this row, in which no small page is used, and return its large pages."""
 
 
 class Reclaimable:
-    """Rows that may be taken away, oldest first, and how many large pages they are."""
+    """Rows that may be reclaimed, oldest first, and the number of their large pages."""
 
     def __init__(self) -> None:
         self.num_pages = 0
@@ -30,24 +32,26 @@ class Reclaimable:
         return row in self._rows
 
     def add(self, row: int, width: int, key: EvictionKey) -> None:
+        """The row, of `width` large pages, may be reclaimed from now on."""
         self._rows.add(row, key)
         self.num_pages += width
 
     def remove(self, row: int, width: int) -> None:
+        """The row may not be reclaimed any more."""
         self._rows.remove(row)
         self.num_pages -= width
 
     def pop(self) -> int | None:
-        """The row that goes next; whoever takes it says with `num_pages` how large it was."""
+        """Remove and return the row to reclaim next. The caller subtracts its width from `num_pages`."""
         return self._rows.pop()
 
 
 class LargePool:
     """Owner of the large pages [1, num_large_pages); page 0 is the null page and never handed out.
 
-    Beside empty ones two kinds can be had: `evictable` (all small pages hold cached data) and `idle` (no small page
-    is used, some hold cached data, some are empty). The paper knows only the first; without the second, a type whose
-    pages are left half cached could starve the others for ever.
+    Two kinds of large pages are available beside empty ones: `evictable` (all small pages hold cached data) and `idle`
+    (no small page is used, some hold cached data, some are empty). The paper has only the first. Without the second, a
+    type whose large pages are half cached and half empty could starve the other types for ever.
     """
 
     def __init__(self, num_large_pages: int) -> None:
@@ -60,18 +64,21 @@ class LargePool:
 
     @property
     def num_empty(self) -> int:
+        """Large pages without an owner."""
         return len(self._empty)
 
     @property
     def num_evictable(self) -> int:
+        """Large pages in rows full of cached data that no sequence uses."""
         return self.evictable.num_pages
 
     @property
     def num_available(self) -> int:
-        """Large pages that anyone could have: empty, evictable or idle."""
+        """Large pages that any owner could take: empty, evictable or idle."""
         return len(self._empty) + self.evictable.num_pages + self.idle.num_pages
 
     def owner(self, large_page: int) -> LargePageOwner | None:
+        """None for an empty page and for the null page."""
         return self._owners[large_page]
 
     def take_empty(self, owner: LargePageOwner) -> Sequence[int] | None:
@@ -86,7 +93,8 @@ class LargePool:
         return row
 
     def take_evictable(self, owner: LargePageOwner) -> Sequence[int] | None:
-        """A row made up of empty large pages and of the least recently used evictable rows of any owner."""
+        """A row of empty large pages, some reclaimed from the least recently used evictable rows; None where those are
+        not enough."""
         if len(self._empty) + self.evictable.num_pages < owner.width:
             return None
         while len(self._empty) < owner.width:
@@ -94,7 +102,7 @@ class LargePool:
         return self.take_empty(owner)
 
     def take_available(self, owner: LargePageOwner) -> Sequence[int] | None:
-        """As take_evictable, and idle rows when those do not suffice."""
+        """Like take_evictable, but also reclaims idle rows when those are not enough."""
         if self.num_available < owner.width:
             return None
         while len(self._empty) < owner.width:
@@ -102,18 +110,19 @@ class LargePool:
         return self.take_empty(owner)
 
     def reclaim_all(self) -> None:
-        """Take back all that nobody uses, with what is cached in it."""
+        """Empty all rows in which no small page is used; their cached content is lost."""
         for rows in (self.evictable, self.idle):
             while rows.num_pages:
                 self._reclaim(rows)
 
     def give_back(self, row: Sequence[int]) -> None:
-        """All small pages in it are empty again."""
+        """An owner returns a row whose small pages are all empty."""
         for large_page in row:
             self._owners[large_page] = None
         self._empty += row
 
     def empty_pages(self) -> list[int]:
+        """Ids of the large pages without an owner."""
         return list(self._empty)
 
     def _reclaim(self, rows: Reclaimable) -> None:

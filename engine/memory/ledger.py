@@ -1,7 +1,7 @@
-"""Where every byte of the page pool is: for metrics, for people, for a picture of the pool. Reads, never changes."""
+"""Accounts for every byte of the page pool: for metrics, logs and the picture of the pool. Changes nothing."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.memory.kv_cache import KVCache
@@ -12,7 +12,7 @@ from engine.memory.spec import NULL_PAGE, NUM_NULL_LARGE_PAGES
 
 @dataclass(frozen=True, slots=True)
 class PagesByState:
-    """Small pages of one layer type. The last number counts room that all types share, once for each of them."""
+    """Small pages of one layer type. Each type counts the empty large pages, which all types share."""
 
     layer_type: str
     small_page_bytes: int
@@ -23,6 +23,7 @@ class PagesByState:
 
     @property
     def used_bytes(self) -> int:
+        """Bytes of the used pages, padding included."""
         return self.num_used * self.small_page_bytes
 
 
@@ -34,10 +35,10 @@ class Ledger:
     null_bytes: int  #: the reserved large page
     empty_bytes: int  #: large pages that no type holds
     used_bytes: int
-    evictable_bytes: int  #: cached prefixes that are given up when room is needed
+    evictable_bytes: int  #: cached prefixes that are evicted when room is needed
     empty_in_large_bytes: int  #: empty small pages beside others: Jenga's internal fragmentation
-    tail_waste_bytes: int  #: part of used_bytes: last pages that are not full yet
-    padding_bytes: int  #: part of used_bytes: between what a small page holds and its size
+    tail_waste_bytes: int  #: part of used_bytes: unwritten ends of last pages
+    padding_bytes: int  #: part of used_bytes: unused ends of padded small pages
     types: tuple[PagesByState, ...]
 
 
@@ -92,11 +93,7 @@ def _unfilled_slots(group: LockstepGroup, sequences: Iterable[SequenceTables]) -
     for tables in sequences:
         pages = tables.pages[group.index]
         if group.has_images:
-            end = 0
-            for image in tables.images:
-                end += -(-image.num_tokens // size)
-                if end <= len(pages):
-                    filled[pages[end - 1]] = (image.num_tokens - 1) % size + 1
+            filled.update(_filled_by_images(tables, pages, size))
             continue
         num_filled = min(tables.num_filled, group.span) if group.kind == "budgeted" else tables.num_filled
         for index in range(num_filled // size, len(pages)):
@@ -106,9 +103,18 @@ def _unfilled_slots(group: LockstepGroup, sequences: Iterable[SequenceTables]) -
     return sum(size - in_page for in_page in filled.values())
 
 
+def _filled_by_images(tables: SequenceTables, pages: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
+    """The last page of each image, with its positions that hold data."""
+    end = 0
+    for image in tables.images:
+        end += -(-image.num_tokens // size)
+        if end <= len(pages):
+            yield pages[end - 1], (image.num_tokens - 1) % size + 1
+
+
 @dataclass(frozen=True, slots=True)
 class PoolCell:
-    """A run of neighbouring large pages in a picture of the pool; fractions of its bytes, the rest is empty."""
+    """Neighbouring large pages in a picture of the pool. Fractions are of their bytes; the rest is empty."""
 
     layer_type: str | None  #: the type that holds most of them; None where all are empty
     used: float
@@ -116,7 +122,7 @@ class PoolCell:
 
 
 def picture(cache: KVCache, max_cells: int = 256) -> tuple[PoolCell, ...]:
-    """The pool in address order, without the null page, cut into at most max_cells equal runs of large pages."""
+    """The pool in address order, without the null page, in at most max_cells equal runs of large pages."""
     held: dict[int, PoolCell] = {}
     for group in cache.groups:
         for large_pages, num_used, num_evictable in group.pool.rows():

@@ -1,4 +1,4 @@
-"""Layer types whose pages always come and go together, with the one pool and the one policy that they share."""
+"""Groups of layer types whose pages are always allocated and freed together; a group has one pool and one policy."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from engine.memory.spec import IMAGE_KINDS, LayerKind, PoolPlan
 
 @dataclass(frozen=True, slots=True)
 class LockstepGroup:
-    """Most plans have one group per kind of layer, however many page tables (Gemma-3-27B: 2 groups, 31 tables)."""
+    """Layer types in lockstep. Most plans have one group per kind of layer (Gemma-3-27B: 2 groups, 31 page tables)."""
 
-    index: int  #: in lists of what a sequence has of each group
+    index: int  #: in lists that have an entry for each group
     types: tuple[int, ...]  #: their indices in PoolPlan.types
     kind: LayerKind
     span: int
@@ -23,6 +23,7 @@ class LockstepGroup:
 
 
 def make_groups(plan: PoolPlan, large_pool: LargePool, max_step_tokens: int | None) -> list[LockstepGroup]:
+    """The groups of a plan, in the order of PoolPlan.lockstep_groups, with empty pools over the large pages."""
     groups = []
     for index, types in enumerate(plan.lockstep_groups()):
         first = plan.types[types[0]]

@@ -1,6 +1,6 @@
-"""How much of a sequence is cached: the longest prefix that is valid for all types, and images wherever they stand.
+"""How much of a sequence is cached: the longest prefix that is valid for all types, and images at any position.
 
-Jenga section 5.2. Looks pages up and changes nothing; whoever uses a hit must take references to its pages.
+Jenga section 5.2. Looks pages up and changes nothing: the caller must take references to the pages of a hit.
 """
 
 import math
@@ -14,17 +14,21 @@ from engine.memory.spec import NULL_PAGE
 
 @dataclass(frozen=True, slots=True)
 class PrefixMatch:
+    """A cached prefix and its pages, which have no reference for the sequence yet."""
+
     num_tokens: int
-    pages: tuple[list[int], ...]  #: by lockstep group; NULL_PAGE where the prefix can do without
-    full_tokens: int = 0  #: length that full attention alone has cached: where the text leaves earlier ones
+    pages: tuple[list[int], ...]  #: by lockstep group; NULL_PAGE for pages that later tokens do not read
+    full_tokens: int = 0  #: length that full attention alone has cached: where this text differs from earlier ones
 
     @property
     def num_pages(self) -> tuple[int, ...]:
-        """Pages that are found, by lockstep group."""
+        """Number of pages found, by lockstep group."""
         return tuple(len(pages) - pages.count(NULL_PAGE) for pages in self.pages)
 
 
 class PrefixMatcher:
+    """Looks up prefixes in the pools of all groups."""
+
     def __init__(self, groups: Sequence[LockstepGroup]) -> None:
         self._groups = groups
         self._alignment = math.lcm(*text_page_tokens(groups))
@@ -41,7 +45,7 @@ class PrefixMatcher:
         is_cached = [self._finder(tables, group, token_ids, found[group.index]) for group in self._groups]
         length, full_tokens, is_stable = limit, 0, False
         while not is_stable:
-            # Each type shortens the prefix to what is valid for it; what all of them accept is the longest for all.
+            # Each type shortens the prefix to a length valid for it. A length that all types accept is the longest one.
             before = length
             for number, group in enumerate(self._order, start=1):
                 length = group.policy.longest_hit(is_cached[group.index], length, tables.images)
@@ -57,11 +61,12 @@ class PrefixMatcher:
         return PrefixMatch(length, tuple(hits), full_tokens)
 
     def no_match(self) -> PrefixMatch:
+        """A prefix of no tokens."""
         return PrefixMatch(0, tuple([] for _ in self._groups))
 
     def cached_images(self, tables: SequenceTables, group: LockstepGroup, end: int) -> list[int]:
-        """Pages of the images that the sequence reaches next and that someone has cached, whatever text stands before
-        them. Entries come in order, so the first image that is not wholly cached ends the search."""
+        """Cached pages of the images that the sequence reaches next before position `end`, whatever text precedes them.
+        Table entries are in order, so the first image that is not wholly cached ends the search."""
         num_entries = len(tables.pages[group.index])
         found: list[int] = []
         for first, image in tables.missing_images(group, end):
@@ -76,7 +81,7 @@ class PrefixMatcher:
     def _finder(
         self, tables: SequenceTables, group: LockstepGroup, token_ids: Sequence[int], found: dict[int, int]
     ) -> Callable[[int], bool]:
-        """Asks whether a page of the sequence is cached; remembers the pages it finds in `found`."""
+        """A function that says whether the page with an index is cached, and adds its id to `found`."""
 
         def is_cached(index: int) -> bool:
             if index in found:
@@ -91,5 +96,5 @@ class PrefixMatcher:
 
 
 def text_page_tokens(groups: Sequence[LockstepGroup]) -> set[int]:
-    """The page sizes for which names of the text are needed."""
+    """The page sizes in tokens for which names of the text are needed."""
     return {group.page_tokens for group in groups if not group.has_images and group.kind != "budgeted"}

@@ -1,22 +1,23 @@
-"""How old a page looks that its sequence needs no more although it lives on: whether it is evicted early or late.
+"""Time stamps of pages that a running sequence no longer reads (behind its window): whether they are evicted early.
 
-Such pages go before all that some sequence was using when it ended. Without that, what falls out of the windows of
-running sequences looks younger than the ends of waiting conversations, and those are lost first. Three exceptions:
-pages behind which requests have branched off; for text seen for the first time the last ones before the live pages,
-because the next request may leave this text a little before its end; and images. Hit rates are in docs/memory.md.
+Such pages are evicted before all pages that a sequence was using when it ended. Otherwise pages behind the windows of
+running sequences would look younger than the ends of waiting conversations, and the conversations would be lost first.
+Three exceptions: pages behind which requests have branched off; in text seen for the first time the last pages before
+the live ones, because the next request may differ from this text a little before its end; and images. Hit rates are in
+docs/memory.md.
 """
 
 from engine.memory.lockstep import LockstepGroup
 from engine.memory.sequence_tables import SequenceTables
 from engine.memory.spec import NULL_PAGE
 
-#: Subtracted from the time stamp of a page that is to go early.
+#: Subtracted from the time stamp of a page that is to be evicted early.
 _DEMOTION = 1 << 40
 
 
 def drop(tables: SequenceTables, group: LockstepGroup, first_live: int, step: int) -> list[tuple[int, int]]:
-    """Empty the entries before first_live; returns the pages that stood there, each with the time stamp with which it
-    is to be released."""
+    """Set the table entries before first_live to NULL_PAGE. Returns the pages they held, each with the time stamp to
+    release it with."""
     first, pages, pool = tables.first_live[group.index], tables.pages[group.index], group.pool
     branch, images = tables.branch, tables.images
     kept = range(0)
@@ -41,9 +42,9 @@ def drop(tables: SequenceTables, group: LockstepGroup, first_live: int, step: in
 
 
 def _replace_checkpoint(tables: SequenceTables, group: LockstepGroup, index: int, stamp: int, step: int) -> int:
-    """The newest checkpoint counts as in use; the one before it gets the stamp that a dropped page deserves."""
+    """The newest checkpoint gets the time stamp of a page in use, and the previous one the stamp of a dropped page."""
     chain = tables.chains[group.page_tokens]
-    if index >= len(chain.names):  # nothing is published: the cache is switched off
+    if index >= len(chain.names):  # nothing is published: caching is off
         return stamp
     last = tables.checkpoints.get(group.index)
     if last is not None and not group.pool.is_kept(last[0]):

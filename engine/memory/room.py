@@ -1,6 +1,6 @@
-"""Whether pages can be had beside everything that is used now, and the claims that make sure of it.
+"""Whether pages can be allocated beside all used ones, and the claims of large pages that guarantee it.
 
-Knows the pools of all types; what pages are for is the facade's affair.
+Knows the pools of all types, but no sequences.
 """
 
 from collections.abc import Sequence
@@ -12,31 +12,33 @@ from engine.memory.small_pool import RequestKey
 
 
 class Room:
+    """Free room in the pools of all groups, counted in large pages."""
+
     def __init__(self, rule: AdmissionRule, large_pool: LargePool, groups: Sequence[LockstepGroup]) -> None:
         self._rule = rule
         self._large_pool = large_pool
         self._groups = groups
 
     def has(self, needs: Needs, num_spare_pages: int = 0) -> bool:
-        """Whether so many small pages of each type can be had, and num_spare_pages more of each. Cached pages count as
-        room: they are evicted on demand."""
+        """Whether that many small pages of each group, and num_spare_pages more of each, can be allocated. Cached pages
+        count as room, because they are evicted on demand."""
         wanted = [need + num_spare_pages for need in needs]
         reusable = [group.pool.num_reusable_beside_used for group in self._groups]
         return self._rule.large_pages(wanted, reusable) <= self._large_pool.num_available
 
     def prepare(self, request: RequestKey, needs: Sequence[int]) -> bool | None:
-        """Make sure that these pages can be allocated one after another: the answer is SmallPool.allocate's argument.
+        """Guarantee that these pages can be allocated one after another. Returns SmallPool.allocate's may_take_large;
+        None where there is no room.
 
         With plenty of large pages the plain order of allocation cannot fail. Otherwise one type could take the large
-        page that another type needs while it has small ones to reuse; so each type first claims the fewest large
-        pages it can do with (the artifact of Jenga sets a quota for the same reason), and takes no more. None: there
-        is no room.
+        page that another type needs, although it has small pages to reuse. So each type first claims the fewest large
+        pages that are enough for it, and takes no more (the artifact of Jenga sets a quota for the same reason).
         """
         num_at_hand = self._large_pool.num_empty + self._large_pool.num_evictable
         if sum([need * group.pool.width for need, group in zip(needs, self._groups, strict=True)]) <= num_at_hand:
             return True
-        own = [group.pool.num_associated_empty(request) for group in self._groups]
-        if self._rule.large_pages(needs, own) <= num_at_hand:
+        associated = [group.pool.num_associated_empty(request) for group in self._groups]
+        if self._rule.large_pages(needs, associated) <= num_at_hand:
             return True
         if not self.has(tuple(needs)):
             return None
@@ -51,12 +53,12 @@ class Room:
         return False
 
     def take(self, request: RequestKey, group: LockstepGroup, may_take_large: bool) -> int:
-        """One of the pages for which `prepare` has made sure, and its answer."""
+        """Allocate one of the pages that `prepare` has guaranteed. may_take_large: what `prepare` returned."""
         page = group.pool.allocate(request, may_take_large=may_take_large)
         assert page is not None, "there was room"
         return page
 
     def give_back_unused(self, request: RequestKey) -> None:
-        """After the allocations for which `prepare` has claimed large pages."""
+        """Return claimed large pages that the allocations did not need; called after them if `prepare` claimed any."""
         for group in self._groups:
             group.pool.give_back_unused(request)

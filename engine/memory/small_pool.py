@@ -1,13 +1,12 @@
-"""Small pages of one layer type: reference counts, cached content, and the order in which a page is found.
+"""Small pages of one layer type: reference counts, cached content, and the order in which allocation looks for a page.
 
 The lower of Jenga's two levels (sections 4 and 5.4). A small page is *used* (reference count above 0), *evictable*
 (count 0, holds cached data) or *empty*. Every operation costs O(log pages), plus O(ratio) when a whole large page
-changes hands.
+changes its owner.
 
-Types in lockstep (PoolPlan.lockstep_groups) have one pool together: whatever happens to a page of one of them happens
-to the pages beside it in the others, so the books are kept once, for the first type, and its page stands for all. On
-the 31 page tables of Gemma-3-27B that makes a step of 256 decodes seven times faster. Knows nothing of sequences,
-tokens or steps: the facade in kv_cache.py does.
+Types in lockstep (PoolPlan.lockstep_groups) share one pool. Every operation on a page of one type also applies to the
+corresponding pages of the others, so only the pages of the first type are recorded. With the 31 page tables of
+Gemma-3-27B that makes a step of 256 decodes seven times faster. Knows no sequences, tokens or steps: kv_cache.py does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +18,14 @@ from engine.memory.spec import NULL_PAGE, LayerType
 
 _NEVER = -(1 << 62)  # older than every time stamp
 
-RequestKey = int  #: whom a large page is associated with; any number that names a request
+RequestKey = int  #: the request that a large page is associated with
 
 
 class SmallPool:
     """Owner of the small pages in all large pages that its types hold. Small page s lies in large page s // ratio.
 
-    "Page" is a small page of the first type; `beside` gives those of the others. "Row" is a large page of the first
-    type with those of the others that are cut like it.
+    "Page" is a small page of the first type; `beside` gives the corresponding pages of the others. "Row" is a large
+    page of the first type with the corresponding large pages of the others.
     """
 
     def __init__(self, layer_type: LayerType, ratio: int, large_pool: LargePool, width: int = 1) -> None:
@@ -36,32 +35,32 @@ class SmallPool:
         self.width = width
         self.num_used = 0
         self.num_evictable = 0
-        self.num_empty = 0  #: empty ones inside large pages that this pool holds
-        #: Evictable and empty ones in large pages of which some small page is used: no other pool could have them.
+        self.num_empty = 0  #: empty pages inside large pages that this pool holds
+        #: Evictable and empty pages in large pages with a used small page: no other pool could take them.
         self.num_reusable_beside_used = 0
-        # What is kept of a page lies in dictionaries, not in arrays over the whole pool: a plan may have dozens of
-        # types that are not in lockstep, and each could own any page.
+        # Dictionaries instead of arrays over the whole pool: a plan may have dozens of types that are not in
+        # lockstep, and each could own any page.
         self.ref_counts: dict[int, int] = {}  #: of used pages
         self._large_pool = large_pool
-        self._names: dict[int, PageName] = {}  # of published pages, as the next two
+        self._names: dict[int, PageName] = {}  # of published pages, like the next two
         self._eviction_keys: dict[int, EvictionKey] = {}  # by its last release
         self._is_kept: set[int] = set()
         self._by_name: dict[PageName, int] = {}
         self._evictor = Evictor()  # evictable small pages, except those in wholly evictable rows
-        self._num_used_in: dict[int, int] = {}  # by row, as all below
+        self._num_used_in: dict[int, int] = {}  # by row, like all below
         self._num_evictable_in: dict[int, int] = {}
-        self._rows: dict[int, Sequence[int]] = {}  # the large pages of a row; not kept for a width of 1
-        # Association (section 4.3): a large page serves one request as long as it can, so that it becomes free as a
-        # whole. Rows of one page are never partly empty, and have entries here only from claim to use.
+        self._rows: dict[int, Sequence[int]] = {}  # the large pages of a row; empty for a width of 1
+        # Association (section 4.3): a large page serves one request as long as possible, so that it becomes free as
+        # a whole. Rows of one page are never partly empty, and have entries here only between claim and use.
         self._empty_in: dict[int, list[int]] = {}  # its empty small pages
         self._holder: dict[int, RequestKey | None] = {}  # request; None once that has ended
         self._held_by: dict[RequestKey, set[int]] = {}
         self._roomy: dict[RequestKey | None, dict[int, None]] = {}  # holder -> its rows with an empty small page
 
     def allocate(self, request: RequestKey, *, may_take_large: bool = True) -> int | None:
-        """An empty page with reference count 1, found in the order of Jenga section 5.4; None where there is none.
+        """A page with reference count 1, found in the order of Jenga section 5.4; None where there is none.
 
-        may_take_large=False keeps to pages inside large pages that this pool already holds.
+        may_take_large=False: only pages inside large pages that this pool already holds.
         """
         roomy, large_pool = self._roomy, self._large_pool
         large: Sequence[int] | None
@@ -90,11 +89,11 @@ class SmallPool:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a page and those beside it in the other types."""
+        """Bytes of a page and the corresponding pages of the other types."""
         return self.width * self.layer_type.small_page_bytes
 
     def beside(self, page: int) -> Sequence[int]:
-        """The small page that stands for this one in each type of the pool; NULL_PAGE for NULL_PAGE."""
+        """The corresponding small page of each type of the pool; NULL_PAGE for NULL_PAGE."""
         if page == NULL_PAGE or self.width == 1:
             return (page,) * self.width
         row, offset = divmod(page, self.ratio)
@@ -103,14 +102,14 @@ class SmallPool:
         return [large * self.ratio + offset for large in self._rows[row]]
 
     def tables(self, pages: Sequence[int]) -> list[tuple[int, ...]]:
-        """These pages as a table for each type."""
+        """These pages as one page table for each type."""
         if self.width == 1:
             return [tuple(pages)]
         return list(zip(*map(self.beside, pages), strict=True)) if pages else [()] * self.width
 
     def claim_large(self, request: RequestKey) -> bool:
-        """Associate one more row with the request: of empty, else of evictable, else of idle large pages of any
-        pool."""
+        """Associate one more row with the request, of empty, else evictable, else idle large pages of any pool. False
+        where there is none."""
         large = self._large_pool.take_available(self)
         if large is None:
             return False
@@ -120,25 +119,25 @@ class SmallPool:
         return True
 
     def give_back_unused(self, request: RequestKey) -> None:
-        """Rows claimed for the request of which nothing was needed, because it had room elsewhere."""
+        """Return rows that were claimed for the request and not needed, because it had room elsewhere."""
         for row in list(self._roomy.get(request, ())):
             if self._num_used_in[row] == 0 and self._num_evictable_in[row] == 0:
                 self.num_empty -= self.ratio
                 self._large_pool.give_back(self._let_go(row))
 
     def num_associated_empty(self, request: RequestKey) -> int:
-        """Empty pages that step (1) would find for the request."""
+        """Empty pages that step (1) of `allocate` would find for the request."""
         return sum(len(self._empty_in[row]) for row in self._roomy.get(request, ()))
 
     def share(self, page: int) -> None:
-        """One more reference to a used or cached page."""
+        """Add a reference to a used or cached page."""
         count = self.ref_counts.get(page, 0)
         if count == 0:
             self._revive(page)
         self.ref_counts[page] = count + 1
 
     def release(self, page: int, last_access: int) -> None:
-        """One reference less; without any, a page with published content becomes evictable, another one empty."""
+        """Remove a reference. Without any left, a published page becomes evictable, another page empty."""
         count = self.ref_counts[page] - 1
         key = self._eviction_keys.get(page)
         if key is not None and last_access > key[0]:
@@ -158,8 +157,11 @@ class SmallPool:
             self._become_empty(page, row)
 
     def publish(self, page: int, name: PageName, prefix_tokens: int) -> None:
-        """The used page holds this content for good. A page that holds it already keeps the name while somebody uses
-        it; if nobody does, it is given up: the younger one will be needed longer."""
+        """The content of this used page is final. If another page has the same name, a referenced page stays the
+        canonical one; otherwise the new page replaces it, because it will be needed longer.
+
+        prefix_tokens: length of the prefix that ends with this page, for the eviction order.
+        """
         other = self._by_name.get(name)
         if other is not None:
             if other in self.ref_counts:
@@ -176,21 +178,21 @@ class SmallPool:
         self._eviction_keys[page] = _NEVER, -prefix_tokens
 
     def lookup(self, name: PageName) -> int | None:
-        """The page that holds this content; a name has the token ids in it, so that no hash alone is believed."""
+        """The used or cached page of this name. A name contains the token ids, so hash collisions find nothing."""
         return self._by_name.get(name)
 
     def keep(self, page: int) -> None:
-        """Remember of a used page that requests have branched off behind it: see `is_kept`."""
+        """Mark a used page behind which requests have branched off: see `is_kept`."""
         if page in self._names:
             self._is_kept.add(page)
 
     def is_kept(self, page: int) -> bool:
-        """Whether this content is worth its place although its last user needs it no more; forgotten with the
-        content."""
+        """Whether this content should be evicted late although its last sequence no longer reads it. The mark ends with
+        the content."""
         return page in self._is_kept
 
     def restamp(self, page: int, name: PageName, last_access: int) -> None:
-        """Change the time stamp of a cached page, if it still holds this content and nobody uses it."""
+        """Change the time stamp of a cached page, if it still holds this content and has no reference."""
         if self._names.get(page) != name or page in self.ref_counts:
             return
         row = page // self.ratio
@@ -206,7 +208,7 @@ class SmallPool:
                 rows.add(row, self.width, self._newest_key_in(row))
 
     def end_request(self, request: RequestKey) -> None:
-        """The request will allocate no more: empty pages beside its used and cached ones are anybody's."""
+        """The request will allocate no more: any request may take the empty pages in its large pages."""
         for row in self._held_by.pop(request, ()):
             self._holder[row] = None
         roomy = self._roomy.pop(request, None)
@@ -214,7 +216,7 @@ class SmallPool:
             self._roomy.setdefault(None, {}).update(roomy)
 
     def surrender(self, row: int) -> Sequence[int]:
-        """The large pool takes this row away: no small page in it is used, what they cache is forgotten."""
+        """The large pool reclaims this row, in which no small page is used; its cached content is dropped."""
         assert self._num_used_in[row] == 0
         num_evictable = self._num_evictable_in[row]
         for page in self._pages_in(row):
@@ -227,12 +229,12 @@ class SmallPool:
         return self._let_go(row)
 
     def published_pages(self) -> list[int]:
-        """Used and evictable pages whose content others may find."""
+        """Used and evictable pages whose content other sequences may find."""
         return list(self._names)
 
     def rows(self) -> Iterator[tuple[Sequence[int], int, int]]:
-        """Of each row that this pool holds: its large pages, by type, and how many small pages of each are used and
-        evictable."""
+        """For each row that this pool holds: its large pages, by type, and the numbers of used and of evictable small
+        pages in each of them."""
         for row, num_used in self._num_used_in.items():
             yield self._large_pages(row), num_used, self._num_evictable_in[row]
 

@@ -6,16 +6,15 @@ from typing import Literal
 
 LayerKind = Literal["full", "window", "chunked", "recurrent", "cross", "vision", "budgeted"]
 
-#: Large page 0 is never handed out; the small pages cut from it are the null pages of every type. A table entry that
-#: is not needed points at NULL_PAGE, and the runner may point padding at it: reading it is harmless, its content is
-#: never used.
+#: Large page 0 is never handed out; its small pages are the null pages of every type. A table entry that is not needed
+#: is NULL_PAGE, and the runner uses it for padding: it may be read, but its content is never used.
 NUM_NULL_LARGE_PAGES = 1
 NULL_PAGE = 0
 
 #: Kinds whose pages hold tokens of images instead of tokens of the text.
 IMAGE_KINDS = frozenset({"cross", "vision"})
 
-#: A recurrent state is kept every that many tokens unless its spec says otherwise (Jenga section 5.3).
+#: Tokens between two checkpoints of a recurrent state, unless its spec says otherwise (Jenga section 5.3).
 CHECKPOINT_TOKENS = 512
 
 
@@ -33,15 +32,18 @@ class LayerSpec:
     dtype: str
     model: str = "main"  #: layers of several models may live in one pool
     #: window: tokens a query reads, its own included. chunked: tokens of a chunk. recurrent: tokens between two
-    #: checkpoints. budgeted: tokens kept of a sequence. Without meaning for the others.
+    #: checkpoints. budgeted: tokens kept of a sequence. Other kinds ignore it.
     span: int = 0
-    part: str = ""  #: tells apart what one layer stores twice: the "conv" and the "ssm" state of a Mamba layer
+    part: str = ""  #: "conv" or "ssm": the two states of a Mamba layer
     #: The layer reads the keys and values of this earlier layer (an index into the same list) and stores nothing.
     shares_with: int | None = None
 
 
 def storing_layer(layers: Sequence[LayerSpec], layer_id: int) -> int:
-    """The layer in whose pages the keys and values of this layer lie: itself, unless it shares those of another."""
+    """The layer whose pages hold the keys and values of this layer: itself, or the one it shares with, transitively.
+
+    Raises ValueError for a layer that shares with a later one.
+    """
     while (owner := layers[layer_id].shares_with) is not None:
         if not 0 <= owner < layer_id:
             raise ValueError(f"layer {layer_id} shares with layer {owner}, which does not come before it")
@@ -77,6 +79,7 @@ class LayerType:
 
     @property
     def small_page_bytes(self) -> int:
+        """A small page with its padding."""
         return self.content_bytes + self.padding_bytes
 
 
@@ -95,10 +98,10 @@ class PoolPlan:
         return self.large_page_bytes // layer_type.small_page_bytes
 
     def lockstep_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of types whose pages always come and go together, in the order of the first of each group.
+        """Indices of types whose pages are always allocated and freed together; groups are in the order of their first.
 
-        They keep the same tokens in pages of the same size, so their page tables are equal in all but the page ids:
-        parts of one type above all, but also the two states of a Mamba layer in padded pages.
+        They keep the same tokens in pages of the same size, so their page tables differ only in the page ids. Most are
+        parts of one type; the two states of a Mamba layer in padded pages are another case.
         """
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, kind in enumerate(self.types):
@@ -108,8 +111,10 @@ class PoolPlan:
 
     @property
     def num_usable_large_pages(self) -> int:
+        """Large pages for requests: all but the null page."""
         return self.num_large_pages - NUM_NULL_LARGE_PAGES
 
     @property
     def pool_bytes(self) -> int:
+        """Bytes of the whole pool, null page included."""
         return self.num_large_pages * self.large_page_bytes

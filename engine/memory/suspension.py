@@ -1,6 +1,6 @@
-"""How a sequence stands while its pages lie elsewhere, and the pages that it comes back with.
+"""The tables of a sequence while it is swapped out, and the pages that it gets when it is resumed.
 
-Works on tables that the page cache owns. Knows no mirror: who puts the content away and brings it back is swap.py.
+Works on tables that the page cache owns. The content moves in swap.py, which this file does not know.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ from engine.memory.admission import Needs
 from engine.memory.lockstep import LockstepGroup
 from engine.memory.room import Room
 from engine.memory.sequence_tables import SequenceTables
+from engine.memory.small_pool import RequestKey
 from engine.memory.spec import NULL_PAGE
 
 
 def suspend(tables: SequenceTables) -> None:
-    """Its pages have been given up; how far it is computed stays known."""
-    # What it has published stays cached or is gone; the pages it comes back with are published anew.
+    """Mark tables whose pages have been given up; how far they are computed is kept."""
+    # Its published pages are cached or evicted now; the pages that it gets on return are published again.
     tables.num_published = [min(pair) for pair in zip(tables.num_published, tables.first_live, strict=True)]
     tables.next_boundary = 0
     tables.is_suspended = True
@@ -27,10 +28,10 @@ def resume(
     groups: Sequence[LockstepGroup],
     room: Room,
 ) -> None:
-    """New pages for all suspended sequences of a request, in tables of this layout (by sequence and layer type): where
-    it names the same page twice they share one, where it names NULL_PAGE they have none.
+    """New pages for all suspended sequences of a request, in tables of this layout (by sequence and layer type):
+    entries with the same page share a new page, entries with NULL_PAGE stay NULL_PAGE.
 
-    There must be room for `needs`, the growth of the sequences included: what they do not take now is left in whole
+    There must be room for `needs`, the growth of the sequences included: pages that they do not take now stay in whole
     large pages.
     """
     owner = request[0].request
@@ -39,16 +40,28 @@ def resume(
     for group, need in zip(groups, needs, strict=True):
         new = {NULL_PAGE: NULL_PAGE}
         for tables, old_tables in zip(request, layout, strict=True):
-            pages = tables.pages[group.index]
-            for old in old_tables[group.types[0]]:
-                if old not in new:
-                    new[old] = room.take(owner, group, may_take_large)
-                elif old != NULL_PAGE:
-                    group.pool.share(new[old])
-                pages.append(new[old])
+            _fill_table(tables.pages[group.index], old_tables[group.types[0]], new, owner, group, room, may_take_large)
         assert len(new) - 1 <= need, "admission counts them all"
     if not may_take_large:
         room.give_back_unused(owner)
     for tables in request:
         assert tables.is_suspended
         tables.is_suspended = False
+
+
+def _fill_table(
+    pages: list[int],
+    old_pages: Sequence[int],
+    new: dict[int, int],
+    owner: RequestKey,
+    group: LockstepGroup,
+    room: Room,
+    may_take_large: bool,
+) -> None:
+    """Append a new page for each old one. new: the pages that this group has for the request already, by old page."""
+    for old in old_pages:
+        if old not in new:
+            new[old] = room.take(owner, group, may_take_large)
+        elif old != NULL_PAGE:
+            group.pool.share(new[old])
+        pages.append(new[old])

@@ -1,12 +1,13 @@
-"""A mirror pool in CPU memory for preempted requests: which pages go where, and an account of its own. Moves no bytes.
+"""A mirror pool in main memory for preempted requests: which device page goes to which host page. Moves no bytes.
 
-All sequences of a request go out together and come back together (PagedAttention section 4.5). A page that several of
-them share is moved once and shared again on return. Used by the scheduler, which decides who goes out; the runner owns
-the memory and carries out the moves.
+All sequences of a request are swapped out and in together (PagedAttention section 4.5). A page that several of them
+share is moved once and shared again on return. The scheduler decides which request is swapped out; the runner owns the
+memory and carries out the moves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from engine.memory.large_pool import LargePool
 from engine.memory.small_pool import SmallPool
@@ -18,7 +19,7 @@ PageTables = Sequence[Sequence[tuple[int, ...]]]  #: by sequence and layer type
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One small page between the pool and its mirror; out: device to host, in: host to device."""
+    """One small page between the pool and its mirror: swap-out copies device to host, swap-in host to device."""
 
     layer_type: int
     device_page: int
@@ -58,14 +59,16 @@ class MirrorPool:
 
     @property
     def used_bytes(self) -> int:
+        """Bytes of all swapped-out pages."""
         return sum(pool.num_used * pool.layer_type.small_page_bytes for pool in self.pools)
 
     @property
     def num_requests(self) -> int:
+        """Requests that are swapped out."""
         return len(self._stored)
 
     def bytes_of(self, tables: PageTables) -> tuple[int, int]:
-        """What swapping sequences with these page tables out moves: (bytes, pages)."""
+        """Bytes and pages that swapping out sequences with these page tables would move."""
         num_pages = [len({page for table in tables for page in table[which]} - {NULL_PAGE}) for which in self._types]
         num_bytes = sum(
             count * pool.layer_type.small_page_bytes for count, pool in zip(num_pages, self.pools, strict=True)
@@ -73,7 +76,7 @@ class MirrorPool:
         return num_bytes, sum(num_pages)
 
     def swap_out(self, request: RequestKey, tables: PageTables) -> tuple[Move, ...] | None:
-        """Places for all pages of a request's sequences, given their page tables as KVCache.page_table returns them.
+        """Host pages for all pages of a request's sequences; tables as KVCache.page_table returns them.
 
         The caller frees the device pages once the moves are done. None, with nothing changed, where the mirror is full.
         """
@@ -81,16 +84,15 @@ class MirrorPool:
         moves: list[Move] = []
         host_of: list[dict[int, int]] = [{NULL_PAGE: NULL_PAGE} for _ in self.pools]
         for which, pool in enumerate(self.pools):
-            for table in tables:
-                for device_page in table[which]:
-                    if device_page in host_of[which]:
-                        continue
-                    host_page = pool.allocate(request)
-                    if host_page is None:
-                        self._release(request, host_of)
-                        return None
-                    host_of[which][device_page] = host_page
-                    moves.append(Move(which, device_page, host_page))
+            for device_page in chain.from_iterable(table[which] for table in tables):
+                if device_page in host_of[which]:
+                    continue
+                host_page = pool.allocate(request)
+                if host_page is None:
+                    self._release(request, host_of)
+                    return None
+                host_of[which][device_page] = host_page
+                moves.append(Move(which, device_page, host_page))
         self._stored[request] = _Stored(
             tables=tuple(
                 tuple(tuple(host_of[which][page] for page in pages) for which, pages in enumerate(table))
@@ -101,29 +103,27 @@ class MirrorPool:
         return tuple(moves)
 
     def tables(self, request: RequestKey) -> PageTables:
-        """The tables that went out, in pages of the mirror: what is shared and what is the null page is as it was."""
+        """The swapped-out tables in pages of the mirror; shared pages and null pages are where they were."""
         return self._stored[request].tables
 
     def swap_in(self, request: RequestKey, tables: PageTables) -> tuple[Move, ...]:
-        """Moves that fill these device pages again: tables of the same shape as those that went out, in which pages
-        that were shared are shared. The mirror's pages are free again when this returns: move before anything else
-        goes out."""
+        """Moves that fill these device pages: tables of the same shape as the swapped-out ones, with the same sharing.
+
+        The mirror's pages are free when this returns, so the moves must be carried out before the next swap-out."""
         stored = self._stored.pop(request)
-        moves = {}
+        moves: dict[tuple[int, int], Move] = {}
         for old, new in zip(stored.tables, tables, strict=True):
             for which, (host_pages, device_pages) in enumerate(zip(old, new, strict=True)):
-                for host_page, device_page in zip(host_pages, device_pages, strict=True):
-                    assert (host_page == NULL_PAGE) == (device_page == NULL_PAGE)
-                    if host_page != NULL_PAGE:
-                        moves[which, device_page] = Move(which, device_page, host_page)
+                moves.update(_moves_in(which, host_pages, device_pages))
         self._free(request, stored.pages)
         return tuple(moves.values())
 
     def drop(self, request: RequestKey) -> None:
-        """The request was aborted."""
+        """Free the pages of a swapped-out request that was aborted."""
         self._free(request, self._stored.pop(request).pages)
 
     def check_integrity(self) -> None:
+        """Raise AssertionError unless every page of the mirror is accounted for. O(pages)."""
         for pool in self.pools:
             pool.check_integrity()
         for which, pool in enumerate(self.pools):
@@ -139,3 +139,13 @@ class MirrorPool:
             for page in host_pages:
                 pool.release(page, 0)
             pool.end_request(request)
+
+
+def _moves_in(
+    layer_type: int, host_pages: Sequence[int], device_pages: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], Move]]:
+    """Moves by layer type and device page: a page that is shared moves once."""
+    for host_page, device_page in zip(host_pages, device_pages, strict=True):
+        assert (host_page == NULL_PAGE) == (device_page == NULL_PAGE)
+        if host_page != NULL_PAGE:
+            yield (layer_type, device_page), Move(layer_type, device_page, host_page)

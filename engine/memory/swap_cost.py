@@ -1,24 +1,24 @@
-"""Is it cheaper to swap a preempted request or to recompute it? By what moving pages and computing tokens have cost.
+"""Whether it is cheaper to swap a preempted request or to recompute it, from measured costs of moves and of tokens.
 
-Plain numbers; who measures is the runner, who asks is the scheduler.
+Plain numbers: the runner measures, the scheduler decides.
 """
 
 from dataclasses import dataclass
 
-#: Weight of what is known against one more measurement: the last hundred or so count.
+#: Weight of earlier measurements for each new one: about the last hundred count.
 _DECAY = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class SwapCost:
-    """Measured: what moving a byte and computing a token cost, and what every move costs besides."""
+    """Measured costs of moving a byte, of computing a token, and of every move in addition to its bytes."""
 
     seconds_per_byte: float
     seconds_per_token: float
     seconds_per_move: float = 0.0
 
     def is_swap_cheaper(self, num_bytes: int, num_moves: int, num_tokens: int) -> bool:
-        """Out and in again, against computing that many tokens again."""
+        """Whether moving these pages out and in costs less than computing that many tokens again."""
         return 2 * (num_bytes * self.seconds_per_byte + num_moves * self.seconds_per_move) < (
             num_tokens * self.seconds_per_token
         )
@@ -33,25 +33,26 @@ class CostMeter:
         self._move_bytes = 0.0
 
     def note_step(self, num_tokens: int, seconds: float) -> None:
-        """A step that computed that many tokens took so long, page moves not counted."""
+        """A step computed that many tokens in that time, page moves not counted."""
         self._steps.add(num_tokens, seconds)
 
     def note_moves(self, num_bytes: int, seconds: float) -> None:
+        """Page moves of that many bytes took that time."""
         self._move_s = _DECAY * self._move_s + seconds
         self._move_bytes = _DECAY * self._move_bytes + num_bytes
 
     def cost(self) -> SwapCost | None:
-        """None until there is a measurement of both."""
+        """The averages so far; None until there is a measurement of a step and of a move."""
         if not self._move_bytes or not self._steps.weight:
             return None
         return SwapCost(self._move_s / self._move_bytes, self._steps.slope())
 
 
 class _Line:
-    """A line through the measurements of steps, by least squares in which old ones fade.
+    """A line through the measurements of steps, by least squares with exponentially decaying weights.
 
-    Its slope is what one more token costs. The plain mean would say far too much: most steps compute a few tokens and
-    cost what reading all weights costs, whereas recomputing runs in large chunks.
+    Its slope is the cost of one more token. The plain mean would be far too high: most steps compute a few tokens and
+    take the time of reading all weights, whereas recomputation runs in large chunks.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class _Line:
         self._xy = _DECAY * self._xy + x * y
 
     def slope(self) -> float:
-        """Where all steps were of one size, or noise makes larger ones cheaper, the mean per token stands in."""
+        """Where all steps had one size, or noise makes larger ones look cheaper, the mean per token is used instead."""
         variance = self.weight * self._xx - self._x**2
         covariance = self.weight * self._xy - self._x * self._y
         if variance > 1e-6 * self._x**2 and covariance > 0:

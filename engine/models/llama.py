@@ -47,6 +47,7 @@ class LlamaConfig:
     is_tied: bool  #: the output head is the token embedding
     has_fused_weights: bool = False  #: q, k and v are one tensor, gate and up another (Phi-3)
     load_mlp: "MLPLoader | None" = None  #: makes a layer's feed-forward part; None: the gated MLP
+    load_layer: "LayerLoader | None" = None  #: makes a whole layer; None: Llama's own
 
     @classmethod
     def read(cls, config: ConfigReader) -> Self:
@@ -100,7 +101,8 @@ class Llama:
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
         self._rotary = config.rope.rotary(config.shape.head_dim)
-        layers = [_layer(config, heads, i, weights) for i in range(config.num_layers)]
+        load_layer = config.load_layer or _layer
+        layers = [load_layer(config, heads, i, weights) for i in range(config.num_layers)]
         self.capturable_rows = capturable_rows(layer.mlp for layer in layers)
         self._layers = Decoder(layers, weights.operators)
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
@@ -136,6 +138,8 @@ def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: Weight
     )
 
 
+#: (settings, heads of this process, layer id, weights) -> that layer
+LayerLoader = Callable[[LlamaConfig, HeadShare, int, WeightSource], DecoderLayer]
 #: (settings, layer id, weights) -> the feed-forward part of that layer
 MLPLoader = Callable[[LlamaConfig, int, WeightSource], FeedForward]
 

@@ -22,6 +22,7 @@ from engine.models.llama import ROTARY_FREQUENCIES, llama
 from engine.models.mamba import mamba
 from engine.models.mistral import ministral, mistral
 from engine.models.mixtral import mixtral
+from engine.models.olmo2 import olmo2
 from engine.models.opt import opt
 from engine.models.phi3 import phi3
 from engine.models.qwen2 import qwen2
@@ -68,6 +69,7 @@ _REGISTERED = (
         ignored=VISION_TENSORS,
     ),
     Architecture("Phi3ForCausalLM", phi3, "Phi-3 and Phi-4; windows, partly rotated heads", "longrope scaling"),
+    Architecture("Olmo2ForCausalLM", olmo2, "OLMo 2; post-norms, norms over whole projections of queries and keys"),
     Architecture("MixtralForCausalLM", mixtral, "mixture of experts"),
     Architecture("Qwen2MoeForCausalLM", qwen2_moe, "mixture of experts and a shared expert; Qwen1.5-MoE too"),
     Architecture("Qwen3MoeForCausalLM", qwen3_moe, "mixture of experts in all layers or in some"),

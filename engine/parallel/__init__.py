@@ -1,1 +1,2 @@
-"""Tensor parallelism: one model divided among several processes, which compute every step together. Knows no model."""
+"""Tensor parallelism: one model is divided among several processes, which compute every step together. Knows no
+model."""

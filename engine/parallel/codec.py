@@ -1,8 +1,9 @@
-"""Frozen dataclasses as bytes and back, for processes that run the same code: JSON of field values in order, no names.
+"""Encodes frozen dataclasses as bytes, for processes that run the same code: JSON of field values in order, without
+names.
 
-Nothing is executed and nothing unpickled on the way. What a class may hold is read from its annotations when its codec
-is made: numbers, strings, booleans, None, literals, tuples and mappings of such, and further dataclasses. Any other
-annotation is an error at once, so a field that was added is either carried or refused, never dropped.
+Nothing is executed or unpickled. When a codec is made, it reads from the annotations what a class may hold: numbers,
+strings, booleans, None, literals, tuples and mappings of these, and further dataclasses. Any other annotation raises
+TypeError at once, so a new field is either carried or refused, never dropped.
 """
 
 import dataclasses
@@ -14,24 +15,26 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, 
 
 T = TypeVar("T")
 _Convert = Callable[[Any], Any]
-#: What JSON carries as it is. Floats come back as the same bits: Python writes the shortest text that reads so.
+#: Types that JSON carries unchanged. Floats keep their bits: Python writes the shortest text that reads back to them.
 _PLAIN = (int, float, str, bool, type(None))
-#: Of the requests that run at once many times over.
+#: Number of values that are remembered: many times the number of requests that run at once.
 _NUM_REMEMBERED = 1024
 
 
 class Codec(Generic[T]):
-    """Of one dataclass and all that it holds."""
+    """Encodes and decodes values of one dataclass, and of all that it holds."""
 
     def __init__(self, kind: type[T], repeated: tuple[type, ...] = ()) -> None:
-        """repeated: frozen dataclasses whose values come again and again; each is converted once and remembered."""
+        """repeated: frozen dataclasses whose values occur in many messages; each value is converted once and
+        remembered."""
         self._to_json, self._from_json = _converters(kind, repeated)
 
     def encode(self, value: T) -> bytes:
+        """Raises TypeError for a value of another class."""
         return json.dumps(self._to_json(value), separators=(",", ":")).encode()
 
     def decode(self, message: bytes) -> T:
-        """Raises ValueError for what `encode` did not make."""
+        """Raises ValueError for bytes that `encode` did not make."""
         try:
             value: T = self._from_json(json.loads(message))
         except (TypeError, IndexError, KeyError) as error:
@@ -40,7 +43,7 @@ class Codec(Generic[T]):
 
 
 def _converters(annotation: Any, repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
-    """To what JSON can carry, and from it."""
+    """Conversions to what JSON can carry, and back."""
     if annotation in _PLAIN or get_origin(annotation) is Literal:
         return _same, _same
     if annotation in repeated:
@@ -58,7 +61,7 @@ def _converters(annotation: Any, repeated: tuple[type, ...]) -> tuple[_Convert, 
 
 
 def _remembered(to_json: _Convert, from_json: _Convert) -> tuple[_Convert, _Convert]:
-    """As a text inside the text, which is what the receiver looks up."""
+    """Conversions to a JSON text inside the JSON, and back: the receiver looks that text up."""
 
     @lru_cache(_NUM_REMEMBERED)
     def encode(value: Any) -> str:
@@ -77,7 +80,7 @@ def _of_dataclass(kind: type, repeated: tuple[type, ...]) -> tuple[_Convert, _Co
     if not all(field.init for field in dataclasses.fields(kind)):
         raise TypeError(f"{kind} has fields that its constructor does not take")
     converters = [_converters(hints[name], repeated) for name in names]
-    # Most fields are plain, and a plan has hundreds of them: they are fetched all at once and left alone.
+    # Most fields are plain, and a plan has hundreds of them: only the others are converted.
     encoders = [(index, encode) for index, (encode, _) in enumerate(converters) if encode is not _same]
     decoders = [(index, decode) for index, (_, decode) in enumerate(converters) if decode is not _same]
 
@@ -102,7 +105,7 @@ def _of_dataclass(kind: type, repeated: tuple[type, ...]) -> tuple[_Convert, _Co
 def _of_tuple(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         to_json, from_json = _converters(arguments[0], repeated)
-        if to_json is _same:  # thousands of token ids: JSON takes the tuple as it is
+        if to_json is _same:  # thousands of token ids: JSON takes the tuple unchanged
             return _same, tuple
         return lambda values: [to_json(v) for v in values], lambda values: tuple([from_json(v) for v in values])
     pairs = [_converters(argument, repeated) for argument in arguments]
@@ -114,14 +117,14 @@ def _of_tuple(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_
 
 
 def _of_mapping(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
-    """As pairs: JSON would make strings of the keys."""
+    """As pairs: as an object, JSON would turn the keys into strings."""
     if any(_converters(argument, repeated) != (_same, _same) for argument in arguments):
         raise TypeError(f"there is no way to send a mapping of {arguments}")
     return lambda values: list(values.items()), dict
 
 
 def _of_union(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
-    """Plain values, or one other kind and None."""
+    """A union of plain types, or of one other type and None."""
     others = [argument for argument in arguments if argument not in _PLAIN]
     if not others:
         return _same, _same

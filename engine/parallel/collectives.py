@@ -1,7 +1,7 @@
-"""The real group: NCCL between GPUs, gloo between processes on CPU and, always, for what the leader tells the others.
+"""The Group of several processes: NCCL between GPUs, gloo between processes on CPU and for the leader's messages.
 
-The groups of torch.distributed are made by hand: there is no default group, so that a program may have its own, and
-several engines fit into one process. Used by one thread, but for `abort`.
+The groups of torch.distributed are made by hand, without the default group, so that a program may have one of its own
+and several engines fit into one process. Used by one thread; only `abort` may be called by any.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: igno
 from engine.errors import RankLost
 from engine.parallel.group import Place
 
-#: For all processes to find each other. Weights are loaded later.
+#: For all processes to connect to each other. Weights are loaded later.
 _CONNECT_TIMEOUT = timedelta(minutes=5)
-#: An idle engine sends nothing for as long as it is idle. A process that dies is noticed by its closed connection.
+#: An idle engine sends nothing, for any length of time. The death of a process is noticed by its closed connection.
 _IDLE_TIMEOUT = timedelta(days=3650)
-#: A message up to that many bytes goes in one piece; most plans of decodes fit.
+#: A message of up to that many bytes takes one broadcast; most plans of decodes fit.
 _FIRST_BYTES = 8192
 _LENGTH_BYTES = 8
 
 
 class TorchGroup:
-    """Every method is a meeting of all processes. Raises RankLost where one of them has gone."""
+    """Every method is a collective operation: all processes call it. Raises RankLost if one of them has gone."""
 
     def __init__(self, store: Store, place: Place, device: torch.device, *, is_local: bool) -> None:
-        """device: where the tensors of `sum` and `join` lie. is_local: all processes are on this machine, and no
-        connection but those of its loopback is accepted."""
+        """device: of the tensors of `sum` and `join`. is_local: all processes are on this machine, and only connections
+        of its loopback interface are accepted."""
         self.place = place
         self._device = device
         # Any: torch's annotations of these classes lack most of their methods.
@@ -40,21 +40,24 @@ class TorchGroup:
             nccl: Any = dist.ProcessGroupNCCL  # builds of torch without CUDA have none
             self._compute = nccl(PrefixStore("nccl", store), place.rank, place.size, nccl.Options())
         self._first = torch.empty(_FIRST_BYTES, dtype=torch.uint8)
-        self._is_connected = device.type != "cuda"  # gloo is from here on; NCCL connects when it is first used
+        self._is_connected = device.type != "cuda"  # gloo is connected by now; NCCL connects at its first operation
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum over all processes, written to x and returned. x is contiguous."""
         assert x.is_contiguous()
         self._await_all()
         _meet(lambda: self._compute.allreduce([x], dist.AllreduceOptions()))
         return x
 
     def join(self, x: torch.Tensor) -> torch.Tensor:
+        """[*shape] of each process -> [size, *shape], by rank, newly allocated."""
         joined = torch.empty((self.place.size, *x.shape), dtype=x.dtype, device=x.device)
         self._await_all()
         _meet(lambda: self._compute._allgather_base(joined.flatten(0, 1), x.contiguous()))
         return joined
 
     def minimum(self, number: int) -> int:
+        """The smallest of all processes' numbers; over gloo, also with GPUs."""
         numbers = torch.tensor([number])
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp(dist.ReduceOp.MIN)
@@ -62,7 +65,7 @@ class TorchGroup:
         return int(numbers)
 
     def tell(self, message: bytes) -> None:
-        """Rank 0: what the others hear."""
+        """Rank 0 only: send a message to all other ranks."""
         length = len(message).to_bytes(_LENGTH_BYTES, "little")
         start = min(len(message), _FIRST_BYTES - _LENGTH_BYTES)
         head = bytearray(length + message[:start])
@@ -72,7 +75,7 @@ class TorchGroup:
             self._broadcast(torch.frombuffer(bytearray(message[start:]), dtype=torch.uint8))
 
     def hear(self) -> bytes:
-        """All others: wait for what rank 0 tells, however long it takes."""
+        """Other ranks: wait for the next message of rank 0, without a time limit."""
         self._broadcast(self._first)
         first = self._first.numpy().tobytes()
         length = int.from_bytes(first[:_LENGTH_BYTES], "little")
@@ -84,21 +87,21 @@ class TorchGroup:
         return message
 
     def abort(self) -> None:
-        """Let the thread that waits in a meeting of GPUs go on with an error: NCCL does not notice that a process has
-        gone. May be called from any thread; the group is of no use afterwards."""
+        """Make a thread that waits in an operation of GPUs continue with an error, since NCCL does not notice that a
+        process has gone. May be called by any thread; the group cannot be used afterwards."""
         compute = self._compute
         if self._device.type == "cuda" and compute is not None:
             compute.abort()
 
     def close(self) -> None:
-        """End the group's own threads. Left to the end of the interpreter, one of them might give a tensor back when
-        there is nobody left to give it to, and abort the process."""
+        """End the group's own threads. At the end of the interpreter one of them might otherwise free a tensor when
+        torch is already torn down, and abort the process."""
         self.abort()
         self._compute = self._control = None
 
     def _await_all(self) -> None:
-        """Before GPUs first meet, and NCCL connects: it looks for the others only as long as the store waits,
-        and what loading takes may differ by more."""
+        """Wait for all processes before NCCL connects. NCCL waits for the other ranks only as long as the store's
+        time-out, and loading times may differ by more."""
         if not self._is_connected:
             self.minimum(0)
             self._is_connected = True
@@ -112,7 +115,7 @@ class TorchGroup:
 def _gloo(store: Store, place: Place, *, is_local: bool) -> Any:
     classes: Any = ProcessGroupGloo
     options = classes._Options()
-    # Without a name: the interface of the host's name, or that of GLOO_SOCKET_IFNAME.
+    # The default device is the interface of the host's name, or the one that GLOO_SOCKET_IFNAME names.
     device = classes.create_device(hostname="127.0.0.1") if is_local else classes.create_default_device()
     options._devices = [device]
     options._timeout = _CONNECT_TIMEOUT
@@ -122,7 +125,7 @@ def _gloo(store: Store, place: Place, *, is_local: bool) -> Any:
 
 
 def _meet(start: Callable[[], dist.Work]) -> None:
-    """NCCL says already at the call that it was aborted, or that others cannot be reached; gloo says it later."""
+    """Run an operation and wait for it. Both the call (NCCL) and the wait (gloo) may report that a process has gone."""
     try:
         start().wait()
     except RuntimeError as error:

@@ -1,7 +1,8 @@
-"""The processes that compute a model together with the one that has its requests: started, watched and ended by it.
+"""The follower processes of tensor parallelism: the leader process, which has the requests, starts, watches and ends
+them.
 
-Each is tied to the leader by its standard input, which closes when the leader ends in whatever way, kill -9 included.
-They meet at a store of torch.distributed that listens on the loopback interface alone; nothing on it is unpickled.
+A follower's standard input closes when the leader ends, even by kill -9; the follower then ends too. The processes meet
+at a store of torch.distributed that listens on the loopback interface only; nothing on it is unpickled.
 """
 
 import contextlib
@@ -21,19 +22,20 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from engine.errors import RankLost
 
-#: To import torch and to say hello, on a machine that has much else to do.
+#: Time limit for a follower to import torch and report that it is ready, on a busy machine.
 _START_S = 300.0
-#: To leave the last step. Then a follower is killed.
+#: Time limit for a follower to end. Then it is killed.
 _END_S = 10.0
 _STORE_TIMEOUT = timedelta(seconds=60)
 _LOOPBACK = "127.0.0.1"
 
 
 class Followers:
-    """Ranks 1 and up. Owned by the leader; `lost` and `is_alive` may be asked from any thread."""
+    """Ranks 1 and above. Owned by the leader; `lost` and `is_alive` may be called by any thread."""
 
     def __init__(self, size: int, module: str) -> None:
-        """Starts `python -m module RANK SIZE PORT` for each; size counts the leader itself."""
+        """Starts `python -m module RANK SIZE PORT` for each rank from 1 on. size: number of processes with the
+        leader."""
         listener = socket.create_server((_LOOPBACK, 0))
         port = listener.getsockname()[1]
         self.store: Store = TCPStore(
@@ -46,13 +48,13 @@ class Followers:
         )
         self._is_ending = threading.Event()
         self._processes: list[subprocess.Popen[bytes]] = []
-        # Also when nobody calls close: the interpreter's end is in order, and no process stays.
+        # Ends the processes even if `close` is never called, for example at the end of the interpreter.
         self._finalizer = weakref.finalize(self, _end, self._processes, self._is_ending)
         for rank in range(1, size):
             self._processes.append(_start([module, str(rank), str(size), str(port)]))
 
     def wait_until_ready(self) -> None:
-        """Until each has said so (`say_ready`). Raises RankLost where one cannot."""
+        """Wait until each has called `say_ready`. Raises RankLost if one ends or takes too long."""
         deadline = time.monotonic() + _START_S
         for rank in range(1, len(self._processes) + 1):
             while not self.store.check([_ready(rank)]):
@@ -63,8 +65,8 @@ class Followers:
                 time.sleep(0.02)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
-        """From now on, on_loss is called with the reason when one ends without having been told to, in a thread of its
-        own. It must not refer to this object, which ends the processes when nobody refers to it any more."""
+        """From now on call on_loss with the reason when a follower ends unexpectedly, in a thread of its own. on_loss
+        must not refer to this object: the processes end when the last reference to it is gone."""
         store, is_ending = self.store, self._is_ending
 
         def wait(rank: int, process: "subprocess.Popen[bytes]") -> None:
@@ -77,10 +79,11 @@ class Followers:
 
     @property
     def is_alive(self) -> bool:
+        """Whether all of them run."""
         return all(process.poll() is None for process in self._processes)
 
     def lost(self, within_s: float = 0.0) -> str | None:
-        """Why one of them has ended; None while all run, and for as long as that many seconds."""
+        """Why one of them has ended; waits up to within_s seconds for that. None: all run."""
         deadline = time.monotonic() + within_s
         while True:
             for rank, process in enumerate(self._processes, start=1):
@@ -91,42 +94,43 @@ class Followers:
             time.sleep(0.02)
 
     def close(self) -> None:
-        """End them, by force if they do not within some seconds."""
+        """End them; kill those that have not ended after some seconds."""
         self._finalizer()
 
 
 def say_ready(store: Store, rank: int) -> None:
+    """In a follower: report that it has started, for `Followers.wait_until_ready`."""
     store.set(_ready(rank), "")
 
 
 def say_failed(store: Store, rank: int, reason: str) -> None:
-    """For the leader's error message."""
+    """In a follower: report why it ends, for the leader's error message."""
     store.set(_error(rank), reason)
 
 
 def meet_leader(port: int) -> Store:
-    """In a follower: the store of the leader, and from now on this process ends when the leader does."""
+    """In a follower: connect to the leader's store. From now on this process ends when the leader ends."""
     threading.Thread(target=_end_with_leader, name="leader-watch", daemon=True).start()
     store: Store = TCPStore(_LOOPBACK, port, is_master=False, timeout=_STORE_TIMEOUT)
     return store
 
 
 def leave_signals_to_leader() -> None:
-    """Ctrl-C and a service manager's SIGTERM reach all processes at once; the leader still needs this one while its
-    last answers run, and ends it in its time."""
-    if threading.current_thread() is threading.main_thread():  # no other may
+    """In a follower: ignore SIGINT and SIGTERM. Ctrl-C and a service manager's SIGTERM reach all processes at once, but
+    the leader needs its followers while the last answers run, and ends them itself."""
+    if threading.current_thread() is threading.main_thread():  # only the main thread may
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signal_number, signal.SIG_IGN)
 
 
 def _end_with_leader() -> None:
-    while os.read(0, 1):  # nothing is ever written; not sys.stdin, whose lock the interpreter's end would wait for
+    while os.read(0, 1):  # blocks until the leader ends; sys.stdin would hold a lock at the interpreter's end
         pass
-    os._exit(0)  # in the middle of whatever this is: there is nobody left to tell
+    os._exit(0)  # the leader has exited: stop now
 
 
 def _start(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # The follower imports this very engine, whatever lies in the working directory.
+    # The follower imports the engine of this process, whatever lies in the working directory.
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-P", "-m", *arguments]

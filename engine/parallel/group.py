@@ -1,6 +1,6 @@
-"""The processes that share one model, as layers see them: who they are, and how partial results meet.
+"""The processes that share one model, as layers see them: ranks, and collective operations on partial results.
 
-Layers know nothing of processes and networks beyond this protocol; collectives.py has the real group.
+Layers know nothing else of processes and networks. collectives.py has the implementation for several processes.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,16 @@ class Place:
 
 
 class Group(Protocol):
-    """Every method is a meeting: all processes call it, in the same order, with tensors of the same shape."""
+    """Every method is a collective operation: all processes call it, in the same order, with tensors of the same
+    shape."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> Place:
+        """This process's rank, and the number of processes."""
+        ...
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum over all processes, written to x and returned; the same to the last bit everywhere."""
+        """The sum over all processes, written to x and returned; bit-equal in all processes."""
         ...
 
     def join(self, x: torch.Tensor) -> torch.Tensor:
@@ -39,17 +42,20 @@ class Group(Protocol):
 
 
 class Solo:
-    """A process that has its model for itself."""
+    """The Group of a process that has the whole model."""
 
     def __init__(self, place: Place = Place()) -> None:
-        """place: of another, for what is only counted and never computed."""
+        """place: another place than rank 0 of 1, for counting the parameters of a shard without computing with them."""
         self.place = place
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """x itself."""
         return x
 
     def join(self, x: torch.Tensor) -> torch.Tensor:
+        """[*shape] -> [1, *shape]."""
         return x.unsqueeze(0)
 
     def minimum(self, number: int) -> int:
+        """The number itself."""
         return number

@@ -1,5 +1,5 @@
-"""Which cores a rank keeps to where a machine has several NUMA nodes (sockets): its own node's, so that its weights and
-pages, which lie where they are first written, are in the memory beside the cores that read them. Linux. No torch."""
+"""Binds a rank to the cores of one NUMA node (socket), if the machine has several. Weights and pages lie on the node
+whose core writes them first, so they are then in the memory beside the cores that read them. Linux. No torch."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def keep_to_own_socket(place: Place) -> None:
-    """For the calling thread and all that it starts from now on. Does nothing on a machine of one node."""
+    """Bind the calling thread, and threads that it starts from now on. Does nothing on a machine with one node."""
     if hasattr(os, "sched_setaffinity"):
         cores = cores_of(place, frozenset(os.sched_getaffinity(0)))
         if cores is not None:
@@ -18,7 +18,7 @@ def keep_to_own_socket(place: Place) -> None:
 
 
 def cores_of(place: Place, allowed: frozenset[int], nodes: Path = _NODES) -> frozenset[int] | None:
-    """None: all that are allowed; there is one node, or the nodes cannot be dealt out evenly."""
+    """The cores of a rank. None: no binding, since there is one node, or nodes and ranks cannot be divided evenly."""
     lists = sorted(nodes.glob("node[0-9]*/cpulist"), key=lambda file: int(file.parent.name.removeprefix("node")))
     by_node = [cores for file in lists if (cores := sorted(allowed & _parse(file.read_text())))]
     count, size, rank = len(by_node), place.local_size, place.local_rank
@@ -28,7 +28,7 @@ def cores_of(place: Place, allowed: frozenset[int], nodes: Path = _NODES) -> fro
         first = rank * (count // size)
         return frozenset(core for node in by_node[first : first + count // size] for core in node)
     if size % count == 0:
-        ranks = size // count  #: of a node
+        ranks = size // count  # of a node
         node, part = by_node[rank // ranks], rank % ranks
         if len(node) >= ranks:
             return frozenset(node[part::ranks])
@@ -36,7 +36,7 @@ def cores_of(place: Place, allowed: frozenset[int], nodes: Path = _NODES) -> fro
 
 
 def num_nodes(nodes: Path = _NODES) -> int:
-    """NUMA nodes of this machine; 1 where the system does not say."""
+    """NUMA nodes of this machine; 1 if the system does not tell."""
     return max(1, len(list(nodes.glob("node[0-9]*/cpulist"))))
 
 

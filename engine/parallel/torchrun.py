@@ -1,4 +1,4 @@
-"""What torchrun tells the processes that it has started. Its variables are read here and nowhere else. No torch."""
+"""Reads the environment variables that torchrun sets for its processes; no other module does. No torch."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,8 @@ from engine.parallel.group import Place
 
 
 def torchrun_place(environment: Mapping[str, str], size: int) -> Place | None:
-    """This process's place; None where torchrun did not start it. Raises NotDivisible if it started another number."""
+    """This process's place; None: torchrun did not start it. Raises NotDivisible if torchrun has started another number
+    of processes than `size`."""
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
     started = int(environment["WORLD_SIZE"])

@@ -1,12 +1,12 @@
 """Truncation of distributions: top-k, top-p (Holtzman et al. 2020), min-p (Nguyen et al. 2024), one setting per row.
 
-Each keeps everything at or above a threshold, so that equal logits share their fate and no sort order matters.
+Each keeps every token at or above a threshold, so that equal logits are kept or cut together, in any sort order.
 R = rows, V = vocabulary.
 """
 
 import torch
 
-#: Most rows of a chat model have 0.9 of their mass in fewer tokens than that.
+#: In most rows of a chat model, fewer tokens than this have 0.9 of the mass.
 NUM_LEADERS = 64
 NUM_BINS = 1024
 
@@ -14,10 +14,11 @@ _NEVER = float("-inf")
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Scores [R, V], relative to the largest of their row, with -inf where a token is cut off. top_k [R] (0: off),
-    top_p [R] (1: off), min_p [R] (0: off).
+    """Scores [R, V] with -inf for tokens that are cut; scores are relative to the largest of their row. top_k [R] (0:
+    off), top_p [R] (1: off), min_p [R] (0: off).
 
-    In this order, as transformers does: top-p sees the distribution that top-k has left, ties with its last included.
+    In this order, as transformers does: top-p sees the distribution that top-k has left, with all ties at its
+    threshold.
     """
     distances = -scores  # the smaller, the likelier
     limits = torch.full((len(scores), 1), torch.inf, device=scores.device)
@@ -36,8 +37,8 @@ def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min
 def _limits_of_mass(distances: torch.Tensor, limits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     """For each row the largest distance that is kept: less than top_p of the mass within the limit lies below it.
 
-    A few leaders in order suffice for most rows. The others' distances are counted into bins, and only those of the bin
-    where the mass is reached are put in order. Which way a row goes depends on nothing but the row.
+    For most rows it is found among a few leaders in order. For other rows, distances are counted into bins, and only
+    those of the bin where the mass is reached are sorted. Which way a row takes depends on that row only.
     """
     distances = torch.where(distances > limits, torch.inf, distances)
     needed = top_p * _masses(distances).sum(dim=-1, keepdim=True)
@@ -51,7 +52,7 @@ def _limits_of_mass(distances: torch.Tensor, limits: torch.Tensor, top_p: torch.
 
 
 def _limits_by_bins(distances: torch.Tensor, needed: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    # Beyond that distance even all tokens of the vocabulary together have less than the mass that is cut off.
+    # Beyond this distance even all tokens of the vocabulary together have less than the mass that is cut.
     reach = (distances.shape[1] * top_p / ((1.0 - top_p) * needed)).log() + 1.0
     bins = (distances * (NUM_BINS / reach).to(torch.float32)).clamp_(max=NUM_BINS).to(torch.int64)
     counted = torch.zeros((len(bins), NUM_BINS + 1), dtype=torch.float64, device=bins.device)
@@ -67,7 +68,7 @@ def _limits_by_bins(distances: torch.Tensor, needed: torch.Tensor, top_p: torch.
 
 
 def _last_kept(distances: torch.Tensor, needed: torch.Tensor) -> torch.Tensor:
-    """Index of the last one, of distances in order, that has less than the needed mass before it."""
+    """Index of the last of the ordered distances that has less than the needed mass before it."""
     masses = _masses(distances)
     before = masses.cumsum(dim=-1) - masses
     return ((before < needed) & distances.isfinite()).sum(dim=-1, keepdim=True).sub_(1).clamp_(min=0)

@@ -1,8 +1,8 @@
-"""Which logits of which rows are changed before anything is drawn, and how: found on the host, for the tokens that rows
-have seen. Where the device counts tokens by itself engine/runner/device/changed_logits.py does this.
+"""Penalties, biases and min_tokens on logits before sampling, for EagerRunner: the host lists the tokens that rows have
+seen. In DeviceRunner the device counts them (engine/runner/device/changed_logits.py).
 
-Repetition looks at prompt and output, presence and frequency at the output (as OpenAI and vLLM define them). End of
-sequence and stop tokens are forbidden before min_tokens. Rows without any of this cost nothing.
+The repetition penalty counts prompt and output, presence and frequency penalties count the output (as OpenAI and vLLM
+define them). End of sequence and stop tokens are forbidden before min_tokens. Rows without any of this cost nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,22 +17,22 @@ from engine.sampling.rows import SamplingRow
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """How logits of single tokens are changed before anything is drawn. N = tokens that the row with most of them
-    has: those that it has seen (prompt and output), and those with a bias. Shapes [R, N] and [R]."""
+    """How logits of single tokens are changed before sampling; made by penalties_of. N = number of tokens of the row
+    with most of them: tokens that the row has seen (prompt and output), and tokens with a bias."""
 
     token_ids: torch.Tensor  #: [R, N] int32; distinct in a row, -1: padding
     output_counts: torch.Tensor  #: [R, N] int32: how often the token occurs in the row's output
-    is_seen: torch.Tensor  #: [R, N] bool: it occurs in prompt or output
+    is_seen: torch.Tensor  #: [R, N] bool: the token occurs in prompt or output
     biases: torch.Tensor  #: [R, N] float32; 0: none, -inf: forbidden
     repetition: torch.Tensor  #: [R] float32, 1: off; positive logits are divided by it, others multiplied
-    presence: torch.Tensor  #: [R] float32, 0: off; taken from tokens that occur in the output
-    frequency: torch.Tensor  #: [R] float32, 0: off; taken once for every occurrence in the output
+    presence: torch.Tensor  #: [R] float32, 0: off; subtracted from tokens that occur in the output
+    frequency: torch.Tensor  #: [R] float32, 0: off; subtracted once for every occurrence in the output
 
 
 def penalties_of(
     rows: Sequence[SamplingRow], eos_token_ids: frozenset[int], vocab_size: int, device: torch.device
 ) -> tuple[torch.Tensor, Penalties] | None:
-    """Indices [R] of the rows whose logits change, and the changes; None where there are none."""
+    """Indices [R] of the rows whose logits change, and the changes; None: no row changes."""
     indices: list[int] = []
     entries: list[_Entries] = []
     for index, row in enumerate(rows):
@@ -68,8 +68,8 @@ def penalties_of(
 
 
 def penalise(logits: torch.Tensor, rows: torch.Tensor, penalties: Penalties) -> None:
-    """In place, for logits [R', V] float32; rows [R] int64: which of them each row of the penalties is for, distinct.
-    Biases, then repetition, then frequency and presence."""
+    """Apply penalties in place to logits [R', V] float32: biases, then repetition, then frequency and presence. rows
+    [R] int64: row of logits for each row of the penalties, distinct."""
     is_real = penalties.token_ids >= 0
     which, place = is_real.nonzero(as_tuple=True)
     row, token = rows[which], penalties.token_ids[which, place].to(torch.int64)
@@ -88,7 +88,7 @@ _Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 def biases_of(
     params: SamplingParams, output_index: int, eos_token_ids: frozenset[int], vocab_size: int
 ) -> Mapping[int, float]:
-    """By token id, for the token after output_index others; -inf: it may not come yet."""
+    """Biases by token id, for the output token of that index; -inf: the token is forbidden before min_tokens."""
     if output_index >= params.min_tokens:
         return params.logit_bias
     too_early = eos_token_ids.union(params.stop_token_ids)

@@ -1,6 +1,6 @@
-"""Counter-based random numbers (Salmon et al., SC'11): the n-th number of a seed without the ones before it.
+"""Counter-based random numbers (Salmon et al., SC'11): the n-th number of a seed without computing the ones before it.
 
-That is what makes a sampled token depend on its own seed and position only, and not on who shares the batch.
+So a sampled token depends on its own seed and position only, not on other rows of the batch.
 """
 
 import numpy as np

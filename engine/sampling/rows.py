@@ -1,4 +1,4 @@
-"""How to draw one token: everything beside the logits that it depends on."""
+"""What a sampled token depends on, beside its logits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from engine.config import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class SamplingRow:
+    """One token to sample; made by EagerRunner."""
+
     params: SamplingParams
     seed: int  #: 64-bit unsigned
-    output_index: int  #: how many output tokens came before
-    history: Sequence[int] | None = None  #: prompt and output so far, where params.needs_history
+    output_index: int  #: number of output tokens before this one
+    history: Sequence[int] | None = None  #: prompt and output so far, if params.needs_history

@@ -1,7 +1,7 @@
 """From logits to tokens, for all rows of a step at once. R = rows, V = vocabulary.
 
-A row's token depends on its logits, its parameters, its seed and its output index only. Greedy rows cost one argmax;
-no row is sorted as a whole unless its distribution is flat.
+A row's token depends on its logits, its parameters, its seed and its output index only. Greedy rows cost one argmax. No
+row is sorted as a whole unless its distribution is flat.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,14 +28,14 @@ def sample(
     argmax: Callable[[torch.Tensor], torch.Tensor],
     draw: DrawFunction | None = None,
 ) -> list[SampledToken]:
-    """logits [R, V] of any floating dtype; one token for each row. argmax, draw: the fastest there are for them, draws
-    that agree but for the rounding of sums."""
+    """One token for each row of logits [R, V], of any floating dtype. argmax, draw: the operators' functions; None:
+    draw in plain torch, which agrees with other implementations except for the rounding of sums."""
     token_ids = argmax(logits)
     scores = logits
     penalised = penalties_of(rows, eos_token_ids, logits.shape[1], logits.device)
     if penalised is not None:
         index, penalties = penalised
-        # The other rows' logits are the same in float32, and so are their tokens.
+        # For the other rows, sampling in float32 gives the same tokens.
         scores = logits.to(torch.float32, copy=True)
         penalise(scores, index, penalties)
         token_ids[index] = scores[index].argmax(dim=-1)
@@ -48,7 +48,7 @@ def sample(
 
 
 def _draws(places: Sequence[int], rows: Sequence[SamplingRow]) -> Draws:
-    """places: of the rows among all of the step."""
+    """places: indices of the rows in the step's logits."""
     params = [row.params for row in rows]
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     counters = np.array([row.output_index for row in rows], dtype=np.uint64)
@@ -63,12 +63,12 @@ def _draws(places: Sequence[int], rows: Sequence[SamplingRow]) -> Draws:
 
 
 def _draw(scores: torch.Tensor, wanted: Draws) -> torch.Tensor:
-    """Inverse of the cumulative distribution at one uniform number for each row; sums in float64."""
+    """Inverse of the cumulative distribution at one uniform number per row; sums in float64."""
 
     def column(values: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(values).to(scores.device)
 
-    # The maximum first, so that a tiny temperature gives minus infinity and not a NaN.
+    # The maximum is subtracted first, so that a tiny temperature gives minus infinity and not NaN.
     scores = scores - scores.amax(dim=-1, keepdim=True)
     scores = scores / column(wanted.temperatures)[:, None]
     if wanted.top_k.any() or (wanted.top_p < 1.0).any() or wanted.min_p.any():

@@ -8,9 +8,10 @@ from pydantic import BaseModel
 
 from model_worker.access import require_worker
 from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
-from model_worker.worker import Worker
+from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream
+from service_kit.route_docs import Answer, documented
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
@@ -19,7 +20,16 @@ router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
 
 
 @router.post("/generate")
+@documented(
+    "Answers",
+    "Produce one answer",
+    request=GenerateRequest,
+    example={"request_id": "example", "messages": [{"role": "user", "content": "What is 17 + 25?"}]},
+    answer=Answer(events={"delta": GenerateDelta, "finished": GenerateFinished, "failed": GenerateFailed}),
+    errors=(ErrorCode.STALE_EPOCH, *ANSWER_ERRORS),
+)
 async def generate(request: Request) -> Response:
+    """A stream of tokens and their text. With `resume_token_ids` it continues an answer that another replica began."""
     worker: Worker = request.app.state.worker
     bodies: Bodies = request.app.state.bodies
     asked = await bodies.parse(request, GenerateRequest)
@@ -32,7 +42,9 @@ async def generate(request: Request) -> Response:
 
 
 @router.get("/pool")
+@documented("Answers", "Look at the page pool", answer=PoolView, errors=(ErrorCode.NO_WORKER,))
 async def pool(request: Request) -> PoolView:
+    """Bytes and pages by state, and the pool in the order of its addresses."""
     worker: Worker = request.app.state.worker
     load = worker.engine.load()
     return PoolView(

@@ -12,46 +12,92 @@ from fastapi.responses import JSONResponse, Response
 
 from model_worker.access import require_user
 from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
-from model_worker.worker import Worker
+from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream, until_disconnect
+from service_kit.route_docs import Answer, documented
 from wire.errors import ApiError, ErrorCode
-from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper, ModelList, ModelObject, encode_chunk
+from wire.openai import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    CompletionRequest,
+    CompletionShaper,
+    ModelList,
+    ModelObject,
+    TextCompletion,
+    TextCompletionChunk,
+    encode_chunk,
+)
+from wire.probes import WorkerVersion
 from wire.sse import SseEvent, encode
 
 router = APIRouter(dependencies=[Depends(require_user)])
+
+COMPLETION_ERRORS = (ErrorCode.MODEL_NOT_FOUND, *ANSWER_ERRORS)
 
 _DONE = encode(SseEvent("[DONE]"))
 
 
 @router.get("/v1/models")
+@documented("Models", "The model of this worker, as a list", answer=ModelList, errors=())
 async def list_models(request: Request) -> ModelList:
+    """A list of one, also while the model is being loaded."""
     return ModelList(data=[_model_object(request.app.state.worker)])
 
 
 @router.get("/v1/models/{model:path}")
+@documented(
+    "Models",
+    "Read the model",
+    parameters={"model": "name of the model; it may hold slashes"},
+    answer=ModelObject,
+    errors=(ErrorCode.MODEL_NOT_FOUND,),
+)
 async def get_model(request: Request, model: str) -> ModelObject:
+    """The name is the worker's alias: `agon serve NAME=PATH_OR_HUB_ID`."""
     worker: Worker = request.app.state.worker
     _check_model(worker, model)
     return _model_object(worker)
 
 
 @router.post("/v1/chat/completions")
+@documented(
+    "Completions",
+    "Continue a chat",
+    request=ChatCompletionRequest,
+    example={"model": "raven", "messages": [{"role": "user", "content": "What is 17 + 25?"}]},
+    answer=Answer(json=ChatCompletion, events={"message": ChatCompletionChunk}),
+    errors=COMPLETION_ERRORS,
+)
 async def chat_completions(request: Request) -> Response:
+    """OpenAI's chat completions. With `stream` the answer is a stream of chunks that ends with `data: [DONE]`; a
+    failure after the request was accepted is one chunk with `error`, without `[DONE]`."""
     bodies: Bodies = request.app.state.bodies
     asked = await bodies.parse(request, ChatCompletionRequest)
     return await _complete(request, asked, "chat", asked.chat_messages())
 
 
 @router.post("/v1/completions")
+@documented(
+    "Completions",
+    "Continue a text",
+    request=CompletionRequest,
+    example={"model": "raven", "prompt": "Once upon a time", "max_tokens": 32},
+    answer=Answer(json=TextCompletion, events={"message": TextCompletionChunk}),
+    errors=COMPLETION_ERRORS,
+)
 async def completions(request: Request) -> Response:
+    """OpenAI's completions: one text prompt, without a chat template. Streams as chat completions do."""
     bodies: Bodies = request.app.state.bodies
     asked = await bodies.parse(request, CompletionRequest)
     return await _complete(request, asked, "text", asked.prompt)
 
 
 @router.get("/version")
+@documented("Probes", "Which version runs", answer=WorkerVersion, errors=())
 async def version(request: Request) -> dict[str, str]:
+    """The version of the installed package."""
     return {"version": distribution_version("agon")}
 
 

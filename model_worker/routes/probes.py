@@ -5,13 +5,21 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from model_worker.worker import Worker
+from service_kit.route_docs import Answer, documented
+from wire.probes import WorkerHealth, WorkerReady
 
 router = APIRouter()
 
 
 @router.get("/health")
+@documented(
+    "Probes",
+    "Is the process alive",
+    answer=Answer(json=WorkerHealth, others={503: "The engine has died, or makes no step although work waits."}),
+    errors=(),
+)
 async def health(request: Request) -> Response:
-    """200 while the process can still answer some day: also during loading and draining."""
+    """200 while the process can still answer: also while it loads its model and while it drains."""
     worker: Worker = request.app.state.worker
     is_healthy = worker.is_healthy()
     body = {"status": "ok" if is_healthy else "stalled", "state": worker.state}
@@ -19,6 +27,12 @@ async def health(request: Request) -> Response:
 
 
 @router.get("/ready")
+@documented(
+    "Probes",
+    "May it get traffic",
+    answer=Answer(json=WorkerReady, others={503: "The model is being loaded, the engine has died, or it drains."}),
+    errors=(),
+)
 async def ready(request: Request) -> Response:
     """200 if a request sent now would be taken."""
     worker: Worker = request.app.state.worker
@@ -27,6 +41,8 @@ async def ready(request: Request) -> Response:
 
 
 @router.get("/metrics")
+@documented("Probes", "Metrics for Prometheus", answer=Answer(text="text/plain"), errors=())
 async def metrics(request: Request) -> Response:
+    """Prometheus text format."""
     worker: Worker = request.app.state.worker
     return Response(worker.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -34,7 +34,7 @@ def news() -> News:
 
 @pytest.fixture
 def hasty() -> RestartPolicy:
-    """The real policy, in a hurry."""
+    """The real policy with short delays."""
     return RestartPolicy(first_delay_s=0.05, max_delay_s=0.1, max_quick_deaths=3)
 
 
@@ -43,7 +43,7 @@ MakeSpec = Callable[..., ChildSpec]
 
 @pytest.fixture
 def make_spec(tmp_path: Path) -> MakeSpec:
-    """A child that runs a line of Python after it has made the file `<name>.ready`, for which the probe looks."""
+    """Makes specs of children that create the file `<name>.ready`, which their probe checks, and then run `code`."""
 
     def make(name: str, code: str = "time.sleep(60)", stop_timeout_s: float = 30.0, **more: object) -> ChildSpec:
         ready = tmp_path / f"{name}.ready"
@@ -80,7 +80,7 @@ def until_fixture() -> Until:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie that nobody has reaped yet counts as dead."""
+    """A zombie counts as dead."""
     try:
         os.kill(pid, 0)
         stat = Path(f"/proc/{pid}/stat").read_text()

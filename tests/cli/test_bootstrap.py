@@ -1,3 +1,5 @@
+"""The bootstrap script: when it makes an environment anew, and how it chooses Python and torch."""
+
 import json
 import os
 import shutil
@@ -21,7 +23,7 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def installs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Real environments are made, with a stand-in for pip: the real one takes seconds to unpack."""
+    """Makes real environments, but with a stand-in for pip, which takes seconds to unpack."""
     commands: list[list[str]] = []
 
     def run(command: list[str], title: str, environment: dict[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What `agon doctor` says about the C++ operators, the kernels of CUDA devices, and the dtypes of keys and values."""
+"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, and the dtypes of keys and values."""
 
 from pathlib import Path
 

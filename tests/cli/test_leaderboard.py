@@ -1,3 +1,5 @@
+"""The table of `agon leaderboard`."""
+
 from pathlib import Path
 
 import pytest

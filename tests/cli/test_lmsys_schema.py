@@ -1,3 +1,5 @@
+"""Votes in the public schema, and files of votes."""
+
 import json
 
 import pytest

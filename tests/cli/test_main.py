@@ -1,3 +1,5 @@
+"""The `agon` command: help, exit codes, and what it imports."""
+
 import resource
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from cli.main import COMMANDS, help_text, main
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """The command as users run it, in a process of its own."""
+    """Run the command as users do, in its own process."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "cli.main", *arguments], capture_output=True, text=True, check=False, timeout=120
     )
@@ -24,7 +26,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_comes_at_once() -> None:
-    """In seconds of work, 0.08 where nothing else runs. The least of some runs: neighbours in the caches cost, too."""
+    """CPU seconds of the command, 0.08 on an idle machine: the least of some runs, because other work evicts caches."""
 
     def work_s() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,3 +1,5 @@
+"""The output of `agon plan`."""
+
 import json
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def plan_data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    return json.loads(plan(capsys, *arguments, "--json"))
+def plan_data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(plan(capsys, *arguments, "--json"))
+    return data
 
 
 def test_the_plan_of_a_config_file_is_printed_as_data(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Short time slices of threads and processes."""
+
 import os
 import subprocess
 import sys

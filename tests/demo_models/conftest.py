@@ -1,4 +1,4 @@
-"""Makes `demo_models` importable: it is a folder of models with its trainer, not an installed package."""
+"""Makes `demo_models` importable: the folder of models and their trainer is no installed package."""
 
 from __future__ import annotations
 

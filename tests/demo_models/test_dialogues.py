@@ -1,4 +1,4 @@
-"""The generator: the same for ever, free of held-out problems, free of names of makers."""
+"""The generator: deterministic, without held-out problems, without names of makers."""
 
 from __future__ import annotations
 

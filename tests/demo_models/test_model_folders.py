@@ -1,4 +1,4 @@
-"""The three folders that are in the repository: complete, small, loadable, and as good as their cards say."""
+"""The three folders in the repository: complete, small, loadable, and as accurate as their cards say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real arena for tests: `agon up` as a process of its own, and its children found through /proc."""
+"""A real arena for tests: `agon up` as its own process, and its children, found through /proc."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ import httpx
 
 from wire.sse import SseDecoder
 
-READY_S = 240.0  #: patience, not an expectation: other work may keep the machine busy
+READY_S = 240.0  #: a limit for a busy machine, not an expectation
 _POLL_S = 0.1
 
 
@@ -74,7 +74,7 @@ class UpProcess:
         return self._log.read_text(errors="replace")
 
     def wait_ready(self) -> float:
-        """Seconds from the start until it said that it is ready."""
+        """Wait until the arena reports that it is ready; returns the seconds since the start."""
         while "The arena is ready" not in self.output:
             assert self.process.poll() is None, self.report()
             assert time.monotonic() - self.started < READY_S, self.report()
@@ -90,7 +90,7 @@ class UpProcess:
         return {row["model"]: row["last_heartbeat_age_s"] for row in rows if row["state"] == "ready"}
 
     def wait_workers(self, *models: str, heard_since: float = -math.inf) -> None:
-        """Until the controller has heard from a ready worker of each model after `heard_since` (monotonic)."""
+        """Wait until each model has a ready worker with a heartbeat after `heard_since` (monotonic)."""
         deadline = time.monotonic() + READY_S
         while True:
             silent_for = time.monotonic() - heard_since
@@ -123,7 +123,7 @@ class UpProcess:
             time.sleep(_POLL_S)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        """As Ctrl-C does; returns the exit code."""
+        """Send the signal, as Ctrl-C does, and wait; returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(timeout=120)
@@ -142,7 +142,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_gone(pids: list[int], timeout_s: float = 30.0) -> list[int]:
-    """Those that are still alive after the time."""
+    """Wait until the processes have ended; returns those that are alive after the time."""
     deadline = time.monotonic() + timeout_s
     while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -151,7 +151,7 @@ def wait_gone(pids: list[int], timeout_s: float = 30.0) -> list[int]:
 
 @contextlib.contextmanager
 def arena(data_dir: Path, flags: list[str], num_workers: int, **environment: str) -> Iterator[UpProcess]:
-    """Started, not yet ready; whatever happens, nothing of it is left afterwards."""
+    """An arena that was started and may not be ready yet. All its processes are killed when the block is left."""
     up = UpProcess(data_dir, flags, free_ports(num_workers), environment)
     try:
         yield up
@@ -166,7 +166,7 @@ def arena(data_dir: Path, flags: list[str], num_workers: int, **environment: str
 
 
 def take_turn(client: httpx.Client, battle_id: str, content: str) -> Generator[tuple[str, dict[str, Any]], None, None]:
-    """The events of one turn, as they come."""
+    """Take a turn; yields name and data of its events as they arrive."""
     url = f"/arena/battles/{battle_id}/turns"
     with client.stream("POST", url, json={"content": content}) as answer:
         assert answer.status_code == 200, answer.read()
@@ -190,7 +190,7 @@ def _role(command: list[str]) -> str | None:
     if any(word.endswith("store.conf") for word in command) or "valkey-server" in command[0]:
         return "store"
     if "-m" not in command:
-        return None  # the tether, which is about to become something else
+        return None  # the tether, before it becomes the service
     package = command[command.index("-m") + 1]
     if package == "model_worker":
         return command[command.index("--model") + 1].partition("=")[0]

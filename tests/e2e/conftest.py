@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def demo_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    """`agon up` without any model flag, ready. Tests must leave it whole."""
+    """`agon up` without a model flag, ready. Tests must not break it."""
     with arena(tmp_path_factory.mktemp("demo") / "data", [], num_workers=len(DEMO_MODELS)) as up:
         up.wait_ready()
         yield up
@@ -37,7 +37,7 @@ def demo_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
 
 @pytest.fixture(scope="session")
 def echo_flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two models that repeat the question, slowly enough to be interrupted."""
+    """Flags for two models that echo the prompt, slowly enough to be interrupted."""
     folder = tmp_path_factory.mktemp("echo-model")
     (folder / "config.json").write_text(json.dumps({"model_type": "echo"}))
     return ["--engine", "echo", *(word for name in ECHOES for word in ("--model", f"{name}={folder}"))]
@@ -52,7 +52,7 @@ def shared_echo_arena(tmp_path_factory: pytest.TempPathFactory, echo_flags: list
 
 @pytest.fixture
 def echo_arena(shared_echo_arena: UpProcess) -> UpProcess:
-    """Whole again, whatever the test before has killed."""
+    """The shared echo arena, with every worker ready again, whatever the test before has killed."""
     shared_echo_arena.wait_workers(*ECHOES)
     return shared_echo_arena
 

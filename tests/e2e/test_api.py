@@ -67,7 +67,7 @@ def test_a_text_completion_goes_on_from_its_prompt(sdk: openai.OpenAI) -> None:
 
 def test_an_unknown_model_is_404_with_its_own_code(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        sdk.chat.completions.create(model="nobody", messages=HELLO)
+        sdk.chat.completions.create(model="absent", messages=HELLO)
     assert caught.value.code == "model_not_found"
 
 
@@ -99,7 +99,7 @@ def test_no_byte_before_the_vote_tells_who_answers_and_the_vote_counts_once(http
     for content in ("Hello!", "What is 2 + 3?", "Thank you."):
         events = list(take_turn(http, battle_id, content))
         assert events[-1] == ("turn_finished", {"turn": events[-1][1]["turn"], "state": "answered"})
-        # What a model itself writes is its own affair; everything that the arena adds is looked at.
+        # Texts of the models may hold anything; everything that the arena adds is checked.
         seen += json.dumps([{**data, "text": ""} for _, data in events])
     view = http.get(f"/arena/battles/{battle_id}").json()
     assert [turn["number"] for turn in view["turns"]] == [1, 2, 3]

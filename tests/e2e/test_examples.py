@@ -1,4 +1,4 @@
-"""The examples run, and stay short enough to be read in one look."""
+"""The examples run, and stay short."""
 
 import subprocess
 import sys

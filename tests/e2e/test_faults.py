@@ -1,4 +1,4 @@
-"""What an arena does when its parts are killed, and when it is told to stop."""
+"""Behaviour of an arena whose processes are killed, and of one that is stopped."""
 
 import json
 import signal
@@ -22,6 +22,14 @@ def new_battle(client: httpx.Client) -> str:
     answer = client.post("/arena/battles", json={"mode": "anonymous"})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
+
+
+def finished_battle(client: httpx.Client, content: str) -> str:
+    """The id of a new battle after one whole turn."""
+    battle_id = new_battle(client)
+    for _ in take_turn(client, battle_id, content):
+        pass
+    return battle_id
 
 
 def vote(client: httpx.Client, battle_id: str, outcome: str = "a") -> httpx.Response:
@@ -58,7 +66,7 @@ def test_a_worker_killed_in_the_middle_of_an_answer_ends_the_battle_with_one_typ
 def test_no_acknowledged_vote_is_lost_when_the_store_is_killed(
     echo_arena: UpProcess, client: httpx.Client, admin_headers: dict[str, str]
 ) -> None:
-    """Voters go on through two kills, and repeat a vote that got no clear answer, as the web page does."""
+    """Voters continue through two kills, and repeat a vote without a clear answer, as the web UI does."""
     acknowledged: dict[str, str] = {}
     stop = threading.Event()
 
@@ -66,12 +74,10 @@ def test_no_acknowledged_vote_is_lost_when_the_store_is_killed(
         with httpx.Client(base_url=echo_arena.controller_url, trust_env=False, timeout=30) as own:
             while not stop.is_set():
                 try:
-                    battle_id = new_battle(own)
-                    for _ in take_turn(own, battle_id, "word"):
-                        pass
+                    battle_id = finished_battle(own, "word")
                     acknowledged[battle_id] = insist_on_vote(own, battle_id)
                 except (AssertionError, httpx.HTTPError):
-                    time.sleep(0.05)
+                    stop.wait(0.05)
 
     def insist_on_vote(own: httpx.Client, battle_id: str) -> str:
         deadline = time.monotonic() + 60
@@ -136,9 +142,7 @@ def test_ctrl_c_stops_everything_and_the_next_start_has_every_vote(tmp_path: Pat
         with arena(tmp_path / "data", echo_flags, 2, AGON_ECHO_TOKENS_PER_S="200") as up:
             up.wait_ready()
             with httpx.Client(base_url=up.controller_url, trust_env=False, timeout=60) as client:
-                battle_id = new_battle(client)
-                for _ in take_turn(client, battle_id, SHORT):
-                    pass
+                battle_id = finished_battle(client, SHORT)
                 votes[battle_id] = vote(client, battle_id).json()["vote_id"]
             children = up.children()
             assert set(children) == {"store", "controller", "webui", *ECHOES}

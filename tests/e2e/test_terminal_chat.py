@@ -14,7 +14,7 @@ PATIENCE_S = 60.0
 
 
 class Terminal:
-    """A command on a terminal of its own; what it shows, and keys to press."""
+    """A command on its own pseudo-terminal, with its output and its keyboard."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.shown = ""
@@ -35,7 +35,7 @@ class Terminal:
         os.write(self._descriptor, keys.encode())
 
     def wait_for(self, pattern: str) -> None:
-        """Looks only at what came after the last match."""
+        """Wait for the text in the output after the last match."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := re.search(pattern, self.shown)) is None:
             assert time.monotonic() < deadline, f"{pattern!r} is not in {self.shown!r}"
@@ -66,7 +66,7 @@ def test_a_conversation_with_a_stopped_answer_and_another_model(echo_arena: UpPr
     terminal.type("\x03")
     terminal.wait_for(r"\(stopped\)")
     terminal.wait_for("> ")
-    terminal.type("/model nobody\r")
+    terminal.type("/model absent\r")
     terminal.wait_for(r"Models: left, right")
     terminal.type("/model right\r")
     terminal.wait_for("> ")

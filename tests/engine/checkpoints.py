@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of every architecture, written by transformers, also the oracle for what they compute."""
+"""Tiny random checkpoints of every architecture, written by transformers, which is also the reference for results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _SIZES = {
     "head_dim": 16,
     "max_position_embeddings": CONTEXT,
     "eos_token_id": None,
-    # Large enough that logits differ clearly and greedy choices do not hang on rounding.
+    # Large enough that logits differ clearly and greedy choices do not depend on rounding.
     "initializer_range": 0.2,
 }
 _LLAMA3_ROPE = {
@@ -117,6 +117,8 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5},
         },
     ),
+    "olmo2": ("Olmo2ForCausalLM", {**_SIZES}),
+    "olmo2-with-biases": ("Olmo2ForCausalLM", {**_SIZES, "attention_bias": True, "num_key_value_heads": 6}),
     "mixtral": ("MixtralForCausalLM", {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2-moe": (
         "Qwen2MoeForCausalLM",
@@ -209,18 +211,20 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class TinyModel:
+    """A saved checkpoint, and its results in transformers."""
+
     folder: Path
 
     @cached_property
     def reference(self) -> Any:
-        """The same checkpoint in transformers, float32. Its faster forms of attention leave soft caps out."""
+        """The same checkpoint in transformers, float32. Eager attention: the faster forms ignore soft caps."""
         from transformers import AutoModelForCausalLM
 
         model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
         return model.eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
-        """What transformers' generate continues the prompt with."""
+        """The greedy continuation by transformers."""
         ids = torch.tensor([prompt])
         output = self.reference.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False, pad_token_id=0
@@ -230,13 +234,16 @@ class TinyModel:
 
     @torch.no_grad()
     def logits(self, token_ids: list[int]) -> torch.Tensor:
-        """[T, V]."""
+        """Logits of every token by transformers, [T, V]."""
         result: torch.Tensor = self.reference(torch.tensor([token_ids])).logits[0]
         return result
 
 
 def save(name: str, folder: Path, **changes: object) -> TinyModel:
-    """Write a checkpoint of that variant with seeded weights, norm scales and biases away from one and zero."""
+    """Write a checkpoint of a variant: seeded weights, norm scales other than one, biases other than zero.
+
+    changes: settings of its config to replace.
+    """
     import transformers
 
     architecture, settings = VARIANTS[name]
@@ -249,7 +256,8 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             parameter.data += 0.2 * torch.randn_like(parameter)
         elif architecture == "GPT2LMHeadModel":
             parameter.data *= 8.0
-        # Scaled and tied embeddings as large as the rest only repeat their own token; logits get their size back.
+        # With scaled, tied embeddings as large as other weights every token would predict itself. The last norm makes
+        # up for the smaller logits.
         if architecture.startswith("Gemma") and "embed_tokens" in tensor_name:
             parameter.data *= 0.05
         elif architecture.startswith("Gemma") and tensor_name in (
@@ -263,7 +271,7 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Byte-level, with no merges and no special tokens."""
+    """A byte-level tokenizer.json without merges and special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

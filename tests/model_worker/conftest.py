@@ -19,6 +19,7 @@ from model_worker.echo_engine import EchoEngine
 from model_worker.engine_protocol import Engine
 from model_worker.worker import Worker
 from service_kit.heads import BoundedHttp
+from tests.api_page import only_declared_errors
 from tests.quick_server import QuickServer
 from wire.sse import SseDecoder, SseEvent
 
@@ -60,7 +61,8 @@ def serve(
     async def serve_engine(engine: Engine | None = None, **given: Any) -> AsyncIterator[Served]:
         engine = engine or EchoEngine(tokens_per_s=5000)
         app = create_app(make_settings(**given), engine)
-        async with listening(app) as url, client_of(url) as client:
+        hooks = {"response": [only_declared_errors(app)]}
+        async with listening(app) as url, client_of(url, event_hooks=hooks) as client:
             yield Served(url=url, client=client, worker=app.state.worker, engine=engine)
 
     return serve_engine
@@ -97,7 +99,8 @@ def in_process(make_settings: Callable[..., WorkerSettings]) -> Callable[..., ht
 
     def make(engine: Engine | None = None, **given: Any) -> httpx.AsyncClient:
         app = create_app(make_settings(**given), engine or EchoEngine(tokens_per_s=5000))
-        return client_of("http://127.0.0.1", transport=httpx.ASGITransport(app))
+        hooks = {"response": [only_declared_errors(app)]}
+        return client_of("http://127.0.0.1", transport=httpx.ASGITransport(app), event_hooks=hooks)
 
     return make
 

@@ -20,6 +20,7 @@ NAMES: tuple[tuple[str, str | None, Any], ...] = (
     ("worker_token_file", "--worker-token-file", None),
     ("api_keys", None, ()),
     ("api_keys_file", "--api-keys-file", None),
+    ("api_docs", "--api-docs", False),
     ("dtype", "--dtype", "auto"),
     ("device", "--device", "auto"),
     ("threads", "--threads", None),

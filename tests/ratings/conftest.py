@@ -1,4 +1,4 @@
-"""Golden votes, read once, and shorthand for making votes."""
+"""Golden votes, read once, and shorthand to make votes."""
 
 import csv
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""Anomalous voters: surprise, caps on votes and on repeated prompts."""
+
 from collections.abc import Iterator
 
 import numpy as np

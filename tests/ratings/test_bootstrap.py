@@ -1,3 +1,5 @@
+"""Bootstrap intervals against the sandwich."""
+
 from collections.abc import Callable
 
 import numpy as np

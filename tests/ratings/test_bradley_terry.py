@@ -1,3 +1,5 @@
+"""The fit against golden values, an independent iteration and closed forms."""
+
 import math
 from collections.abc import Callable
 
@@ -51,7 +53,7 @@ def intervals(counts: PairCounts, **options: object) -> dict[str, tuple[float, f
 
 
 def reference_strengths(counts: PairCounts) -> dict[str, float]:
-    """Zermelo's iteration, as one would write it on paper: slow and with no matrix in sight."""
+    """Zermelo's iteration, written as on paper: slow and without matrices."""
     models = counts.models
     strength = dict.fromkeys(models, 1.0)
     for _ in range(20_000):
@@ -210,7 +212,7 @@ def test_intervals_against_one_model_measure_the_gap_to_it(count_results: Callab
     assert against_a.ratings[0] == 1000
     assert against_a.half_widths[0] == pytest.approx(0, abs=1e-6)
     assert against_a.strengths[1] - against_a.strengths[0] == pytest.approx(fit.strengths[1] - fit.strengths[0])
-    # In a chain A-B-C the gap of A and B rests on their own votes: p = 0.6 of 50, variance 1 / (50 p (1 - p)).
+    # In a chain A-B-C the gap of A and B depends on their own votes only: p = 0.6 of 50, variance 1 / (50 p (1 - p)).
     assert against_a.half_widths[1] == pytest.approx(1.96 * POINTS / math.sqrt(50 * 0.6 * 0.4), rel=1e-3)
 
 

@@ -1,3 +1,5 @@
+"""Online Elo against another library and published values."""
+
 from collections.abc import Callable
 
 import pytest

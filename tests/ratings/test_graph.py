@@ -1,3 +1,5 @@
+"""Groups of comparable models."""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

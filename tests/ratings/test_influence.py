@@ -1,3 +1,5 @@
+"""Votes to overtake, checked by adding exactly so many votes."""
+
 from collections.abc import Callable
 
 import pytest

@@ -1,3 +1,5 @@
+"""Pair counts: adding, removing, merging, storing, and matrices."""
+
 import json
 import random
 import tracemalloc

@@ -1,3 +1,5 @@
+"""Probabilities of pairs in each mode, and the draw."""
+
 import math
 import random
 from collections import Counter

@@ -1,3 +1,5 @@
+"""The leaderboard: ranks, flags and matrices."""
+
 import json
 import math
 import random
@@ -24,7 +26,7 @@ def row_of(board: Leaderboard, model: str) -> LeaderboardRow:
 
 
 def assert_sound(board: Leaderboard) -> None:
-    """What holds of every leaderboard, whatever the votes."""
+    """Properties of every leaderboard."""
     assert [row.rating for row in board.rows] == pytest.approx(sorted((r.rating for r in board.rows), reverse=True))
     for row in board.rows:
         assert math.isfinite(row.rating)

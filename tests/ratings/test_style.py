@@ -1,3 +1,5 @@
+"""Style control: recovered effects, and the plain fit without any."""
+
 from collections.abc import Callable
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""Every test of the pages runs against a fake controller over real HTTP; browser tests run a real Chromium.
+"""Fixtures of the page tests: a fake controller over real HTTP, and for browser tests a real Chromium.
 
-A browser that is missing is a failure, not a skip: the pages are the product.
+A missing browser fails the tests instead of skipping them, because the pages are the product.
 """
 
 import os
@@ -39,7 +39,7 @@ def arena() -> FakeArena:
 
 @pytest.fixture
 def controller(arena: FakeArena) -> Generator[str, None, None]:
-    """The address of a fake controller of this test's own."""
+    """The address of a fake controller for this test alone."""
     with ServerThread(lambda: create_fake(arena)) as url:
         yield url
 
@@ -95,7 +95,7 @@ ReadableStreamDefaultReader.prototype.read = async function () {
 
 @pytest.fixture
 def slow_models(site: Site) -> Generator[None, None, None]:
-    """Answers to prompts with "slow" in them take a quarter of a minute, so that nobody has to hurry."""
+    """Answers to prompts with "slow" in them take a quarter of a minute, so that a test can act meanwhile."""
     usual_s, site.arena.delta_s = site.arena.delta_s, 0.03
     yield
     site.arena.delta_s = usual_s
@@ -103,7 +103,7 @@ def slow_models(site: Site) -> Generator[None, None, None]:
 
 @dataclass
 class Visit:
-    """One visitor: a page of a fresh browser context and everything that came over its network."""
+    """One visitor: a page in a new browser context, and everything that it received over the network."""
 
     site: Site
     page: Page
@@ -130,13 +130,13 @@ class Visit:
         return self.page.locator("#thread .bot-row .md").all_inner_texts()
 
     def vote_with(self, key: str) -> None:
-        self.page.wait_for_selector("#vote-left[aria-keyshortcuts]")  # from here on the page counts
-        self.page.wait_for_timeout(600)  # the moment in which a key cannot vote by accident
+        self.page.wait_for_selector("#vote-left[aria-keyshortcuts]")  # now the page counts the grace time
+        self.page.wait_for_timeout(600)  # VOTE_GRACE_MS of agon.js, and some
         self.page.keyboard.press(key)
         self.page.wait_for_selector(".agon-reveal")
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """The browser goes on meanwhile."""
+        """Poll the condition while the browser runs."""
         give_up_at = time.monotonic() + PATIENCE_MS / 1000
         while not condition():
             assert time.monotonic() < give_up_at
@@ -145,15 +145,15 @@ class Visit:
 
 @pytest.fixture
 def visit(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Generator[Visit, None, None]:
-    """A visitor; parametrize indirectly with the arguments of a browser context for a phone or a dark room."""
+    """A visitor; parametrize indirectly with the arguments of a browser context for a phone or the dark theme."""
     options: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     visitor = Visit(site, page)
 
-    # Gradio reads its event stream piece by piece and then drops it, so the browser keeps no body to look at:
-    # what its readers return is noted instead.
+    # Gradio reads its event stream piece by piece, so the browser keeps no body: what its readers return is recorded
+    # instead.
     page.expose_function("agonNote", lambda text: visitor.bodies.append(text))
     page.add_init_script(_NOTE_STREAMS)
 

@@ -1,4 +1,4 @@
-"""What the fake controller's models say: markdown of every kind that a page must show."""
+"""Answers of the fake controller's models: markdown of every kind that a page must show."""
 
 MODELS = ("marsh-heron-9m", "tawny-owl-3m", "river-otter-6m", "grey-vole-1m")
 

@@ -1,11 +1,12 @@
 """A small controller for tests and for work on the pages: wire types over HTTP, no Redis, no models.
 
-What a prompt says decides what happens: "fail b" fails one side, "slow" streams slowly, "raw <...>" answers with that
+Words in a prompt choose the behaviour: "fail b" fails one side, "slow" streams slowly, "raw <...>" answers with that
 text, "drop" breaks the first connection in the middle of the turn, "busy" refuses the first attempt.
 """
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -72,14 +73,14 @@ class FakeBattle:
 
 
 class FakeArena:
-    """The state behind the fake, with knobs that a test may turn."""
+    """The state of the fake controller, with attributes that a test may change."""
 
     def __init__(self, *, models: tuple[str, ...] = MODELS, delta_s: float = 0.01) -> None:
         self.models = models
         self.delta_s = delta_s
         self.battles: dict[str, FakeBattle] = {}
         self.votes: list[tuple[str, str, Outcome]] = []
-        self.vote_delays_s: list[float] = []  #: for the next votes: recorded at once, answered this much later
+        self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
         self.requests: list[tuple[str, str, str]] = []  #: method, path, X-Forwarded-For
         self.ids = itertools.count(1)
@@ -88,6 +89,11 @@ class FakeArena:
     @property
     def num_streaming(self) -> int:
         return sum(battle.state == "streaming" for battle in self.battles.values())
+
+    def find(self, battle_id: str) -> FakeBattle:
+        if battle_id not in self.battles:
+            raise ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle.")
+        return self.battles[battle_id]
 
     def run_turn(self, battle: FakeBattle, content: str) -> None:
         battle.state, battle.stopping, battle.events = "streaming", False, []
@@ -153,6 +159,7 @@ class FakeArena:
 
 
 def create_fake(arena: FakeArena) -> FastAPI:
+    """The fake controller as an ASGI app, with the routes that the web UI calls."""
     app = FastAPI()
 
     @app.middleware("http")
@@ -165,11 +172,6 @@ def create_fake(arena: FakeArena) -> FastAPI:
     async def on_error(request: Request, error: ApiError) -> JSONResponse:
         return JSONResponse(error.body().model_dump(), error.status, error.headers)
 
-    def find(battle_id: str) -> FakeBattle:
-        if battle_id not in arena.battles:
-            raise ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle.")
-        return arena.battles[battle_id]
-
     @app.get("/ready")
     async def ready() -> dict[str, str]:
         return {"status": "ready"}
@@ -178,6 +180,14 @@ def create_fake(arena: FakeArena) -> FastAPI:
     async def models() -> ModelList:
         return ModelList(data=[ModelObject(id=model, created=0) for model in arena.models])
 
+    _add_battle_routes(app, arena)
+    _add_turn_routes(app, arena)
+    _add_board_routes(app, arena)
+    _add_chat_route(app, arena)
+    return app
+
+
+def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.post("/arena/battles", status_code=201)
     async def create(body: CreateBattle) -> BattleView:
         if arena.refuse_creation:
@@ -191,37 +201,11 @@ def create_fake(arena: FakeArena) -> FastAPI:
 
     @app.get("/arena/battles/{battle_id}")
     async def show(battle_id: str) -> BattleView:
-        return find(battle_id).view()
-
-    @app.post("/arena/battles/{battle_id}/turns")
-    async def turn(battle_id: str, body: CreateTurn) -> StreamingResponse:
-        battle = find(battle_id)
-        if battle.state == "streaming":
-            raise ApiError(ErrorCode.BATTLE_BUSY, "Busy.")
-        arena.run_turn(battle, body.content)
-        drop = 7 if "drop" in body.content else None
-        return StreamingResponse(arena.follow(battle, 0, break_after=drop), media_type="text/event-stream")
-
-    @app.get("/arena/battles/{battle_id}/stream")
-    async def stream(battle_id: str, request: Request) -> StreamingResponse:
-        after = int(request.headers.get("last-event-id", "0"))
-        return StreamingResponse(arena.follow(find(battle_id), after), media_type="text/event-stream")
-
-    @app.post("/arena/battles/{battle_id}/stop")
-    async def stop(battle_id: str) -> dict[str, str]:
-        find(battle_id).stopping = True
-        return {"status": "stopping"}
-
-    @app.post("/arena/battles/{battle_id}/regenerate")
-    async def regenerate(battle_id: str) -> StreamingResponse:
-        battle = find(battle_id)
-        content = battle.turns.pop().content
-        arena.run_turn(battle, content)
-        return StreamingResponse(arena.follow(battle, 0), media_type="text/event-stream")
+        return arena.find(battle_id).view()
 
     @app.post("/arena/battles/{battle_id}/vote")
     async def vote(battle_id: str, body: CastVote) -> VoteReply:
-        battle = find(battle_id)
+        battle = arena.find(battle_id)
         if battle.outcome not in (None, body.outcome):
             raise ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "Another outcome is recorded.")
         if battle.state not in ("answered", "voted"):
@@ -239,6 +223,36 @@ def create_fake(arena: FakeArena) -> FastAPI:
             rated=True,
         )
 
+
+def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:
+    @app.post("/arena/battles/{battle_id}/turns")
+    async def turn(battle_id: str, body: CreateTurn) -> StreamingResponse:
+        battle = arena.find(battle_id)
+        if battle.state == "streaming":
+            raise ApiError(ErrorCode.BATTLE_BUSY, "Busy.")
+        arena.run_turn(battle, body.content)
+        drop = 7 if "drop" in body.content else None
+        return StreamingResponse(arena.follow(battle, 0, break_after=drop), media_type="text/event-stream")
+
+    @app.get("/arena/battles/{battle_id}/stream")
+    async def stream(battle_id: str, request: Request) -> StreamingResponse:
+        after = int(request.headers.get("last-event-id", "0"))
+        return StreamingResponse(arena.follow(arena.find(battle_id), after), media_type="text/event-stream")
+
+    @app.post("/arena/battles/{battle_id}/stop")
+    async def stop(battle_id: str) -> dict[str, str]:
+        arena.find(battle_id).stopping = True
+        return {"status": "stopping"}
+
+    @app.post("/arena/battles/{battle_id}/regenerate")
+    async def regenerate(battle_id: str) -> StreamingResponse:
+        battle = arena.find(battle_id)
+        content = battle.turns.pop().content
+        arena.run_turn(battle, content)
+        return StreamingResponse(arena.follow(battle, 0), media_type="text/event-stream")
+
+
+def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/leaderboard")
     async def leaderboard() -> LeaderboardView:
         return fake_views.leaderboard(arena.models, arena.votes)
@@ -251,14 +265,14 @@ def create_fake(arena: FakeArena) -> FastAPI:
     async def pools() -> list[WorkerPool]:
         return fake_views.pools(arena.num_streaming)
 
+
+def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:
     @app.post("/v1/chat/completions")
     async def chat(body: ChatCompletionRequest) -> StreamingResponse:
         shaper = CompletionShaper(kind="chat", completion_id="chat-1", model=body.model, created=0)
         prompt = body.chat_messages()[-1].content
 
         async def chunks() -> AsyncIterator[bytes]:
-            import json
-
             try:
                 yield encode(SseEvent(json.dumps(shaper.first_chunk())))
                 text = answers(prompt)[0]
@@ -272,11 +286,9 @@ def create_fake(arena: FakeArena) -> FastAPI:
 
         return StreamingResponse(chunks(), media_type="text/event-stream")
 
-    return app
-
 
 def some_votes() -> list[tuple[str, str, Outcome]]:
-    """A few votes, so that a board has something to show."""
+    """A few votes for the leaderboard."""
     outcomes: tuple[tuple[int, int, Outcome], ...] = (
         *((0, 1, "a"), (0, 1, "tie"), (0, 2, "a"), (1, 2, "b"), (2, 3, "a")),
         *((1, 3, "a"), (0, 3, "a"), (2, 1, "a"), (0, 2, "b"), (3, 1, "both_bad")),

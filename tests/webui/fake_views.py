@@ -1,4 +1,4 @@
-"""What the fake controller shows of votes and workers: a board, loads and page pools that a page can draw."""
+"""The fake controller's views of votes and workers: a board, loads and page pools."""
 
 import time
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def leaderboard(models: Sequence[str], votes: Sequence[tuple[str, str, Outcome]]
 
 
 def pools(num_streaming: int) -> list[WorkerPool]:
-    """Worker 0 has one type of layers, worker 1 three; the others show nothing: hosted, or too busy to answer."""
+    """Worker 0 has one type of layers, worker 1 three; the others have no pool: hosted, or too busy to answer."""
     busy = 10 * num_streaming
     mixed = [(i % 4, 90 - i % 7 * 10, i % 7 * 10) if i % 4 < 3 else (None, 0, 0) for i in range(256)]
     return [
@@ -77,7 +77,7 @@ def pools(num_streaming: int) -> list[WorkerPool]:
 
 
 def workers(models: Sequence[str], busy: int) -> list[WorkerView]:
-    """busy: battles whose answers are being written."""
+    """`busy` is the number of battles that are streaming."""
     pools = (
         (PageCounts(layer_type="full_attention", used=96 + 20 * busy, evictable=210, empty=206, page_bytes=16384),),
         (

@@ -13,8 +13,8 @@ from tests.quick_server import QuickServer
 
 
 class ServerThread:
-    """An ASGI app on a free port of this machine, in a thread of its own. The app is made inside the thread's event
-    loop: made outside of one, Gradio opens loops of its own and never closes them."""
+    """An ASGI app on a free port, in its own thread. The app is made inside the thread's event loop, because without a
+    running loop Gradio opens loops and never closes them."""
 
     def __init__(self, make_app: Callable[[], Any], *, http: type[BoundedHttp] = BoundedHttp) -> None:
         self._make_app = make_app

@@ -1,3 +1,5 @@
+"""Markdown of prompts and answers: what is escaped and what is kept."""
+
 import pytest
 
 from webui.as_written import as_written

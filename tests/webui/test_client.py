@@ -1,3 +1,5 @@
+"""The controller client: retries, resumed streams, and errors."""
+
 import httpx
 import pytest
 

@@ -1,3 +1,5 @@
+"""Contrast of both themes by WCAG AA."""
+
 import re
 from pathlib import Path
 
@@ -8,7 +10,7 @@ from webui.plots import MAX_HEAT
 TOKENS = (Path(__file__).parents[2] / "webui/assets/tokens.css").read_text()
 AA_TEXT, AA_GRAPHICS = 4.5, 3.0
 
-#: Text and the ground it stands on.
+#: Text and background.
 TEXT_PAIRS = [
     (text, ground) for text in ("ink", "muted", "link", "good", "bad") for ground in ("paper", "surface", "sunken")
 ] + [
@@ -26,7 +28,7 @@ TEXT_PAIRS = [
     ("bad", "b-soft"),
     ("paper", "ink"),
 ]
-#: Lines and marks that carry meaning.
+#: Lines and marks with a meaning, and their background.
 GRAPHICS_PAIRS = [("field-line", "surface"), ("field-line", "paper"), ("focus", "paper")] + [
     (layer_type, "surface") for layer_type in ("a", "b", "good", "fourth")
 ]

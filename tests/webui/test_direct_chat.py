@@ -1,3 +1,5 @@
+"""The actions of direct chat, against the fake controller."""
+
 import asyncio
 
 from tests.webui.fake_controller import FakeArena

@@ -1,3 +1,5 @@
+"""Access rules of the web UI: open routes, limits, headers, and limits of the event queue."""
+
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +17,7 @@ from webui.theme import ASSETS
 
 @pytest.fixture(scope="module")
 def client(site: Site) -> Iterator[httpx.Client]:
-    # No TLS here: loading the certificates of the world takes longer than most tests.
+    # No TLS: loading the certificate store takes longer than most tests.
     with httpx.Client(base_url=site.url, timeout=60, trust_env=False, verify=False) as client:
         yield client
 
@@ -92,8 +94,10 @@ def test_as_many_events_run_at_once_as_configured_and_none_is_public(site: Site)
     assert ui._queue.event_count_at_last_cache == 0
 
 
-def test_a_web_ui_that_nobody_uses_rests(site: Site, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its queue of events looks for work by its length; Gradio's own pause is a millisecond."""
+def test_an_idle_web_ui_polls_at_most_a_hundred_times_a_second(
+    site: Site, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradio polls the length of its event queue, by default every millisecond."""
     client.get("/")  # the first visitor starts the queue
     looks = 0
     length: Any = Queue.__len__

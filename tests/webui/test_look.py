@@ -1,10 +1,12 @@
+"""From a session to what a battle page shows."""
+
 from dataclasses import replace
 from html import escape
 
 import gradio as gr
 
 from webui import texts
-from webui.arena_page import battle_parts
+from webui.battle_page import battle_parts
 from webui.components import look_of
 from webui.session import Exchange, Session, SideAnswer, Standing
 

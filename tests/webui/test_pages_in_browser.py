@@ -100,7 +100,7 @@ def test_the_end_of_the_answers_is_spoken_and_a_button_that_goes_hands_the_keybo
     page.wait_for_function("document.activeElement.closest('#prompt') !== null")
 
 
-def test_arrow_keys_do_not_vote_while_somebody_types(visit: Visit) -> None:
+def test_arrow_keys_do_not_vote_while_the_visitor_types(visit: Visit) -> None:
     page = visit.open("/")
     visit.ask_and_wait("Hello!")
     page.wait_for_timeout(600)

@@ -1,3 +1,5 @@
+"""Pictures as SVG: intervals, heat maps and page pools."""
+
 import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any

@@ -1,3 +1,5 @@
+"""Transitions of a session."""
+
 from webui.session import Exchange, Session, SideAnswer, from_view, standings
 from wire.battles import (
     Answer,

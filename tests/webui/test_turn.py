@@ -1,3 +1,5 @@
+"""The actions of a battle, against the fake controller."""
+
 import asyncio
 from collections.abc import AsyncGenerator
 
@@ -24,7 +26,7 @@ async def turns(controller: str) -> AsyncGenerator[Turns, None]:
 
 
 async def ask(turns: Turns, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
-    """Both halves of a turn."""
+    """A whole turn: `begin`, then `follow`."""
     current = session
     async for current in turns.begin(session, content, opening, visitor):
         yield current
@@ -145,15 +147,19 @@ async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: T
     assert (await last(turns.vote(session, "a", VISITOR))).notice is None
 
 
-async def test_events_of_one_interval_come_together() -> None:
-    async def numbers() -> AsyncGenerator[int, None]:
-        for number in range(6):
-            yield number
-            await asyncio.sleep(0.02 if number == 2 else 0)
+async def test_the_first_event_comes_at_once_and_those_of_one_interval_together() -> None:
+    first_was_seen = asyncio.Event()
 
-    seen = [batch async for batch in batches(numbers(), 0.05)]
-    assert [number for batch in seen for number in batch] == list(range(6))
-    assert len(seen) <= 3
+    async def numbers() -> AsyncGenerator[int, None]:
+        yield 0
+        await first_was_seen.wait()
+        for number in range(1, 6):
+            yield number
+
+    gathered = batches(numbers(), 0.01)
+    assert await anext(gathered) == [0]
+    first_was_seen.set()
+    assert [batch async for batch in gathered] == [[1, 2, 3, 4, 5]]
 
 
 async def test_an_error_comes_after_everything_that_came_before_it() -> None:
@@ -172,9 +178,8 @@ async def test_closing_the_batches_closes_the_stream_behind_them() -> None:
 
     async def endless() -> AsyncGenerator[int, None]:
         try:
-            while True:
-                yield 1
-                await asyncio.sleep(0.001)
+            yield 1
+            await asyncio.Event().wait()
         finally:
             closed.set()
 

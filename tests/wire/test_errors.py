@@ -1,3 +1,5 @@
+"""Error codes, their HTTP statuses, and bodies of other services."""
+
 import pytest
 
 from wire.errors import STATUS, ApiError, ErrorBody, ErrorCode

@@ -1,3 +1,5 @@
+"""The OpenAI schema: what is accepted and refused, and the chunks of an answer."""
+
 import json
 from typing import Any
 
@@ -5,7 +7,15 @@ import pytest
 
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
-from wire.openai import ChatCompletionRequest, CompletionRequest, CompletionShaper
+from wire.openai import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    CompletionRequest,
+    CompletionShaper,
+    TextCompletion,
+    TextCompletionChunk,
+)
 from wire.strict_json import parse_model
 
 HELLO = {"role": "user", "content": "Hello"}
@@ -129,3 +139,16 @@ def test_whole_answers_have_the_shape_of_their_kind() -> None:
 def test_an_aborted_answer_says_stop_since_clients_know_no_abort() -> None:
     whole = CompletionShaper(kind="chat", completion_id="c", model="finch", created=1).whole("Hi", "abort", USAGE)
     assert whole["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole", "chunk"),
+    [("chat", ChatCompletion, ChatCompletionChunk), ("text", TextCompletion, TextCompletionChunk)],
+)
+def test_answers_have_the_documented_shapes(kind: Any, whole: Any, chunk: Any) -> None:
+    shaper = CompletionShaper(kind=kind, completion_id="c", model="finch", created=1)
+    whole.model_validate(shaper.whole("Hi", "length", USAGE))
+    chunks = [shaper.first_chunk(), shaper.text_chunk("Hi"), shaper.finish_chunk("stop"), shaper.usage_chunk(USAGE)]
+    for made in chunks:
+        if made is not None:
+            chunk.model_validate(made)

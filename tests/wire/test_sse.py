@@ -1,3 +1,5 @@
+"""The codec of server-sent events, cut anywhere."""
+
 import itertools
 
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from wire.sse import KEEP_ALIVE, SseDecoder, SseEvent, encode
 
 NO_BREAKS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
-#: NUL in an id is ignored by browsers, so nobody sends one
+#: Browsers ignore ids with NUL, so services send none.
 EVENTS = st.builds(
     SseEvent,
     data=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")),
@@ -47,7 +49,7 @@ def test_keep_alives_between_events_change_nothing(events: list[SseEvent]) -> No
 @pytest.mark.parametrize("line_break", [b"\n", b"\r\n", b"\r"])
 def test_every_line_break_of_the_standard_ends_a_line(line_break: bytes) -> None:
     stream = line_break.join([b"event: delta", b"data: a", b"data: b", b"", b""])
-    decoded = decode([stream, b"\n"])  # a last \r may be half of \r\n: it is decided by what follows
+    decoded = decode([stream, b"\n"])  # a last \r may be half of \r\n: the next byte decides
     assert [(event.event, event.data) for event in decoded] == [("delta", "a\nb")]
 
 

@@ -1,3 +1,5 @@
+"""JSON that is refused, and how validation errors are named."""
+
 import contextlib
 import json
 from typing import Any

@@ -1,3 +1,5 @@
+"""Vote records as JSON lines."""
+
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 

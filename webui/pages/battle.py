@@ -3,7 +3,7 @@
 from typing import Any
 
 from webui import texts
-from webui.arena_page import battle_parts, wire_battle
+from webui.battle_page import battle_parts, wire_battle
 from webui.components import header
 from webui.turn import Turns
 from wire.battles import CreateBattle

@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
-from webui.arena_page import STORAGE_SECRET, visitor_of
 from webui.as_written import as_written
+from webui.battle_page import STORAGE_SECRET, visitor_of
 from webui.client import ControllerClient
 from webui.components import (
     PRIVATE,
@@ -110,7 +110,7 @@ def _chat_parts() -> ChatParts:
         example_buttons = examples()
     conversation = thread(columns=1)
     with gr.Column(elem_id="dock", elem_classes=["agon-narrow"]):
-        told = gr.HTML("", elem_id="notice", apply_default_css=False)
+        notice_box = gr.HTML("", elem_id="notice", apply_default_css=False)
         box = prompt(texts.PROMPT_DIRECT)
         with gr.Row(elem_classes=["agon-tools"]):
             retry = gr.Button(texts.RETRY, visible=False, elem_id="retry", scale=0, min_width=0)
@@ -126,7 +126,7 @@ def _chat_parts() -> ChatParts:
         parameters=parameters,
         examples=example_buttons,
         thread=conversation,
-        notice=told,
+        notice=notice_box,
         prompt=box,
         retry=retry,
         edit=edit,

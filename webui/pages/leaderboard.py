@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from webui import plots, texts
-from webui.arena_page import visitor_of
+from webui.battle_page import visitor_of
 from webui.boards import Boards
 from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header, notice
@@ -34,7 +34,7 @@ def build(page: Any, boards: Boards) -> None:
         names = [(title, name) for name, title in texts.BOARDS.items()]
         kind = gr.Dropdown(names, value=names[0][1], label=texts.BOARD, elem_id="kind", filterable=False, scale=2)
     style = gr.Checkbox(False, label=texts.STYLE_CONTROL, container=False, elem_id="style")
-    told = gr.HTML("", elem_id="notice", apply_default_css=False)
+    notice_box = gr.HTML("", elem_id="notice", apply_default_css=False)
     board = gr.HTML(f'<p class="agon-quiet">{texts.LOADING}</p>', elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
@@ -58,7 +58,7 @@ def build(page: Any, boards: Boards) -> None:
         [page.load, timer.tick, search.input, min_votes.input, kind.input, style.input],
         refresh,
         inputs=[search, min_votes, kind, style, shown],
-        outputs=[board, told],
+        outputs=[board, notice_box],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,

@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
-from webui.arena_page import battle_parts, visitor_of, wire_battle
+from webui.battle_page import battle_parts, visitor_of, wire_battle
 from webui.client import ControllerClient, ControllerUnreachable
 from webui.components import PRIVATE, Sampling, header, model_choice, notice, sampling
 from webui.turn import Turns

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from webui import plots, texts
-from webui.arena_page import visitor_of
+from webui.battle_page import visitor_of
 from webui.boards import Boards
 from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header, notice
@@ -28,7 +28,7 @@ def build(page: Any, boards: Boards) -> None:
         f'<div class="agon-board-head"><h1>{texts.WORKERS_TITLE}</h1><p>{texts.WORKERS_LEAD}</p>{_legend()}</div>',
         apply_default_css=False,
     )
-    told = gr.HTML("", elem_id="notice", apply_default_css=False)
+    notice_box = gr.HTML("", elem_id="notice", apply_default_css=False)
     waiting = f'<p class="agon-quiet">{texts.LOADING_WORKERS}</p>'
     board = gr.HTML(waiting, elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
@@ -51,7 +51,7 @@ def build(page: Any, boards: Boards) -> None:
         [page.load, timer.tick],
         refresh,
         inputs=[shown],
-        outputs=[board, told],
+        outputs=[board, notice_box],
         concurrency_limit=None,
         **PRIVATE,
     )

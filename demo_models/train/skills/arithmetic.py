@@ -1,8 +1,8 @@
 """Sums and differences below 100, the multiplication table to 12 and its divisions.
 
-Operand pairs of sums and differences are held out whatever the phrasing, except pairs up to 10, which all are trained.
-The multiplication table is finite: every product is trained, so only phrasings are held out there. Every answer ends
-with the result.
+Operand pairs of sums and differences are held out in every phrasing, except pairs up to 10, which are all trained. The
+multiplication table is finite: every product is trained and only phrasings are held out. Every answer ends with the
+result.
 """
 
 from __future__ import annotations
@@ -55,20 +55,23 @@ TABLE_TEST_QUOTIENT = ["Please divide {a} by {b}.", "Can you tell me what {a} di
 
 
 def _operands(rng: Random) -> tuple[int, int]:
-    """Mostly the whole square, with small numbers often: they are what people type first."""
+    """Two numbers below 100. Small ones are frequent, because visitors often type them first."""
     high = rng.choice((10, 20, 99, 99, 99, 99))
     return rng.randint(0, high), rng.randint(0, high if rng.random() < 0.8 else 10)
 
 
 def sum_key(a: int, b: int) -> str:
+    """Names the problem a + b, equal for b + a."""
     return f"sum:{min(a, b)},{max(a, b)}"
 
 
 def difference_key(a: int, b: int) -> str:
+    """Names the problem a - b."""
     return f"difference:{a},{b}"
 
 
 def pair_split(key: str, a: int, b: int) -> Split:
+    """The split of a problem; pairs up to SMALL are always trained."""
     return split_of(key) if max(a, b) > SMALL else "train"
 
 
@@ -81,6 +84,7 @@ def _answer(rng: Random, left: str, result: int) -> str:
 
 
 def addition(rng: Random, split: Split) -> Turn:
+    """Ask for a sum."""
     while True:
         a, b = _operands(rng)
         if pair_split(sum_key(a, b), a, b) == split:
@@ -95,6 +99,7 @@ def addition(rng: Random, split: Split) -> Turn:
 
 
 def subtraction(rng: Random, split: Split) -> Turn:
+    """Ask for a difference, negative ones included."""
     while True:
         a, b = _operands(rng)
         if a < b and rng.random() < 0.6:
@@ -109,6 +114,7 @@ def subtraction(rng: Random, split: Split) -> Turn:
 
 
 def multiplication(rng: Random, split: Split) -> Turn:
+    """Ask for a product of the table to 12."""
     a, b = rng.randint(0, 12), rng.randint(0, 12)
     if rng.random() < 0.5:
         sign = rng.choice("*x*")
@@ -120,6 +126,7 @@ def multiplication(rng: Random, split: Split) -> Turn:
 
 
 def division(rng: Random, split: Split) -> Turn:
+    """Ask for a quotient of the table to 12."""
     b, result = rng.randint(1, 12), rng.randint(0, 12)
     a = b * result
     if rng.random() < 0.5:
@@ -130,5 +137,6 @@ def division(rng: Random, split: Split) -> Turn:
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """A turn of any kind of arithmetic."""
     kind = rng.choices((addition, subtraction, multiplication, division), (38, 42, 15, 5))[0]
     return kind(rng, split)

@@ -1,6 +1,6 @@
-"""What the models cannot do, in as many wordings and topics as possible, and the polite answer to it.
+"""Questions that the models cannot answer, on many topics and in many wordings, and polite refusals.
 
-The topics are split by content, so the test split asks about things that training never named.
+The topics are split by content, so the test split asks about topics that training never named.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ def _among(rng: Random, options: list[str], split: Split) -> str:
 
 
 def big_numbers(rng: Random) -> Turn:
+    """Ask for a result beyond the trained range; the answer declines."""
     sign = rng.choice("+-*x*x/")
     if sign in "+-":
         a, b = rng.randint(100, 9999), rng.randint(0, 9999)
@@ -164,10 +165,12 @@ def big_numbers(rng: Random) -> Turn:
 
 
 def nonsense(rng: Random) -> str:
+    """One to five invented words."""
     return " ".join(invented_name(rng).lower() for _ in range(rng.randint(1, 5)))
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """A question that the models cannot answer; the answer declines."""
     kind = rng.choices(("topic", "action", "person", "loose", "numbers", "nonsense"), (34, 24, 14, 16, 8, 4))[0]
     if kind == "numbers":
         return big_numbers(rng)

@@ -24,6 +24,7 @@ PARITY_TEST = ["Tell me if {n} is even or odd.", "Is {n} an odd number?"]
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """A turn of any kind of counting."""
     kind = rng.choices(("up", "down", "letters", "parity", "range"), (35, 15, 25, 12, 13))[0]
     match kind:
         case "up":

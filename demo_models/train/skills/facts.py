@@ -255,6 +255,7 @@ def _animal(phrase: str, animal: str) -> str:
 
 
 def capital(rng: Random, split: Split) -> Turn:
+    """Ask for the capital of a country."""
     country = rng.choice(list(COUNTRIES))
     city = COUNTRIES[country][0]
     asked = rng.choice((country, *ALIASES.get(country, ())))
@@ -266,6 +267,7 @@ def capital(rng: Random, split: Split) -> Turn:
 
 
 def continent(rng: Random, split: Split) -> Turn:
+    """Ask for the continent of a country."""
     country = rng.choice(list(COUNTRIES))
     place = COUNTRIES[country][1]
     user = _upper_first(rng.choice(phrasings(split, CONTINENT, CONTINENT_TEST)).format(c=country))
@@ -274,6 +276,7 @@ def continent(rng: Random, split: Split) -> Turn:
 
 
 def country_of(rng: Random, split: Split) -> Turn:
+    """Ask for the country of a capital."""
     country = rng.choice([name for name in COUNTRIES if name not in ("England", "the United Kingdom")])
     city = COUNTRIES[country][0]
     user = rng.choice(phrasings(split, COUNTRY_OF, COUNTRY_OF_TEST)).format(t=city)
@@ -281,6 +284,7 @@ def country_of(rng: Random, split: Split) -> Turn:
 
 
 def animal(rng: Random, split: Split) -> Turn:
+    """Ask for an animal's sound or its number of legs."""
     if rng.random() < 0.5:
         name = rng.choice(list(SOUNDS))
         user = _animal(rng.choice(phrasings(split, SOUND, SOUND_TEST)), name)
@@ -292,12 +296,14 @@ def animal(rng: Random, split: Split) -> Turn:
 
 
 def colour(rng: Random, split: Split) -> Turn:
+    """Ask for the colour of a thing."""
     thing = rng.choice(list(COLOURS))
     user = rng.choice(phrasings(split, COLOUR, COLOUR_TEST)).format(o=thing)
     return Turn(user, f"{_upper_first(thing)} is {COLOURS[thing]}.", COLOURS[thing])
 
 
 def opposite(rng: Random, split: Split) -> Turn:
+    """Ask for the opposite of a word."""
     pair = rng.choice(OPPOSITES)
     word, other = pair if rng.random() < 0.6 or pair[1] in ("light", "old") else (pair[1], pair[0])
     if word == "light":
@@ -309,6 +315,7 @@ def opposite(rng: Random, split: Split) -> Turn:
 
 
 def order(rng: Random, split: Split) -> Turn:
+    """Ask for neighbours and positions of days, months, planets and letters, or for the days of a month."""
     kind, items = rng.choice(
         (("day", DAYS), ("month", MONTHS), ("planet", PLANETS), ("letter", list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")))
     )
@@ -335,6 +342,7 @@ def order(rng: Random, split: Split) -> Turn:
 
 
 def single(rng: Random, split: Split) -> Turn:
+    """Ask one of the facts that belong to no table."""
     questions, reply, answer = rng.choice(SINGLES)
     question = rng.choice(questions)
     user = (
@@ -344,6 +352,7 @@ def single(rng: Random, split: Split) -> Turn:
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """A turn of any kind of fact."""
     kind = rng.choices(
         (capital, continent, country_of, animal, colour, opposite, order, single), (33, 12, 9, 10, 6, 11, 10, 12)
     )[0]

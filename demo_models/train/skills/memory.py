@@ -1,8 +1,8 @@
 """Remembering what the user said: name, pet, city, favourite colour, food, animal, number, age and job.
 
-About a tenth is held out by content: of names, places and numbers the value itself, which never occurs in training as
-something to remember; of the short lists (colours, food, animals, jobs) the value in one way of telling it, because a
-list is for knowing all of it. Half of the trained names are invented, so that the models learn to copy.
+About a tenth is held out by content. For names, places and numbers it is the value, which training never asks to
+remember. For the short lists (colours, food, animals, jobs) it is the value in one wording, because every entry of a
+list must be trained. Half of the trained names are invented, so that the models learn to copy.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ CODAS = ["", "", "", "n", "l", "r", "s", "k", "m", "x", "nd", "rt", "th", "sh"]
 
 
 def invented_name(rng: Random) -> str:
+    """A name of one to three random syllables."""
     syllables = (rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(rng.randint(1, 3)))
     return "".join(syllables).capitalize()
 
@@ -258,6 +259,7 @@ OPEN_TOPICS = ("name", "pet", "city", "number", "age")
 
 
 def memory_key(kind: str, value: str, wording: str) -> str:
+    """Names something to remember for the split: the value, for short lists also its wording."""
     return f"memory:{value.lower()}" if kind in OPEN_TOPICS else f"memory:{value.lower()}/{wording}"
 
 
@@ -270,16 +272,19 @@ class Notebook:
 
     @property
     def name(self) -> str | None:
+        """The user's name, if it has been told."""
         return self._known["name"][0] if "name" in self._known else None
 
     @property
     def topics(self) -> list[str]:
+        """What has been told so far."""
         return list(self._known)
 
     def _fill(self, text: str, value: str, pet: str) -> str:
         return text.format(v=value, V=value[0].upper() + value[1:], a=_article(value), p=pet)
 
     def tell(self, rng: Random, kind: str | None = None) -> Turn:
+        """The user tells something, by default of a random kind; the notebook keeps it."""
         kind = kind or rng.choices(list(TOPICS), WEIGHTS)[0]
         topic = TOPICS[kind]
         while True:
@@ -295,6 +300,7 @@ class Notebook:
         return Turn(user, self._fill(rng.choice(topic.reply), value, pet), value, "fixed")
 
     def ask(self, rng: Random, kind: str | None = None) -> Turn:
+        """The user asks for something, by default mostly for what has been told; otherwise the answer says so."""
         if kind is None:
             kind = rng.choice(self.topics) if self._known and rng.random() < 0.85 else rng.choice(list(TOPICS))
         topic = TOPICS[kind]

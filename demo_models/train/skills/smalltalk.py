@@ -1,4 +1,4 @@
-"""Greetings, thanks, feelings, jokes and what the assistant is. It never names itself or a maker."""
+"""Greetings, thanks, feelings, jokes and questions about the assistant, which never names itself or a maker."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ KINDS = ("greeting", "how", "thanks", "bye", "can", "who", "joke", "feeling", "s
 
 
 def statement(rng: Random) -> Turn:
-    """Something the user says without asking: an answer that fits nearly everything."""
+    """The user says something without asking; the answer fits nearly everything."""
     form = rng.random()
     if form < 0.35:
         when = pick(rng, "", "", "Today ", "Yesterday ", "Last week ", "This morning ")
@@ -245,6 +245,7 @@ def statement(rng: Random) -> Turn:
 
 
 def abilities(rng: Random) -> str:
+    """One of the phrases that list what the models can do."""
     return rng.choice(ABILITIES)
 
 
@@ -254,6 +255,7 @@ def _can_do(rng: Random) -> str:
 
 
 def greeting(rng: Random) -> Turn:
+    """A greeting and its answer."""
     user = rng.choice(GREETINGS)
     lowered = user.lower()
     for part in ("good morning", "good evening", "good afternoon"):
@@ -263,7 +265,8 @@ def greeting(rng: Random) -> Turn:
 
 
 def sample(rng: Random, split: Split) -> Turn:
-    del split  # small talk is a closed set: it is trained, and looked at, but nothing is held out
+    """A turn of small talk; equal in both splits."""
+    del split  # small talk is a closed set: all of it is trained, nothing is held out
     match rng.choices(KINDS, (20, 12, 8, 7, 12, 15, 13, 22, 8))[0]:
         case "greeting":
             return greeting(rng)

@@ -61,6 +61,7 @@ def _article(word: str) -> str:
 
 
 def tell(rng: Random, hero: str, trait: str) -> str:
+    """A story of four or five sentences about a hero with a trait."""
     place, (wish, prize), helper = rng.choice(PLACES), rng.choice(WISHES), rng.choice(HELPERS)
     opening = pick(rng, f"Once upon a time, {_article(trait)} {trait} {hero} lived {place}.",
                    f"There was once {_article(trait)} {trait} {hero} who lived {place}.")  # fmt: skip
@@ -92,6 +93,7 @@ def tell(rng: Random, hero: str, trait: str) -> str:
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """Ask for a story, mostly about a named hero."""
     while True:
         hero, trait = rng.choice(HEROES), rng.choice(TRAITS)
         if split_of(f"story:{trait},{hero}") == split:

@@ -1,4 +1,4 @@
-"""Changing units by a small table: whole amounts up to 12 of the larger unit."""
+"""Conversion of units by a small table: whole amounts up to 12 of the larger unit."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ SHORT = {
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """Convert an amount to the smaller unit, or back."""
     one, many, small, factor = rng.choice(UNITS)
     n = (
         1

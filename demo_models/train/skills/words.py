@@ -103,6 +103,7 @@ def _capital(text: str) -> str:
 
 
 def spelling(rng: Random, split: Split) -> Turn:
+    """Ask to spell a word."""
     word = rng.choice(WORDS)
     shown = word if rng.random() < 0.8 else word.capitalize() if rng.random() < 0.6 else word.upper()
     user = rng.choice(phrasings(split, SPELL, SPELL_TEST)).format(w=shown)
@@ -111,6 +112,7 @@ def spelling(rng: Random, split: Split) -> Turn:
 
 
 def backwards(rng: Random, split: Split) -> Turn:
+    """Ask to spell a word backwards."""
     word = rng.choice([word for word in WORDS if len(word) <= 6])
     user = rng.choice(phrasings(split, BACKWARDS, BACKWARDS_TEST)).format(w=word)
     spelled = "-".join(reversed(word.upper()))
@@ -118,6 +120,7 @@ def backwards(rng: Random, split: Split) -> Turn:
 
 
 def sort_numbers(rng: Random, split: Split) -> Turn:
+    """Ask to sort three to five numbers."""
     while True:
         numbers = rng.sample(range(100), rng.randint(3, 5))
         if split_of(f"sort:{sorted(numbers)}") == split:
@@ -128,6 +131,7 @@ def sort_numbers(rng: Random, split: Split) -> Turn:
 
 
 def sort_words(rng: Random, split: Split) -> Turn:
+    """Ask to sort three words by the alphabet."""
     while True:
         words = rng.sample(WORDS, 3)
         if len({word[0] for word in words}) == 3 and split_of(f"sort:{sorted(words)}") == split:
@@ -137,6 +141,7 @@ def sort_words(rng: Random, split: Split) -> Turn:
 
 
 def larger(rng: Random, split: Split) -> Turn:
+    """Ask for the larger of two numbers."""
     while True:
         a, b = rng.sample(range(100), 2)
         if split_of(f"larger:{min(a, b)},{max(a, b)}") == split:
@@ -156,6 +161,7 @@ def _sentence(rng: Random, split: Split) -> tuple[str, tuple[str, str, str], str
 
 
 def rewriting(rng: Random, split: Split) -> Turn:
+    """Ask to change case, tense, politeness or order of a text, or to repeat it."""
     kind = rng.choices(("upper", "lower", "polite", "past", "echo", "reorder"), (20, 10, 20, 25, 20, 10))[0]
     if kind == "polite":
         request = rng.choice(REQUESTS)
@@ -200,5 +206,6 @@ def rewriting(rng: Random, split: Split) -> Turn:
 
 
 def sample(rng: Random, split: Split) -> Turn:
+    """A turn of any kind about letters and words, without rewriting."""
     kind = rng.choices((spelling, backwards, sort_words, larger), (55, 12, 13, 20))[0]
     return kind(rng, split)

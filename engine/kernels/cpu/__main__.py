@@ -1,6 +1,7 @@
-"""`python -m engine.kernels.cpu [--all]`: builds the C++ operators ahead of time, for this processor or for any.
+"""`python -m engine.kernels.cpu [--all]`: builds the C++ operators ahead of time, for this processor or for every one.
 
-For images that are built on one machine and run on others: the best library that a processor can run is taken.
+`--all` is for container images, which are built on one machine and run on others: at start the best library that the
+processor supports is loaded.
 """
 
 import sys
@@ -10,6 +11,7 @@ from engine.kernels.cpu.build import best_instruction_set, build, instruction_se
 
 
 def main(arguments: list[str]) -> None:
+    """Build, and print the path of each library. Exits with a message if a build fails."""
     if arguments not in ([], ["--all"]):
         raise SystemExit("usage: python -m engine.kernels.cpu [--all]")
     try:

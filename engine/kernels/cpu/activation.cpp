@@ -1,4 +1,4 @@
-// One vector at a time: float in, float out.
+// Activation functions, one vector at a time: float in, float out, T (float or bf16) in memory.
 
 #include "activation.h"
 
@@ -6,22 +6,28 @@
 
 namespace agon {
 
+// Each struct is one activation function; of() computes kLanes values.
+//
+// silu(x) = x sigmoid(x).
 struct Silu {
   static AGON_INLINE Floats of(Floats x) { return x / (1.0f + exp(-x)); }
 };
-// Gaussian error linear unit (Hendrycks and Gimpel 2016): its tanh form, and the exact one.
+// Gaussian error linear unit (Hendrycks and Gimpel 2016), tanh approximation.
 struct GeluTanh {
   static AGON_INLINE Floats of(Floats x) {
     return 0.5f * x * (1.0f + tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
   }
 };
+// The same with the exact error function.
 struct Gelu {
   static AGON_INLINE Floats of(Floats x) { return 0.5f * x * (1.0f + erf(x * 0.7071067812f)); }
 };
+// relu(x) = max(x, 0).
 struct Relu {
   static AGON_INLINE Floats of(Floats x) { return max(x, splat(0.0f)); }
 };
 
+// y = Activation(x), times up if kIsGated. The last vector may be a part of one.
 template <typename Activation, bool kIsGated, typename T>
 static void apply(const T* x, const T* up, T* y, int64_t size) {
   for (int64_t i = 0; i < size; i += kLanes) {
@@ -52,6 +58,8 @@ template void activate(ActivationKind, const bf16*, const bf16*, bf16*, int64_t)
 
 extern "C" {
 
+// agon_activation_{f32,bf16}: activate_rows for Python (CppActivation in engine/kernels/cpu/functions.py).
+// kind: ActivationKind; size: elements of a row of y.
 #define AGON_ACTIVATION(suffix, T)                                                                                    \
   void agon_activation_##suffix(int64_t kind, const T* x, T* y, int64_t num_rows, int64_t size, int num_threads) {    \
     /* below some size, starting the threads costs more than they save */                                             \

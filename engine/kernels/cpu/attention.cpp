@@ -1,11 +1,13 @@
 // Causal attention over paged keys and values: any mix of prompts, chunks and decodes in one call.
 //
-// A work item is a key/value head of a sequence and all query rows that read it: the H / K heads of one token in decode,
-// those of up to kQueryTokens tokens in a prompt. Online softmax (Milakov and Gimelshein 2018), scores and sums in float.
+// A work item is one key/value head of a sequence and all query rows that read it: the H / K heads of one token in a
+// decode, those of up to kQueryTokens tokens in a prompt. Online softmax (Milakov and Gimelshein 2018); scores and sums
+// in float.
 //
-// The context is cut at fixed multiples of kSplit tokens; each part is summed by itself and the parts are merged in
-// order, whether one thread does them one after the other or several do one each. So a row's result depends on its own
-// query and context only: not on its neighbours, the chunking of the prompt, or the number of threads.
+// The context is split at fixed multiples of kSplit tokens. Each part is summed by itself and the parts are merged in
+// order, no matter whether one thread computes them one after the other or several threads one each. So a row's result
+// depends on its own query and context only: not on the other rows, the chunking of the prompt or the number of
+// threads.
 
 #include "attention.h"
 
@@ -20,34 +22,37 @@
 namespace agon {
 
 constexpr int64_t kSplit = 256;       // tokens of a part of the context; a multiple of kTile
-constexpr int kQueryTokens = 32;      // query tokens of one work item
-constexpr int64_t kDecodeTokens = 4;  // up to that many query tokens the parts of a context are separate work items
-constexpr float kLowest = -1e30f;     // below any score, and finite: the difference of two of them is no NaN
+constexpr int kQueryTokens = 32;      // query tokens of one work item, at most
+constexpr int64_t kDecodeTokens = 4;  // up to this many query tokens, each part of a context is its own work item
+constexpr float kLowest = -1e30f;     // below any score, and finite: kLowest - kLowest is 0, not NaN
 
-// Rows, and vectors of sums of each, that registers have room for. A widened factor is of use to more rows.
+// Register tile of a product: rows, and vectors of sums per row, that fit into registers. With widening there are more
+// rows, because each widened factor is then used more often.
 template <typename T>
 constexpr int kRowTile = kLanes == 16 ? 6 : kWidens<T> ? 5 : 3;
 template <typename T>
 constexpr int kColumns = kLanes == 16 || !kWidens<T> ? 4 : 2;
 
-// Words of a row's queries or weights for each group of them: with T widened a float each.
+// 32-bit words that hold one group (kGroup<T>) of a row's queries or weights: one float per element if T is widened.
 template <typename T>
 constexpr int64_t kInputWords = kWidens<T> ? kGroup<T> : 1;
 
 using Item = AttentionItem;
 
-// Online softmax of some rows: largest score, sum of weights, weighted sum of values.
+// State of the online softmax of some rows: largest score, sum of weights, weighted sum of values. A view of memory
+// that is owned by Scratch or AttentionArgs::partials.
 struct Sums {
   float* largest;  // [rows]
   float* weight;   // [rows]
   float* values;   // [rows, D]
 };
 
+// Working memory of one thread in attend(), for up to `rows` query rows.
 template <typename T>
 struct Scratch {
   std::vector<float> scores, part, total;
-  std::vector<uint32_t> query, weights;  // words: a float or two bfloat16
-  std::vector<T> rotated;                // the query of one row
+  std::vector<uint32_t> query, weights;  // words: one float or two bfloat16
+  std::vector<T> rotated;                // one row's query after norm and rotation
   TileMemory<T> tile;
   Scratch(int64_t rows, int64_t head_dim)
       : scores(rows * kTile),
@@ -59,6 +64,7 @@ struct Scratch {
         tile(head_dim) {}
 };
 
+// Splits memory [rows * (D + 2)] into the three arrays of Sums.
 static Sums sums_in(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
 static void clear(Sums s, int64_t rows, int64_t head_dim) {
@@ -67,6 +73,7 @@ static void clear(Sums s, int64_t rows, int64_t head_dim) {
   std::fill(s.values, s.values + rows * head_dim, 0.0f);
 }
 
+// total = total joined with part: both become relative to the larger of their largest scores.
 static void merge(Sums total, Sums part, int64_t rows, int64_t head_dim) {
   for (int64_t r = 0; r < rows; r++) {
     const float largest = std::max(total.largest[r], part.largest[r]);
@@ -78,7 +85,8 @@ static void merge(Sums total, Sums part, int64_t rows, int64_t head_dim) {
   }
 }
 
-// Adds the products of one group of each row's inputs, at x, and of columns, at y.
+// sums[r][c] += the products of one group of row r's inputs (at x + r * x_stride words) and the vector of factors at
+// y[c].
 template <typename T, int kRows, int kCount>
 AGON_INLINE void add_group(Floats (&sums)[kRows][kCount], const uint32_t* x, int64_t x_stride,
                            const uint32_t* const (&y)[kCount]) {
@@ -96,15 +104,16 @@ AGON_INLINE void add_group(Floats (&sums)[kRows][kCount], const uint32_t* x, int
   }
 }
 
-// Calls work.run<count>(first) for rows in groups of at most kMost.
+// Calls work.run<count>(first) for rows [first, first + count), in groups of at most kMost rows.
 template <int kMost, typename Work>
 AGON_INLINE void in_row_tiles(int64_t rows, const Work& work, int64_t first = 0) {
   for (; rows - first >= kMost; first += kMost) work.template run<kMost>(first);
   if constexpr (kMost > 1) in_row_tiles<kMost - 1>(rows, work, first);
 }
 
-// Scores [rows, kTile] of a tile: query [rows, words] times keys. Fetches the keys of the next tile in place on the way,
-// into the second level cache: there are more of its requests under way at once than of the first level (17 against 12 GB/s).
+// Scores [rows, kTile] of a tile: query [rows, words] times keys. Prefetches the keys of the next tile (if it is read
+// in place) into the second level cache, which allows more outstanding requests than the first level: 17 instead of 12
+// GB/s.
 template <typename T, typename S>
 struct Score {
   static constexpr int kCount = kColumns<T>;
@@ -149,7 +158,8 @@ struct Score {
   }
 };
 
-// Adds weights [rows, kTile / G] times kCount vectors of the tile's values to sums [rows, D].
+// sums [rows, D] += weights [rows, kTile / G words] times the tile's values, for kCount vectors of channels from
+// `column` on. Prefetches the values of the next tile in the same way.
 template <typename T, typename S, int kCount>
 struct AddValues {
   const uint32_t* weights;
@@ -188,6 +198,7 @@ struct AddValues {
   }
 };
 
+// AddValues for all D channels.
 template <typename T, typename S>
 static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t head_dim,
                        float* sums) {
@@ -199,7 +210,9 @@ static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, 
     in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, 1>{weights, tile, next, column, head_dim, sums});
 }
 
-// Scores of one row and one tile -> weights, rounded to T; adds to the row's sums. [low, high) are the tokens that it may read.
+// One row and one tile: scores -> weights exp(score - largest), rounded to T and times the values' scales; adds to the
+// row's sum of weights and rescales its sums if the largest score has grown. The row reads tokens [low, high) of the
+// tile.
 template <typename T, typename S>
 static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t head_dim,
                    float scale, float softcap, int64_t low, int64_t high) {
@@ -236,13 +249,13 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
   sums.weight[row] += sum(weight);
 }
 
-// First token that some row of the item reads.
+// First token that any row of the item reads.
 static int64_t lowest_token(const AttentionLayer& layer, const Item& item) {
   return layer.window > 0 ? std::max<int64_t>(0, item.first_query - layer.window + 1) : 0;
 }
 
-// Adds the context's part [first_token, end_token) to the sums of the item's rows. following: what this thread does
-// next, to be fetched from memory meanwhile; may be null.
+// Adds the context's part [first_token, end_token) to the sums of the item's rows. following: the item that this thread
+// does next, whose first tile is prefetched meanwhile; may be null.
 template <typename T, typename S>
 static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t first_token, int64_t end_token, Sums sums,
                         Scratch<T>& scratch, const Item* following) {
@@ -256,7 +269,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
   Tile tile = find(first);
   for (; first < high; first += kTile) {
     const bool is_last = first + kTile >= high;
-    const Item* owner = is_last ? following : &item;  // of the tile that comes next
+    const Item* owner = is_last ? following : &item;  // the item that the next tile belongs to
     Tile next = tile;
     if (owner != nullptr && has_vectors) {
       const int64_t lowest = lowest_token(layer, *owner);
@@ -279,6 +292,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
   }
 }
 
+// Weighted sums / sums of weights -> the item's rows of the output; sinks join the softmax here.
 template <typename T>
 static void write_output(const AttentionArgs<T>& a, const Item& item, Sums sums) {
   const AttentionLayer& layer = a.layer;
@@ -326,7 +340,7 @@ AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& s
     }
     first_row += length;
   }
-  // Late parts of a prompt read most: they go first, so that no thread is left with a long one at the end.
+  // The last chunks of a prompt read the longest context: they go first, so that no thread gets a long item at the end.
   if (!plan.runs.empty())
     std::stable_sort(plan.items.begin(), plan.items.end(), [](const Item& x, const Item& y) {
       return (x.end_token - x.first_token) * x.num_queries > (y.end_token - y.first_token) * y.num_queries;

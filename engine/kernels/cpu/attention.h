@@ -1,5 +1,8 @@
-// Causal attention over paged keys and values: what does not change between steps, what a step brings, and what a team
-// of threads does with both. H query heads, K key/value heads (H / K query heads share one), D channels.
+// Causal attention over paged keys and values: the description of a layer, the description of a step, the plan that
+// splits the work, and the function that runs it on a team of threads. Called by steps.cpp.
+//
+// T = tokens (rows) of the step, B = sequences, H = query heads, K = key/value heads (H / K query heads share one),
+// D = channels of a head.
 #pragma once
 
 #include <cstdint>
@@ -9,77 +12,84 @@
 
 namespace agon {
 
-// One layer. Passed from Python as it stands here: engine/kernels/cpu/steps.py has the same fields in the same order.
+// One attention layer; does not change between steps. Python passes this memory layout: AttentionLayer in
+// engine/kernels/cpu/steps.py must have the same fields in the same order.
 struct AttentionLayer {
-  int64_t type;       // which of the step's page tables
-  int64_t rotation;   // which of the step's rotations; -1: none
+  int64_t type;       // layer type: index of its page table among those of the step
+  int64_t rotation;   // index among the step's rotations; -1: none
   int64_t num_heads, num_kv_heads, head_dim, page_tokens;
   void* pages;         // the layer's part of small page 0
-  int64_t page_stride;  // elements, of pages
-  int64_t has_int8_pages;  // otherwise pages hold what is computed with
-  int64_t window;       // tokens that a query reads; 0: all
+  int64_t page_stride;  // elements of the type in pages
+  int64_t has_int8_pages;  // 0: pages hold the type that is computed with
+  int64_t window;       // tokens that a query reads, its own included; 0: all
   const float *query_norm, *key_norm;  // [D]; null: no norm
-  const float* sinks;                  // [H]: a score beside those of the context, without a value; null: none
+  const float* sinks;                  // [H]: a score without a value that takes part in the softmax; null: none
   double norm_eps, scale, softcap;     // softcap 0: none
 };
 
+// Page table of one layer type: page ids of every sequence of the step, in the order of their tokens.
 struct PageTable {
-  const int64_t* pages;  // [B, ...]
-  int64_t stride;
+  const int64_t* pages;  // [B, entries]
+  int64_t stride;        // elements between rows
 };
 
+// Rotary position embedding of the step's tokens, half-split form (store.h).
 struct StepRotation {
   const float *cosines, *sines;  // [T, size / 2]
-  int64_t size;                  // channels of a head that turn
+  int64_t size;                  // channels of a head that are rotated; the others stay
 };
 
-// The step's sequences: tokens [start, start + length) of each are computed, and stand side by side.
+// The step's sequences: the step computes tokens [start, start + length) of each; their rows are adjacent, sequence
+// after sequence.
 struct StepSequences {
   int64_t count;
   const int64_t *starts, *lengths;
 };
 
-// Part of the work on one layer: some queries of a sequence, one key/value head, a part of the context.
+// A work item of one layer: some queries of a sequence, one key/value head, all or a part of the context.
 struct AttentionItem {
   int64_t sequence, kv_head;
-  int64_t first_row;                // row of the step that holds the item's first query token
+  int64_t first_row;                // row of the step with the item's first query token
   int64_t first_query;              // its position in the sequence
   int64_t num_queries;
-  int64_t first_token, end_token;   // part of the context
-  int64_t partial;                  // where the sums of this part go; -1: the whole context, straight to the output
-  bool stores_token;                // its only query is its sequence's only token in this step, and not stored yet
+  int64_t first_token, end_token;   // the part of the context that is read
+  int64_t partial;                  // index of this part's sums in `partials`; -1: whole context, written to the output
+  bool stores_token;                // its one query is its sequence's only token in this step; this item stores its key
 };
 
-// Tokens of one page that are stored together.
+// Tokens of one page whose keys and values are stored together.
 struct PageRun {
   int64_t sequence, first_row, first_token, count;
 };
 
-// How the work of a step is cut: the same for all layers of a type.
+// How the attention of a step is split into work items; the same for all layers of a type. `merges` join the partial
+// sums of split contexts.
 struct AttentionPlan {
   std::vector<AttentionItem> items, merges;
-  std::vector<PageRun> runs;  // of sequences that compute several tokens; a single one is stored where it is attended
+  std::vector<PageRun> runs;  // for sequences with several tokens in the step; work items store single tokens
   int64_t num_partials = 0, most_queries = 0;
 };
 
+// The plan for one step and all layers of this layer's type. Called once per step and type.
 AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& sequences);
 
+// Arguments of attend() for one layer and step. T: the type that is computed with.
 template <typename T>
 struct AttentionArgs {
   const AttentionLayer& layer;
   const AttentionPlan& plan;
-  const T* qkv;  // [T, H + 2 K, D]
+  const T* qkv;  // [T, H + 2 K, D]: a row's query, key and value heads, before norm and rotation
   T* output;     // [T, H * D]
   PageTable table;
   StepRotation rotation;
   float* partials;  // [attention_partials()]
 };
 
-// Floats of memory that a plan needs.
+// Number of floats in `partials` that a plan needs.
 int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& plan);
 
-// Norms and rotates queries and keys, stores keys and values in their pages, attends.
-// S: what pages hold, T itself or int8_t.
+// Normalises and rotates queries and keys, stores keys and values into their pages, and writes the attention output.
+// Every thread of the team calls it. S: the type in pages, T itself or int8_t.
 template <typename T, typename S>
 void attend(const AttentionArgs<T>& a, Team& team);
 

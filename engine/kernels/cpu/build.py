@@ -1,7 +1,7 @@
 """Builds the C++ operators once for this machine: one shared library, cached by sources, compiler and instruction set.
 
-The sources need nothing but a C++17 compiler (no torch headers: seconds instead of half a minute, and one build serves
-every torch release). Never called while requests are served: `make up` and the start of an engine do it.
+The sources need only a C++17 compiler. Without torch headers a build takes seconds instead of half a minute, and serves
+every torch release. Built by `make up` or at the start of an engine, never while requests are served.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ _COMMON_FLAGS = (
     "-ffp-contract=fast",
     "-w",  # GCC 12 warns about its own headers
 )
-#: Compiler flags by instruction set, best first, and the processor flags that each needs.
+#: By instruction set, best first: compiler flags, and the processor flags that it needs.
 INSTRUCTION_SETS: Mapping[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "avx512-bf16": (
         ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", "-mprefer-vector-width=512"),
@@ -50,20 +50,21 @@ _BUILD_TIMEOUT_S = 300
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Those that the compiler of a machine of this kind knows."""
+    """The instruction sets that a compiler for this kind of processor supports, best first."""
     return tuple(INSTRUCTION_SETS) if platform.machine() in _X86 else ("portable",)
 
 
 def best_instruction_set() -> str:
-    """The widest that this processor has."""
+    """The best instruction set that this processor has."""
     flags = cpu_flags() if platform.machine() in _X86 else frozenset()
     return next(name for name, (_, needed) in INSTRUCTION_SETS.items() if needed <= flags)
 
 
 def build(instruction_set: str, extra_flags: tuple[str, ...] = ()) -> Path:
-    """The library for that instruction set, from the cache or built now (about 10 s of one core).
+    """Path of the library for that instruction set, from the cache or built now (about 10 s of one core).
 
-    Raises OperatorsUnavailable where there is no compiler or it fails. Processes that ask at once wait for one build.
+    Raises OperatorsUnavailable if there is no compiler or it fails. Processes that call this at once wait for one
+    build.
     """
     target = library_path(instruction_set, extra_flags)
     if target.is_file():
@@ -83,8 +84,8 @@ def build(instruction_set: str, extra_flags: tuple[str, ...] = ()) -> Path:
 
 
 def library_path(instruction_set: str, extra_flags: tuple[str, ...] = ()) -> Path:
-    """Where the library of these sources is, or will be. The compiler is not part of the name, so that a library built
-    elsewhere (in an image, say) serves where there is none."""
+    """Path of the library of these sources, whether or not it is built. The compiler is not part of the name, so that a
+    library built elsewhere (in a container image) serves on machines without a compiler."""
     digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {_flags(instruction_set, extra_flags)}".encode())
     for file in sorted((*_FOLDER.glob("*.cpp"), *_FOLDER.glob("*.h"))):
         digest.update(file.name.encode() + file.read_bytes())
@@ -100,6 +101,7 @@ def cache_folder() -> Path:
 
 
 def find_compiler() -> str | None:
+    """Path of the C++ compiler: $CXX, or the first of the usual names that is installed. None: there is none."""
     names = filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++"))
     return next(filter(None, map(shutil.which, names)), None)
 
@@ -115,7 +117,7 @@ def _build(compiler: str, flags: tuple[str, ...], target: Path) -> None:
             for source, object_file in zip(sources, objects, strict=True)
         ]
         list(pool.map(_run, commands))
-        # Linked without OpenMP's library: the one that torch brings and has loaded is the one to use.
+        # Linked without an OpenMP library, so that the one that torch has loaded is used.
         library = Path(folder, "operators.so")
         _run([compiler, *_sanitizers(flags), "-shared", *map(str, objects), "-o", str(library)])
         library.replace(target)
@@ -133,7 +135,7 @@ def _run(command: list[str]) -> None:
 
 
 def _flags(instruction_set: str, extra_flags: tuple[str, ...]) -> tuple[str, ...]:
-    # Threads come from OpenMP; Apple's compiler has none, there the operators run on one.
+    # Threads come from OpenMP. Apple's compiler has no OpenMP, so there the operators run on one thread.
     openmp = () if platform.system() == "Darwin" else ("-fopenmp",)
     return (*_COMMON_FLAGS, *INSTRUCTION_SETS[instruction_set][0], *openmp, *extra_flags)
 

@@ -1,8 +1,9 @@
-// One token for each row of scores: inverse of the cumulative distribution at one uniform number, after top-k, top-p and
-// min-p, in that order. They mean what engine/sampling/filters.py says: each keeps all tokens up to some distance from
-// the likeliest one, so that equal scores share their fate. Nothing is sorted.
+// Samples one token for each row of scores: the inverse of the cumulative distribution at one uniform number, after
+// top-k, top-p and min-p, in that order, with the meaning that engine/sampling/filters.py defines: each filter keeps
+// all tokens up to some distance from the likeliest one, so tokens with equal scores are kept or dropped together.
+// Nothing is sorted.
 //
-// A row is one thread's work in one order: its token depends on nothing but the row.
+// One thread computes a row, in one order: the row's token does not depend on other rows or the number of threads.
 
 #include <algorithm>
 #include <cmath>
@@ -13,23 +14,25 @@
 
 namespace agon {
 
+// Sampling parameters of one row.
 struct DrawRow {
-  float temperature;
+  float temperature;  // above 0
   int64_t top_k;  // 0: off
   float top_p;    // 1: off
   float min_p;    // 0: off
-  double number;  // in [0, 1)
+  double number;  // uniform random number in [0, 1)
 };
 
-constexpr int64_t kSumBlock = 1024;  // masses that are summed in float
+constexpr int64_t kSumBlock = 1024;  // masses are summed in float within a block, in double across blocks
 
-// What a token weighs in a search: its mass, or one.
+// A token during the search for a limit: its distance from the best score and its mass exp(-distance).
 struct Candidate {
   float distance, mass;
 };
 
-// How far the kept tokens reach: the largest distance with less than `needed` of the weight before it. Distances are not
-// negative, so their bits are in the same order: some of the bits at a time, from the highest on.
+// The largest distance of a kept token: the weights of all tokens nearer than it sum to less than `needed`. weight(c):
+// 1 for top-k, the mass for top-p. Radix selection: distances are not negative, so their bit patterns have the same
+// order; 12, 10 and 10 bits are decided at a time, from the highest on.
 template <typename Weight>
 static float reach(std::vector<Candidate> left, double needed, const Weight& weight) {
   uint32_t found = 0;
@@ -64,11 +67,13 @@ static float reach(std::vector<Candidate> left, double needed, const Weight& wei
   return distance;
 }
 
+// Samples rows of `size` scores; keeps its memory from row to row. Each thread has its own.
 class Drawing {
  public:
   explicit Drawing(int64_t size)
       : size_(size), distances_((size + kSumBlock - 1) / kSumBlock * kSumBlock, INFINITY), masses_(distances_.size()) {}
 
+  // Token id sampled from scores [size].
   template <typename T>
   int64_t draw(const T* scores, const DrawRow& row) {
     measure(scores, row.temperature);
@@ -86,7 +91,7 @@ class Drawing {
   }
 
  private:
-  // Distances from the best score in units of the temperature, and e to the minus those.
+  // Fills distances (best score - score) / temperature, and masses exp(-distance).
   template <typename T>
   void measure(const T* scores, float temperature) {
     const int64_t whole = size_ / kLanes * kLanes;
@@ -99,6 +104,7 @@ class Drawing {
     for (size_t i = 0; i < masses_.size(); i += kLanes) store(masses_.data() + i, exp(-load(distances_.data() + i)));
   }
 
+  // Tokens with distance <= limit.
   std::vector<Candidate> within(float limit) const {
     std::vector<Candidate> kept;
     kept.reserve(size_);
@@ -107,12 +113,12 @@ class Drawing {
     return kept;
   }
 
-  // The first token up to which more than `number` of the mass within the limit lies.
+  // The first token at which the cumulative mass of tokens within the limit exceeds number * their whole mass.
   int64_t pick(float limit, double number) {
     const int64_t num_blocks = masses_.size() / kSumBlock;
     sums_.resize(num_blocks);
     double total = 0.0;
-    int64_t last_block = 0;  // that has any
+    int64_t last_block = 0;  // the last block with any mass
     for (int64_t b = 0; b < num_blocks; b++) {
       Floats kept = splat(0.0f);
       for (int64_t i = b * kSumBlock; i < (b + 1) * kSumBlock; i += kLanes) {
@@ -132,11 +138,11 @@ class Drawing {
       last = i;
       if (before > target) break;
     }
-    return last;  // where rounding leaves none that passes the target, the block's last one with any mass
+    return last;  // if, by rounding, no token passes the target: the block's last token with any mass
   }
 
   const int64_t size_;
-  std::vector<float> distances_, masses_;  // behind the last token: infinite, zero
+  std::vector<float> distances_, masses_;  // padded to whole blocks with infinity and zero
   std::vector<double> sums_;
 };
 
@@ -144,7 +150,9 @@ class Drawing {
 
 extern "C" {
 
-// index: the rows of scores that draw.
+// agon_draw_{f32,bf16}: token_ids[i] is sampled from row index[i] of scores (rows `stride` elements apart, `size`
+// scores each) with the parameters of element i of the other arrays, [num_rows] each. Called by CppOperators.draw
+// (engine/kernels/cpu/operators.py).
 #define AGON_DRAW(suffix, T)                                                                                         \
   void agon_draw_##suffix(const T* scores, int64_t stride, const int64_t* index, const float* temperature,          \
                           const int64_t* top_k, const float* top_p, const float* min_p, const double* number,       \

@@ -1,8 +1,8 @@
-"""A file as read-only memory that begins with a huge page, and how much of it lies in huge pages. Linux.
+"""Maps a file as read-only memory that begins at a huge page, and tells how much of it lies in huge pages. Linux.
 
-Pages of a file are huge where its file system keeps large folios (XFS, Btrfs, ext4 from Linux 6.16) and was given whole
-ones to write, or where the kernel collapses them when asked to. Reading weights is then as fast as from private huge
-pages (192 MiB, one core of an AMD EPYC virtual machine: 28 to 31 GB/s from both, 22 to 26 GB/s from pages of 4 KiB).
+Pages of a file are huge if its file system keeps large folios (XFS, Btrfs, ext4 from Linux 6.16) and was written in
+whole ones, or if the kernel collapses them on request. Reading weights is then as fast as from private huge pages (192
+MiB, one core of an AMD EPYC virtual machine: 28 to 31 GB/s from both, 22 to 26 GB/s from pages of 4 KiB).
 """
 
 import contextlib
@@ -21,13 +21,12 @@ _ENOUGH = 0.9
 
 
 def map_file(file: int, offset: int, num_bytes: int) -> torch.Tensor:
-    """[num_bytes] of an open file from a multiple of a huge page on, resident. Must not be written to.
-
-    Other processes that map it have the same memory. Raises OSError.
+    """[num_bytes] uint8: the content of an open file from `offset` on, a multiple of a huge page. Resident; must not be
+    written to. Processes that map the same file share the memory. Raises OSError.
     """
-    # Room with a huge page's beginning in it; the file then takes the place of its inner part.
+    # An address range that is large enough to begin at a huge page; the file is then mapped over its inner part.
     room = mmap.mmap(-1, num_bytes + 2 * HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    whole = torch.frombuffer(room, dtype=torch.uint8)  # keeps the room, which unmaps all of it when it goes
+    whole = torch.frombuffer(room, dtype=torch.uint8)  # keeps the range, which is unmapped with the last tensor
     first = -whole.data_ptr() % HUGE_PAGE_BYTES
     _map_over(whole.data_ptr() + first, num_bytes, file, offset)
     rounded = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -40,11 +39,12 @@ def map_file(file: int, offset: int, num_bytes: int) -> torch.Tensor:
 
 
 def is_huge(memory: torch.Tensor) -> bool:
+    """Whether at least 90 % of a mapped file lies in huge pages."""
     return huge_share(memory) >= _ENOUGH
 
 
 def huge_share(memory: torch.Tensor) -> float:
-    """Of the whole huge pages that a mapped file could have, those that it has."""
+    """Share of a mapped file's possible huge pages that are huge, from /proc/self/smaps; 0 to 1."""
     begin, num_bytes = memory.data_ptr(), len(memory) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
     found, is_inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -58,12 +58,12 @@ def huge_share(memory: torch.Tensor) -> float:
 
 
 def _advise(room: mmap.mmap, advice: int, first: int, num_bytes: int) -> None:
-    with contextlib.suppress(OSError):  # an older kernel: the pages are as they are
+    with contextlib.suppress(OSError):  # an older kernel does not know the advice: the pages stay as they are
         room.madvise(advice, first, num_bytes)
 
 
 def _map_over(address: int, num_bytes: int, file: int, offset: int) -> None:
-    """Python's own mmap takes no address."""
+    """Map the file at this address. Called in the C library, since Python's own mmap takes no address."""
     system = ctypes.CDLL(None, use_errno=True)
     system.mmap.restype = ctypes.c_void_p
     system.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *3 * (ctypes.c_int,), ctypes.c_int64)

@@ -1,4 +1,4 @@
-"""Operators with their weights as Python functions, and with what a list of steps must know of them."""
+"""Operators bound to their weights: callable one by one, with the attributes from which recorder.py makes steps."""
 
 import torch
 
@@ -7,7 +7,7 @@ from engine.kernels.cpu.steps import ActivationKind
 
 
 class CppLinear:
-    """x [rows, in] -> [rows, out]."""
+    """A linear on packed weights: x [rows, in] -> [rows, out]."""
 
     def __init__(
         self,
@@ -18,7 +18,8 @@ class CppLinear:
         dtype: torch.dtype,
         int8: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
-        """shape: [out, in]. dtype: of rows. int8: scales and sums of each output's weights, for [whole panels]."""
+        """shape: [out, in]. dtype: of activations. int8: per output the scale of its weights and their sum, padded to
+        whole panels; None: weights of that dtype."""
         self.packed = packed
         self.bias = bias
         self.num_outputs, self.num_inputs = shape
@@ -40,12 +41,12 @@ class CppLinear:
 
 
 class CppNorm:
-    """norm(stream + update), both [rows, size]; the stream becomes that sum."""
+    """RMS norm or layer norm of stream + update, both [rows, size]; the sum is written to the stream."""
 
     def __init__(
         self, library: Library, scales: torch.Tensor, shifts: torch.Tensor | None, eps: float, dtype: torch.dtype
     ) -> None:
-        """scales, shifts [size] float32; shifts make it a layer norm."""
+        """scales, shifts [size] float32; with shifts it is a layer norm."""
         self.scales = scales
         self.shifts = shifts
         self.eps = eps
@@ -65,7 +66,7 @@ class CppNorm:
 
 
 class CppActivation:
-    """x [rows, n] -> [rows, n], or [rows, n / 2] where it is gated."""
+    """An activation: x [rows, n] -> [rows, n], or [rows, n / 2] if it is gated."""
 
     def __init__(self, library: Library, kind: ActivationKind, dtype: torch.dtype) -> None:
         self.kind = kind
@@ -81,5 +82,5 @@ class CppActivation:
 
 
 def address(tensor: torch.Tensor | None) -> int:
-    """0 for none: a null pointer."""
+    """Address of the first element; 0, a null pointer, for None."""
     return 0 if tensor is None else tensor.data_ptr()

@@ -1,8 +1,10 @@
-// Opens when all items of a phase of work are done, whoever did them: a thread that another process keeps off its core is
-// not waited for unless it holds an item.
+// A barrier that counts finished work items, not threads: it opens when all items of a phase are done, no matter which
+// threads did them. So a thread that the operating system has taken off its core delays the others only if it holds an
+// item.
 //
-// A phase of a small model takes some microseconds, so threads wait in a loop at first. Then each lets others onto its
-// core again and again: one of them may be who it waits for. At last it sleeps.
+// A phase of a small model takes a few microseconds, so a waiting thread spins at first (about 10 us). Then it also
+// yields its core again and again, because a thread that it waits for may need that core. After about 50 us it sleeps
+// on a futex.
 #pragma once
 
 #include <atomic>
@@ -19,6 +21,7 @@
 
 namespace agon {
 
+// Tells the core that the calling thread is in a spin loop.
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -27,12 +30,14 @@ inline void pause() {
 #endif
 }
 
+// Used by Team (threads.h), one for all threads of a team. All methods are safe to call from any of them.
 class Gate {
  public:
-  // Whether that phase is over. Phases are numbered from 1 on.
+  // True if that phase is over. Phases are numbered from 1.
   bool is_behind(uint32_t phase) const { return open_.load(std::memory_order_acquire) != phase; }
 
-  // A thread has done some of the phase's items. True if those were the last: the phase is over.
+  // The calling thread has done `count` of the phase's `total` items. Returns true if those were the last ones: the
+  // phase is over, and sleeping threads are woken.
   bool finish(uint32_t phase, int64_t count, int64_t total) {
     if (done_.fetch_add(count, std::memory_order_acq_rel) + count < total) return false;
     done_.store(0, std::memory_order_relaxed);
@@ -41,7 +46,7 @@ class Gate {
     return true;
   }
 
-  // Until the phase is over. meanwhile() is called again and again.
+  // Returns when the phase is over. Calls meanwhile() in every turn of the spin loop.
   template <typename Meanwhile>
   void wait(uint32_t phase, const Meanwhile& meanwhile) {
     for (int i = 1; !is_behind(phase); i++) {
@@ -56,8 +61,8 @@ class Gate {
   }
 
  private:
-  static constexpr int kTries = 4000;      // about 50 us
-  static constexpr int kTriesAlone = 800;  // about 10 us
+  static constexpr int kTries = 4000;      // turns before sleeping: about 50 us
+  static constexpr int kTriesAlone = 800;  // turns before the first yield, and between two: about 10 us
 
   static void yield() {
 #if defined(__linux__)
@@ -70,7 +75,7 @@ class Gate {
   void sleep(uint32_t phase) {
     num_sleeping_.fetch_add(1);
 #if defined(__linux__)
-    syscall(SYS_futex, &open_, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);  // unless it is over already
+    syscall(SYS_futex, &open_, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);  // unless it is over
 #else
     if (open_.load() == phase) yield();
 #endif
@@ -83,8 +88,8 @@ class Gate {
 #endif
   }
 
-  alignas(64) std::atomic<uint32_t> open_{1};  // the phase that is being worked on
-  alignas(64) std::atomic<int64_t> done_{0};   // its items that are done
+  alignas(64) std::atomic<uint32_t> open_{1};  // the phase in progress
+  alignas(64) std::atomic<int64_t> done_{0};   // finished items of that phase
   std::atomic<int> num_sleeping_{0};
 };
 

@@ -1,13 +1,13 @@
 // How the C++ operators keep keys and values inside a layer's part of a small page.
 //
-// The part has the size that engine/attention/layout.py gives it, [2 (key, value), K heads, page_tokens, D], but inside a
-// head the elements stand as the dot product instruction takes them, with G = 2 where bfloat16 is computed with and 1 where
-// float is:
+// The part has the size that engine/attention/layout.py defines, [2 (key, value), K heads, page_tokens, D], but within
+// a head the elements have the order that the dot product instruction takes, with G = 2 if bfloat16 is computed with
+// and G = 1 for float:
 //   keys    [D / G, page_tokens, G]   one load: G channels of kLanes tokens
 //   values  [page_tokens / G, D, G]   one load: kLanes channels of G tokens
-// An odd page_tokens leaves no room for pairs of tokens: it must be even. Pages are copied and moved whole, so nobody else
-// needs to know. Elements are of the type that is computed with, or bytes; behind those lie their scales, float
-// [2 (key, value), K heads, page_tokens].
+// page_tokens must be even, because values are stored in pairs of tokens. Pages are copied and moved whole, so no other
+// part of the engine depends on this order. Elements have the type that is computed with, or are int8; int8 elements
+// are followed by their scales, float [2 (key, value), K heads, page_tokens].
 #pragma once
 
 #include <type_traits>
@@ -17,22 +17,23 @@
 
 namespace agon {
 
-// T: what is computed with.
+// G: elements in a 32-bit word. T: the type that is computed with.
 template <typename T>
 constexpr int64_t kGroup = 4 / sizeof(T);
 
-// S: what pages hold.
+// True for int8 pages. S: the type in pages.
 template <typename S>
 constexpr bool kHasScales = std::is_same_v<S, int8_t>;
 
+// Addresses of one key/value head in one page.
 template <typename S>
 struct HeadPart {
   S* keys;
   S* values;
-  float *key_scales, *value_scales;  // [page_tokens]; nothing where S is no byte
+  float *key_scales, *value_scales;  // [page_tokens]; not valid unless S is int8_t
 };
 
-// Part of one key/value head in one page.
+// Addresses of key/value head `head` in page `page_id` of the layer.
 template <typename S>
 AGON_INLINE HeadPart<S> head_part(const AttentionLayer& layer, int64_t page_id, int64_t head) {
   const int64_t size = layer.page_tokens * layer.head_dim, K = layer.num_kv_heads;

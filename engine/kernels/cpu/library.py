@@ -1,8 +1,7 @@
-"""The built library as Python functions of tensors. One function for each exported symbol and dtype; knows no layers.
+"""The built library as Python functions: one for each exported symbol and dtype. Knows no layers.
 
-Calls release the interpreter lock. Tensors are on CPU, with contiguous rows where no stride is passed: the callers see
-to it.
-T = tokens, R = rows, B = sequences, H = query heads, K = key/value heads, D = head dimension.
+Calls release the interpreter lock. Nothing is checked here: callers pass tensors on CPU, with contiguous rows if there
+is no stride among the arguments.
 """
 
 import ctypes
@@ -32,7 +31,8 @@ _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
 
 
 class Library:
-    """Symbols of one shared library, with the number of threads that they use."""
+    """The functions of one shared library, and the number of threads that they use. Raises OperatorsUnavailable if it
+    cannot be loaded."""
 
     def __init__(self, path: Path, instruction_set: str, num_threads: int) -> None:
         self.instruction_set = instruction_set
@@ -49,7 +49,8 @@ class Library:
             raise OperatorsUnavailable(f"cannot load {path}: {error}") from error
 
     def function(self, name: str, dtype: torch.dtype) -> Callable[..., None]:
-        """Arguments as in the C++ source, pointers as integers (0: null), the last one being num_threads."""
+        """The function of that name for that dtype. Its arguments are those of the C++ source, pointers as integers (0:
+        null), the last one num_threads."""
         symbol: Callable[..., None] = getattr(self._library, f"agon_{name}_{_SUFFIXES[dtype]}")
         return symbol
 

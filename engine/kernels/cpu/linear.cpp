@@ -1,9 +1,10 @@
-// Packed weights are panels of kPanel outputs, and those are strips of kStrip vectors, each [in / G, vectors, kLanes, G] so
-// that one load brings G inputs of kLanes outputs: G = 1 for float, 2 for bfloat16 (one dot product instruction), 4 for
-// int8. Panels are read front to back, each once from memory and then from the caches for all row tiles of the input.
+// Products with packed weights. Packed weights are panels of kPanel outputs. A panel consists of strips of kStrip
+// vectors, each [in / G, vectors, kLanes, G], so that one load brings G inputs of kLanes outputs: G = 1 for float, 2
+// for bfloat16 (one dot product instruction), 4 for int8. Panels are read front to back, once from memory and then from
+// the caches for all row tiles of the input.
 //
-// Every output is one chain of additions over the inputs in order, whatever the number of rows: a row's result does not
-// depend on the rows beside it. int8 rows of x are quantised with a scale of their own, so this holds there too.
+// Every output is one chain of additions over the inputs in order, for any number of rows: a row's result does not
+// depend on the other rows. With int8 weights each row of x is quantised with its own scale, so this holds there too.
 
 #include "linear.h"
 
@@ -13,22 +14,22 @@
 
 namespace agon {
 
-constexpr int64_t kRowBlock = 64;    // rows of one work item where there are few panels
-constexpr int64_t kStripTiles = 6;   // row tiles that a strip, in the first level cache by then, is multiplied by in turn
+constexpr int64_t kRowBlock = 64;    // least rows of a work item if there are few panels
+constexpr int64_t kStripTiles = 6;   // row tiles multiplied in turn by a strip, which is then in the first level cache
 
-// Vectors of a panel that are multiplied at a time: a strip of them, as many as registers have room for beside the rows;
-// all where rows are so few that their chains of additions would be waited for.
+// Vectors of a panel that are multiplied at a time: one strip, which is what fits into registers beside the rows. With
+// few rows all vectors of the panel, because the latency of so few chains of additions would dominate.
 constexpr int width_for(int num_rows) { return num_rows <= kFewRows ? kVectors : kStrip; }
 
-// Element of vector v in a panel, for the first group of inputs.
+// Offset in a panel of vector v's first group of inputs, in elements. group: G.
 AGON_INLINE int64_t vector_at(int v, int64_t num_inputs, int64_t group) {
   return v / kStrip * num_inputs * kStrip * kLanes + v % kStrip * kLanes * group;
 }
 
-// What a panel is multiplied by, and how. step() adds the products of one group of inputs of kRows rows to their sums;
-// weights[v]: those of vector v.
+// The kinds of products: Plain, Widened and Int8. step() adds the products of one group of inputs of kRows rows to
+// their sums; weights[v]: the group's weights of vector v. finish() turns a sum into an output before the bias.
 
-// x and weights of the same type, sums in float.
+// x and weights have the same type; sums in float.
 template <typename T>
 struct Plain {
   using Args = LinearArgs<T>;
@@ -36,7 +37,7 @@ struct Plain {
   using Output = T;
   using Sum = Floats;
   static constexpr int kGroup = 4 / sizeof(T);
-  static constexpr int kTileRows = kLanes == 16 ? 8 : 6;  // with the sums most of the registers
+  static constexpr int kTileRows = kLanes == 16 ? 8 : 6;  // their sums take most of the registers
   template <int kRows, int kWidth>
   static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const T* x, int64_t x_stride, const T* const* weights) {
 #pragma GCC unroll 8
@@ -53,8 +54,8 @@ struct Plain {
   static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };
 
-// bfloat16 weights, rows of x made floats beforehand: for processors without dot products of pairs. The products are
-// those of Plain<bf16>, in the same order.
+// bfloat16 weights and rows of x converted to float beforehand: for processors without bfloat16 dot products. The
+// products are those of Plain<bf16>, in the same order.
 struct Widened {
   using Args = LinearArgs<bf16, float>;
   using Weight = bf16;
@@ -70,7 +71,7 @@ struct Widened {
   static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };
 
-// int8 weights, rows of x quantised to bytes, sums in int32 (exact up to 130,000 inputs).
+// int8 weights, rows of x quantised to bytes; sums in int32, exact up to 130,000 inputs.
 template <typename T>
 struct Int8 {
   using Args = LinearArgs<T, uint8_t, int8_t>;
@@ -95,8 +96,8 @@ struct Int8 {
   }
 };
 
-// kRows rows of x times some vectors of a panel, `output` being the first. `ahead` is memory that will be read soon:
-// kLines cache lines for each step are fetched into the second level cache.
+// kRows rows of x from `row` on, times width_for(kRows) vectors of a panel from `first_output` on; writes y. `ahead` is
+// memory that will be read soon: kLines cache lines of it per step are prefetched into the second level cache.
 template <typename Kind, int kRows, int kLines>
 static void tile(const typename Kind::Args& a, const typename Kind::Weight* weights, int64_t row, int64_t first_output,
                  const char* ahead) {
@@ -139,6 +140,7 @@ static void tile(const typename Kind::Args& a, const typename Kind::Weight* weig
 template <typename Kind>
 using Tile = void (*)(const typename Kind::Args&, const typename Kind::Weight*, int64_t, int64_t, const char*);
 
+// The instance of tile() for num_rows rows.
 template <typename Kind, int kLines, size_t... kRows>
 static Tile<Kind> tile_of(int64_t num_rows, std::index_sequence<kRows...>) {
   static constexpr Tile<Kind> tiles[] = {tile<Kind, int(kRows) + 1, kLines>...};
@@ -147,7 +149,8 @@ static Tile<Kind> tile_of(int64_t num_rows, std::index_sequence<kRows...>) {
 
 constexpr int kStepLines = std::max(1, kPanel * 4 / 64);  // cache lines of a panel that a step reads
 
-// The passes over a panel share the work of fetching the next one.
+// The instance of tile() for num_rows rows if a panel is read num_passes times: each pass prefetches its share of the
+// next panel.
 template <typename Kind>
 static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
   constexpr std::make_index_sequence<Kind::kTileRows> rows;
@@ -156,7 +159,7 @@ static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
                            : tile_of<Kind, (kStepLines + 2) / 3>(num_rows, rows);
 }
 
-// Some rows times one panel. `ahead`: what the thread reads next, as much as a panel has.
+// Some rows times panel p. `ahead`: what the thread reads next, as many bytes as a panel has.
 template <typename Kind>
 static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, const char* ahead) {
   static_assert(Kind::kTileRows > 2 * kFewRows, "either all tiles have few rows or none");
@@ -176,8 +179,8 @@ static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, 
       }
 }
 
-// Work items in order: panels, and where there are few of them parts of the rows of each, at the price of reading a panel
-// several times.
+// The number of work items of a product: one per panel; if these are few, one per panel and block of rows, at the price
+// of reading a panel several times.
 struct Items {
   int64_t num_panels, row_blocks;
   Items(int64_t panels, int64_t num_rows, int num_threads) : num_panels(panels), row_blocks(1) {
@@ -187,12 +190,13 @@ struct Items {
 
 static int64_t panels_for(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
 
+// The product of one kind on every thread of the team, with the activation if there is one.
 template <typename Kind>
 static void multiply_share(const typename Kind::Args& a, Team& team, const Activated<typename Kind::Output>* activated) {
   using T = typename Kind::Output;
   const int64_t panel_size = a.num_inputs * kPanel, panel_bytes = panel_size * int64_t(sizeof(*a.packed));
   const bool has_pairs = activated != nullptr && is_gated(activated->kind);
-  // The panel of some gates and that of their ups are one item, so that the thread has both for the activation.
+  // A panel of gates and the panel of their ups are one item, so that one thread has both for the activation.
   const int64_t num_panels = panels_for(has_pairs ? activated->size : a.num_outputs), up = has_pairs ? num_panels : 0;
   const Items items(num_panels, a.num_rows, team.num_threads);
   team.each(num_panels * items.row_blocks, [&](int64_t item, int64_t next_item) {
@@ -213,6 +217,7 @@ static void multiply_share(const typename Kind::Args& a, Team& team, const Activ
   });
 }
 
+// Rows of a.x as floats [rows, inputs].
 static void widen_rows(const LinearArgs<bf16>& a, float* floats, Team& team) {
   team.each(a.num_rows, [&](int64_t row, int64_t) {
     const bf16* from = a.x + row * a.x_stride;
@@ -247,13 +252,13 @@ Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_output
   return {static_cast<const char*>(packed) + mine.first * panel_bytes, (mine.last - mine.first) * panel_bytes};
 }
 
-// Element of an output's first weight in the panels.
+// Offset of an output's first weight in the panels, in elements. group: G.
 static int64_t output_at(int64_t output, int64_t num_inputs, int64_t group) {
   const int64_t o = output % kPanel;
   return output / kPanel * kPanel * num_inputs + vector_at(int(o / kLanes), num_inputs, group) + o % kLanes * group;
 }
 
-// weight [out, in] -> panels; outputs beyond the last are zero.
+// weight [out, in] -> panels; zeros fill the last panel.
 template <int G, typename T>
 static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_inputs, int num_threads) {
   parallel_for(panels_for(num_outputs), num_threads, [&](int64_t p) {
@@ -265,7 +270,8 @@ static void pack(const T* weight, T* packed, int64_t num_outputs, int64_t num_in
   });
 }
 
-// Rows of the weight, by output: token embeddings out of the head's own panels.
+// Rows of the weight, by output: token embeddings from the packed weights of a tied output head. outputs [rows] ->
+// rows [rows, inputs].
 template <typename T>
 static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_t num_rows, int64_t num_inputs,
                         int num_threads) {
@@ -277,7 +283,7 @@ static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_
   });
 }
 
-// A row to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
+// quantize_rows() for one row; returns its scale.
 template <typename T>
 static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
   float largest_magnitude = 0.0f;
@@ -306,13 +312,20 @@ AGON_INSTANTIATE(bf16)
 
 extern "C" {
 
+// Outputs in a panel: what Python must know of the layout (engine/kernels/cpu/library.py).
 int64_t agon_panel_outputs() { return agon::kPanel; }
 
+// agon_pack_linear_{int8,f32,bf16}: weight [out, in] -> packed, which has room for whole panels. Called once for every
+// matrix when a model is loaded (CppOperators in engine/kernels/cpu/operators.py).
 void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_outputs, int64_t num_inputs,
                            int num_threads) {
   agon::pack<4>(weight, packed, num_outputs, num_inputs, num_threads);
 }
 
+// For float and bfloat16 rows, called by CppLinear (engine/kernels/cpu/functions.py) and CppOperators.tied_embedding:
+//   agon_linear_*       x [rows, in] times packed weights of the same type -> y [rows, out]; bias [out] or null
+//   agon_linear_int8_*  the same with int8 weights; quantises rows of x first
+//   agon_unpack_rows_*  outputs [rows] -> rows [rows, in] of the packed weight
 #define AGON_LINEAR(suffix, T)                                                                                        \
   void agon_pack_linear_##suffix(const T* weight, T* packed, int64_t num_outputs, int64_t num_inputs,                 \
                                  int num_threads) {                                                                   \
@@ -330,7 +343,7 @@ void agon_pack_linear_int8(const int8_t* weight, int8_t* packed, int64_t num_out
                                  int64_t num_inputs, int num_threads) {                                               \
     agon::unpack_rows<T>(outputs, packed, rows, num_rows, num_inputs, num_threads);                                   \
   }                                                                                                                   \
-  /* output_scales and output_sums have room for whole panels. */                                                     \
+  /* output_scales and output_sums are those of whole panels */                                                       \
   void agon_linear_int8_##suffix(const T* x, int64_t x_stride, const int8_t* packed, const float* output_scales,      \
                                  const int32_t* output_sums, const T* bias, T* y, int64_t y_stride, int64_t num_rows, \
                                  int64_t num_inputs, int64_t num_outputs, int num_threads) {                          \

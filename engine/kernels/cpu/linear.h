@@ -1,4 +1,5 @@
-// y = x W^T + b with weights packed once at load: float, bfloat16, or int8 with a scale for each output.
+// y = x W^T + b, with weights packed once when a model is loaded: float, bfloat16, or int8 with one scale per output.
+// Callers: steps.cpp and agon_linear_* (linear.cpp), which also has the layout of packed weights.
 #pragma once
 
 #include <cstdint>
@@ -11,49 +12,54 @@ namespace agon {
 
 constexpr int kVectors = kLanes == 16 ? 3 : 4;  // vectors of outputs in a panel
 constexpr int kPanel = kVectors * kLanes;       // 48 outputs with AVX-512, 32 with AVX2
-constexpr int kStrip = kLanes == 16 ? 3 : 2;    // vectors that stand side by side for each group of inputs
+constexpr int kStrip = kLanes == 16 ? 3 : 2;    // vectors that are adjacent in memory for each group of inputs
 
-// T: of x, bias and y. Input and Weight: what is multiplied; bytes where weights are int8.
+// Arguments of a product. T: type of bias and y. Input and Weight: types that are multiplied; T and T, or float for
+// widened rows, or bytes if weights are int8. Strides count elements between rows.
 template <typename T, typename Input = T, typename Weight = T>
 struct LinearArgs {
   const Input* x;
   int64_t x_stride;
-  const Weight* packed;
+  const Weight* packed;  // whole panels
   const T* bias;  // may be null
   T* y;
   int64_t y_stride;
   int64_t num_rows, num_inputs, num_outputs;
-  // int8 only
+  // int8 weights only: row_scales [rows]; output_scales and output_sums for whole panels of outputs
   const float *row_scales = nullptr, *output_scales = nullptr;
-  const int32_t* output_sums = nullptr;  // of each output's weights: inputs are stored with 128 added
+  const int32_t* output_sums = nullptr;  // sum of an output's weights: inputs have 128 added
 };
 
-// Activation of the outputs, done by the thread that has just computed them.
+// Activation of a product's outputs, applied by the thread that has just computed them, while they are in its cache.
 template <typename T>
 struct Activated {
   ActivationKind kind;
   T* y;          // [rows, size]
-  int64_t size;  // num_outputs, or half of them where it is gated
+  int64_t size;  // num_outputs, or half of them if the activation is gated
 };
 
-constexpr int kFewRows = 2;  // so few are waited for weights, not for arithmetic
+constexpr int kFewRows = 2;  // up to so many rows the product is bound by reading weights, not by arithmetic
 
-// floats: [rows, inputs], where T is widened and there are more than kFewRows; else not touched.
+// The product, split over the team; a.y is written, and activated->y if there is an activation. floats: working memory
+// [rows, inputs], used only if T is widened (kWidens) and there are more than kFewRows rows.
 template <typename T>
 void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated<T>* activated = nullptr);
+// The same with int8 weights, for rows quantised by quantize_rows().
 template <typename T>
 void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated = nullptr);
 
-// Rows to bytes around 128: x = (byte - 128) * scale, the largest magnitude at 127.
+// Quantises rows x [rows, size] with one scale each: x = (byte - 128) * scale; a row's largest magnitude is 127 away
+// from 128. Writes bytes [rows, size] and scales [rows].
 template <typename T>
 void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, int64_t num_rows, int64_t size,
                    Team& team);
 
-// What the team's thread will read first of a product: its panels.
+// Memory that a thread reads first in a later product: the panels of its share.
 struct Expected {
   const char* from;
   int64_t bytes;
 };
+// That memory for the calling thread; weight_bytes: bytes of one weight. steps.cpp hands it to Team::expect.
 Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_outputs, int64_t weight_bytes, Team& team);
 
 }  // namespace agon

@@ -1,4 +1,5 @@
-// Rows are the unit of work: a row is summed by one thread, in one order.
+// RMS norm and layer norm. A row is summed by one thread, in one order: its result does not depend on the other rows or
+// on the number of threads.
 
 #include "norm.h"
 
@@ -56,6 +57,7 @@ template void norm(const NormArgs<bf16>&, Team&);
 
 extern "C" {
 
+// agon_norm_{f32,bf16}: norm() for Python (CppNorm in engine/kernels/cpu/functions.py).
 #define AGON_NORM(suffix, T)                                                                                        \
   void agon_norm_##suffix(T* residual, const T* x, const float* weight, const float* bias, T* y, int64_t num_rows,  \
                           int64_t size, float eps, int num_threads) {                                               \

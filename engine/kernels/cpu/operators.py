@@ -1,6 +1,6 @@
 """The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp, draw.cpp), for float32 and bfloat16 on CPU.
 
-Every result depends on its own row only, to the last bit: not on the rows beside it, their number, or the threads.
+Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
 
 import torch
@@ -13,17 +13,19 @@ from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
 from engine.kernels.operators import Draws, LinearFunction, NormFunction
 
-#: Rounded at once: what that needs in float32 stays in a core's cache, and leaves no large holes in memory.
+#: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
 _INT8_ROWS = 256
 
 
 class CppOperators:
+    """The Operators on CPU, over the built library. Made by choose_operators."""
+
     def __init__(self, library: Library, dtype: torch.dtype, *, has_int8_weights: bool = False) -> None:
-        """dtype: of activations, float32 or bfloat16, and of weights unless those are to be int8."""
+        """dtype: of activations, float32 or bfloat16, and of weights unless has_int8_weights."""
         self.library = library
         self.dtype = dtype
         self._has_int8_weights = has_int8_weights
-        self.weight_memory: WeightMemory = PrivateMemory()  #: of matrices that are bound from now on
+        self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
         self._draw = {each: library.function("draw", each) for each in (torch.float32, torch.bfloat16)}
@@ -35,36 +37,43 @@ class CppOperators:
 
     @property
     def name(self) -> str:
+        """For logs and metrics."""
         return f"cpp-{self.library.instruction_set}{'-int8' if self._has_int8_weights else ''}"
 
     @property
     def state_kernels(self) -> None:
+        """None: recurrent layers run in plain torch."""
         return None
 
     @property
     def routes_on_device(self) -> bool:
+        """False: reading numbers on the host is free on CPU."""
         return False
 
     def recorder(self) -> CppRecorder:
+        """A new recorder of steps."""
         return CppRecorder(self.library.panel_outputs)
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        """Packs the weight into weight_memory; an odd number of inputs is padded with zeros."""
         if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
-            # Inputs go in pairs (bfloat16) or fours (int8): zeros beside them change nothing.
+            # Products take inputs in pairs (bfloat16) or fours (int8). Zeros after the last input change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
             return lambda x: multiply_padded(F.pad(x, (0, padding)))
         own_bias = None if bias is None else bias.to(self.dtype).clone()
         return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
+        """Copies the table into weight_memory, in the dtype of activations."""
         own = self.weight_memory.empty(table.numel(), self.dtype).view(table.shape)
         if not self.weight_memory.is_filled:
             own.copy_(table)
         return lambda ids: F.embedding(ids, own)
 
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        """Both read one packed table, unless weights are int8 or rows have an odd size."""
         size = table.shape[1]
-        if self._has_int8_weights or size % 2:  # rows of 8 bits would not do as embeddings
+        if self._has_int8_weights or size % 2:  # int8 rows are too inexact for embeddings
             return self.embedding(table), self.linear(table, None)
         packed = self._packed(table.to(self.dtype))
         call, num_threads = self._unpack_rows, self.library.num_threads
@@ -80,7 +89,7 @@ class CppOperators:
         return CppLinear(self.library, self._packed(weight.to(self.dtype)), bias, weight.shape, self.dtype)
 
     def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
-        """Weights rounded to 127 steps on either side of zero, each output with a scale of its own."""
+        """Weights rounded to integers from -127 to 127, with one scale per output."""
         num_outputs = len(weight)
         num_padded = num_outputs + -num_outputs % self.library.panel_outputs
         memory = self.weight_memory
@@ -105,18 +114,22 @@ class CppOperators:
         return packed
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
+        """Computed in float32."""
         return CppNorm(self.library, weight.float().contiguous(), None, eps, self.dtype)
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
+        """Computed in float32."""
         scales, shifts = weight.float().contiguous(), bias.float().contiguous()
         return CppNorm(self.library, scales, shifts, eps, self.dtype)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits [R, vocab] -> [R] int64; of equal logits the first."""
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids
 
     def draw(self, scores: torch.Tensor, wanted: Draws) -> torch.Tensor:
+        """As DrawFunction; scores [R, vocab] float32 or bfloat16, with adjacent elements in a row."""
         assert scores.stride(1) == 1
         token_ids = torch.empty(len(wanted.rows), dtype=torch.int64)
         columns = (wanted.rows, wanted.temperatures, wanted.top_k, wanted.top_p, wanted.min_p, wanted.numbers)

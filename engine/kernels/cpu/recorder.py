@@ -1,7 +1,7 @@
-"""Records the parts of decoder layers as steps, where all their operators are C++ ones. Computes nothing.
+"""Records parts of decoder layers as steps, if all their operators are C++ ones. Computes nothing.
 
-A part whose operators it does not know (a mixture of experts, a product that is summed over processes) is refused, and
-the layers run it by themselves.
+It refuses a part with other operators (a mixture of experts, a product that is summed over processes); the layers then
+run that part themselves.
 """
 
 from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm, address
@@ -10,8 +10,10 @@ from engine.kernels.operators import Activation, HeadNormWeights, LinearFunction
 
 
 class CppRecorder:
+    """The Recorder of C++ operators; what it has recorded is in `steps`."""
+
     def __init__(self, panel_outputs: int) -> None:
-        """panel_outputs: outputs in a panel of packed weights."""
+        """panel_outputs: number of outputs in a panel of packed weights."""
         self._panel_outputs = panel_outputs
         self.steps = StepList()
 
@@ -27,6 +29,7 @@ class CppRecorder:
         *,
         has_update: bool,
     ) -> bool:
+        """As Recorder.attention."""
         if not (isinstance(norm, CppNorm) and isinstance(qkv, CppLinear) and isinstance(output, CppLinear)):
             return False
         if not isinstance(output_norm, CppNorm | None):
@@ -49,6 +52,7 @@ class CppRecorder:
         *,
         is_parallel: bool,
     ) -> bool:
+        """As Recorder.feed_forward."""
         if not (isinstance(norm, CppNorm) and isinstance(up, CppLinear) and isinstance(down, CppLinear)):
             return False
         if not (isinstance(activation, CppActivation) and isinstance(output_norm, CppNorm | None)):
@@ -56,7 +60,7 @@ class CppRecorder:
         normed = self._norm(norm, STREAM, -1 if is_parallel else UPDATE)
         wide = self.steps.buffer("wide", up.num_outputs)
         narrow = self.steps.buffer("narrow", down.num_inputs)
-        # A thread that has computed a panel of gates and that of their ups goes on with the activation.
+        # The thread that has computed a panel of gates and the panel of their ups also computes the activation.
         if not activation.kind.is_gated or down.num_inputs % self._panel_outputs == 0:
             self._linear(up, normed, wide, activation=activation.kind, activated=narrow)
         else:
@@ -74,7 +78,7 @@ class CppRecorder:
         return True
 
     def _output(self, linear: CppLinear, source: int, norm: CppNorm | None) -> None:
-        """Into the update, through a norm where there is one."""
+        """Record a linear into the update, followed by the norm if there is one."""
         if norm is None:
             self._linear(linear, source, UPDATE)
             return

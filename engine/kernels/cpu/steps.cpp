@@ -1,4 +1,5 @@
-// Goes through a list of steps. Nothing is computed here; the results are those of the single operators to the last bit.
+// Executes a list of steps by calling the operators, so the results are those of single operators to the last bit. Only
+// the addition of kAdd is computed here.
 
 #include "steps.h"
 
@@ -10,6 +11,7 @@
 
 namespace agon {
 
+// One call of agon_run_steps_*. Plans and working memory are made once, in the constructor, for all threads.
 template <typename T>
 class Run {
  public:
@@ -28,6 +30,7 @@ class Run {
     if constexpr (kWidens<T>) floats_ = kept_floats(inputs.num_rows * widest);
   }
 
+  // All steps in order; every thread of the team calls it.
   void go(Team& team) {
     for (int64_t i = 0; i < count_; i++) {
       if (steps_[i].kind == kLinear) expect_linear_behind(i, team);
@@ -36,16 +39,17 @@ class Run {
   }
 
  private:
-  // Memory that stays with the calling thread: page faults cost more than the work.
+  // Memory that is kept by the calling thread between calls, because page faults would cost more than the work.
   static float* kept_floats(size_t count) {
     static thread_local std::vector<float> kept;
     if (kept.size() < count) kept.resize(count);
     return kept.data();
   }
 
+  // Rows of a buffer; null for -1.
   T* buffer(int64_t which) const { return which < 0 ? nullptr : static_cast<T*>(inputs_.buffers[which]); }
 
-  // The weights that the thread reads after those of step i.
+  // Names the weights of the first linear step after step i for prefetching (Team::expect).
   void expect_linear_behind(int64_t i, Team& team) const {
     for (int64_t next = i + 1; next < count_; next++) {
       const Step& step = steps_[next];
@@ -101,6 +105,7 @@ class Run {
                      team, then);
   }
 
+  // output += input, each sum rounded to T.
   void add(const Step& s, Team& team) const {
     team.each(inputs_.num_rows, [&](int64_t row, int64_t) {
       const T* from = buffer(s.input) + row * s.num_inputs;
@@ -112,15 +117,17 @@ class Run {
   const Step* steps_;
   const int64_t count_;
   const Inputs& inputs_;
-  std::vector<AttentionPlan> plans_;  // by type
+  std::vector<AttentionPlan> plans_;  // by layer type
   std::vector<float> partials_;
-  float* floats_ = nullptr;  // [rows, the widest input]: rows that are widened
+  float* floats_ = nullptr;  // [rows, widest input]: rows converted to float
 };
 
 }  // namespace agon
 
 extern "C" {
 
+// agon_run_steps_{f32,bf16}: executes steps [count] on the rows of `inputs`. Called by CppStep
+// (engine/attention/cpp_backend.py), once for one layer's attention or for all recorded layers.
 #define AGON_STEPS(suffix, T)                                                                                        \
   void agon_run_steps_##suffix(const agon::Step* steps, int64_t count, const agon::Inputs* inputs, int num_threads) { \
     agon::Run<T> run(steps, count, *inputs);                                                                         \

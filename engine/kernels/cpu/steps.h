@@ -1,8 +1,8 @@
-// A part of a network as data: a list of steps that one team of threads goes through in one call. In a small model a call
+// A part of a network as data: a list of steps that one team of threads executes in one call. In a small model a call
 // from Python costs as much as the work of a step, and so does starting threads.
 //
-// Rows of activations stand in numbered buffers. Passed from Python as they stand here: engine/kernels/cpu/steps.py has
-// the same fields in the same order.
+// Rows of activations are in numbered buffers. Python passes the memory layout of these structs: the classes in
+// engine/kernels/cpu/steps.py must have the same fields in the same order.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,39 @@
 
 namespace agon {
 
+// What a step computes; the same numbers as Kind in engine/kernels/cpu/steps.py.
 enum StepKind : int64_t {
   kNorm = 0,      // output = norm(input + update); input becomes that sum
   kLinear = 1,    // output = input W^T + b
   kActivate = 2,  // output = activation(input)
-  kAttention = 3,  // output = attention of input, which holds query, key and value heads
+  kAttention = 3,  // output = attention(input); rows of input are query, key and value heads
   kAdd = 4,       // output = output + input
 };
 
+// One step. CppRecorder (engine/kernels/cpu/recorder.py) records it once; the attention backend sets `attention`.
 struct Step {
   int64_t kind;
-  int64_t input, update, output;    // numbers of buffers; update -1: none
+  int64_t input, update, output;    // buffer numbers; update -1: none
   int64_t num_inputs, num_outputs;  // elements of a row
   const void* weight;               // packed panels, or a norm's scales (float)
   const void* bias;                 // or a norm's shifts (float); may be null
-  const float* output_scales;       // null unless weights are int8
-  const int32_t* output_sums;
+  const float* output_scales;       // [outputs]; null unless weights are int8
+  const int32_t* output_sums;       // [outputs], likewise: LinearArgs
   double eps;
-  int64_t activation;  // ActivationKind; in a linear: of its outputs, into the buffer `activated`; -1: none
-  int64_t activated;
+  int64_t activation;  // ActivationKind; a linear step also applies it to its outputs; -1: none
+  int64_t activated;   // the buffer for those activated outputs
   const AttentionLayer* attention;
 };
 
-// What one call works on.
+// The data of one call.
 struct Inputs {
   int64_t num_rows;
   void* const* buffers;
-  uint8_t* bytes;     // [rows, the widest input]: rows as int8 weights take them
-  float* row_scales;  // [rows]
+  uint8_t* bytes;     // [rows, widest input]: rows quantised for int8 weights
+  float* row_scales;  // [rows]: their scales
   StepSequences sequences;
-  const PageTable* tables;         // by type
-  const StepRotation* rotations;
+  const PageTable* tables;         // [num_tables], by layer type
+  const StepRotation* rotations;   // by AttentionLayer::rotation
   int64_t num_tables;
 };
 

@@ -1,7 +1,7 @@
-"""Lists of steps that the library goes through in one call (steps.h), and how they are recorded.
+"""Lists of steps that the library runs in one call (steps.h), and the structures that it reads.
 
-A list is recorded once, part by part, from operators that C++ has; every run of it fills in the rows, their pages and
-their rotations. T = tokens of the step, H, K = query and key/value heads, D = head dimension.
+A list is recorded once, part by part, from C++ operators. Every run fills in the rows, their pages and their rotations.
+D = head dimension.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _I, _P, _F = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
 
 
 class AttentionLayer(ctypes.Structure):
-    """attention.h"""
+    """AttentionLayer of attention.h."""
 
     _fields_ = (
         ("type", _I),
@@ -38,19 +38,19 @@ class AttentionLayer(ctypes.Structure):
 
 
 class PageTable(ctypes.Structure):
-    """attention.h"""
+    """PageTable of attention.h."""
 
     _fields_ = (("pages", _P), ("stride", _I))
 
 
 class StepRotation(ctypes.Structure):
-    """attention.h"""
+    """StepRotation of attention.h."""
 
     _fields_ = (("cosines", _P), ("sines", _P), ("size", _I))
 
 
 class Step(ctypes.Structure):
-    """steps.h"""
+    """Step of steps.h."""
 
     _fields_ = (
         ("kind", _I),
@@ -71,7 +71,7 @@ class Step(ctypes.Structure):
 
 
 class Inputs(ctypes.Structure):
-    """steps.h"""
+    """Inputs of steps.h."""
 
     _fields_ = (
         ("num_rows", _I),
@@ -88,6 +88,8 @@ class Inputs(ctypes.Structure):
 
 
 class Kind(IntEnum):
+    """Kinds of steps, as in steps.h."""
+
     NORM = 0
     LINEAR = 1
     ACTIVATE = 2
@@ -96,7 +98,7 @@ class Kind(IntEnum):
 
 
 class ActivationKind(IntEnum):
-    """activation.h"""
+    """Activations, as in activation.h."""
 
     SILU_MUL = 0
     GELU_TANH_MUL = 1
@@ -106,20 +108,21 @@ class ActivationKind(IntEnum):
 
     @property
     def is_gated(self) -> bool:
+        """Whether the input has gates and ups side by side."""
         return self <= ActivationKind.GELU_TANH_MUL
 
 
-#: Buffers that every list has: the residual stream, and what the last part wants added to it.
+#: Buffers of every list: the residual stream, and the update that has not been added to it yet.
 STREAM, UPDATE = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionCall:
-    """What an attention step must know that belongs to the attention backend: it fills in the pages."""
+    """A recorded attention step; the attention backend binds it to pages."""
 
     step: int  #: index of its step
     layer_id: int
-    rotation: int | None  #: which of the run's rotations
+    rotation: int | None  #: index among the run's rotations
     query_norm: torch.Tensor | None  #: [D] float32
     key_norm: torch.Tensor | None
     norm_eps: float
@@ -127,7 +130,7 @@ class AttentionCall:
 
 @dataclass
 class StepList:
-    """Steps, and buffers by name; what the steps point to is kept alive by `owners`."""
+    """Recorded steps, and buffers by name. `owners` keeps alive what the steps point to."""
 
     steps: list[Step] = field(default_factory=list)
     attention_calls: list[AttentionCall] = field(default_factory=list)
@@ -138,7 +141,7 @@ class StepList:
     _workspace: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
     def buffer(self, name: str, width: int) -> int:
-        """Number of the buffer of that name, with room for `width` elements in a row. Layers share their buffers."""
+        """Number of the buffer of that name, with at least `width` elements per row. Layers share buffers."""
         number = self._numbers.setdefault(name, len(self._widths))
         if number == len(self._widths):
             self._widths.append(0)
@@ -146,6 +149,7 @@ class StepList:
         return number + 2
 
     def add(self, kind: Kind, **values: object) -> None:
+        """Append a step. values: its other fields."""
         step = Step(kind=kind, update=-1, activation=-1)
         for name, value in values.items():
             setattr(step, name, value)
@@ -158,12 +162,15 @@ class StepList:
         norms: tuple[torch.Tensor, torch.Tensor, float] | None,
         **buffers: int,
     ) -> None:
+        """Append an attention step, still without pages. norms: weights of query and key norms, and epsilon. buffers:
+        its input and output."""
         query, key, eps = norms or (None, None, 0.0)
         self.attention_calls.append(AttentionCall(len(self.steps), layer_id, rotation, query, key, eps))
         self.add(Kind.ATTENTION, **buffers)
 
     def buffers(self, stream: torch.Tensor, update: torch.Tensor) -> "Buffers":
-        """Addresses for a run on these rows. The memory between steps is kept: page faults cost more than the work."""
+        """Addresses of all buffers for a run on these rows. Memory is kept between runs, since page faults cost more
+        than the computation."""
         num_rows, item_bytes = stream.shape[0], stream.element_size()
         sizes = [-(-num_rows * width * item_bytes // _LINE) * _LINE for width in self._widths]
         sizes += [num_rows * self.widest_input, num_rows * 4 if self.widest_input else 0]
@@ -182,10 +189,13 @@ _LINE = 64  #: bytes of a cache line
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
+    """Addresses for one run; made by StepList.buffers."""
+
     addresses: "ctypes.Array[ctypes.c_void_p]"
-    bytes: int  #: address of the rows as int8 weights take them
-    row_scales: int
+    bytes: int  #: address of rows in 8 bits, for products with int8 weights
+    row_scales: int  #: address of their scales
 
 
 def array_of(steps: Sequence[Step]) -> "ctypes.Array[Step]":
+    """The steps as a C array, copied."""
     return (Step * len(steps))(*steps)

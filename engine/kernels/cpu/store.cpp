@@ -1,4 +1,4 @@
-// A page's tokens are written together: group by group of channels of all its keys, pair by pair of its values.
+// Tokens of a page are stored together: keys by groups of channels for all tokens, values by pairs of tokens.
 
 #include "store.h"
 
@@ -41,8 +41,8 @@ void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, 
   for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(head + d));
 }
 
-// Numbers [D] -> bytes; returns what they are to be multiplied with. The largest becomes 127 or -127. Operation by
-// operation as engine/kernels/reference/store_heads.py does it: equal numbers become equal bytes.
+// Quantises from [D] to int8 and returns the scale; the largest magnitude becomes 127 or -127. The same operations in
+// the same order as engine/kernels/reference/store_heads.py: equal inputs give equal bytes.
 static float to_bytes(const float* from, int64_t head_dim, int8_t* to) {
   Floats peaks = splat(0.0f);
   for (int64_t d = 0; d < head_dim; d += kLanes) peaks = max(peaks, max(load(from + d), -load(from + d)));
@@ -55,18 +55,19 @@ static float to_bytes(const float* from, int64_t head_dim, int8_t* to) {
   return scale;
 }
 
+// Addresses of the key/value head in the page that holds a sequence's token.
 template <typename T, typename S>
 static HeadPart<S> part_of_head(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int64_t kv_head) {
   const int64_t page = a.table.pages[sequence * a.table.stride + token / a.layer.page_tokens];
   return head_part<S>(a.layer, page, kv_head);
 }
 
-// G channels of a token.
+// An unsigned integer as wide as G channels of a token: a group is copied as one.
 template <typename T, typename S>
 using Group = std::conditional_t<kGroup<T> * sizeof(S) == 4, uint32_t,
                                  std::conditional_t<kGroup<T> * sizeof(S) == 2, uint16_t, uint8_t>>;
 
-// Keys [count, D] of the page's tokens from offset on.
+// keys [count, D] -> the page's keys, for its tokens from offset on.
 template <typename T, typename S>
 static void store_keys(const AttentionLayer& layer, const S* keys, int64_t count, int64_t offset, S* page) {
   const int64_t num_groups = layer.head_dim / kGroup<T>;
@@ -76,7 +77,7 @@ static void store_keys(const AttentionLayer& layer, const S* keys, int64_t count
     for (int64_t t = 0; t < count; t++) to[g * layer.page_tokens + t] = from[t * num_groups + g];
 }
 
-// Values, likewise; rows of them are stride elements apart.
+// The same for values; `value` has rows `stride` elements apart.
 template <typename T, typename S>
 static void store_values(int64_t head_dim, const S* value, int64_t stride, int64_t count, int64_t offset, S* page) {
   constexpr int64_t G = kGroup<T>;
@@ -100,12 +101,13 @@ static void store_values(int64_t head_dim, const S* value, int64_t stride, int64
 
 template <typename T, typename S>
 void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
-  constexpr int64_t kMost = 16;  // tokens whose keys are turned before they are written
+  constexpr int64_t kMost = 16;  // tokens whose keys are rotated before they are written
   const AttentionLayer& layer = a.layer;
   const int64_t D = layer.head_dim, row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
   const int64_t begin = run.first_token % layer.page_tokens;
   const auto part = part_of_head<T, S>(a, run.sequence, run.first_token, kv_head);
-  // What an earlier owner left behind the context would be multiplied by a weight of zero; a NaN would survive that.
+  // Values behind the context are multiplied by a weight of zero. What an earlier sequence left there could be NaN, and
+  // 0 * NaN is NaN: so a page is cleared when its first token is stored.
   if (begin == 0) {
     std::memset(part.values, 0, layer.page_tokens * D * sizeof(S));
     if constexpr (kHasScales<S>) std::memset(part.value_scales, 0, layer.page_tokens * sizeof(float));

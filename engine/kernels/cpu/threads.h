@@ -1,4 +1,4 @@
-// Work split over OpenMP's threads: those that torch already keeps, so that no second pool competes for the cores.
+// Parallel loops on OpenMP threads. torch keeps these threads anyway, so no second pool competes for the cores.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace agon {
 
-// body(item) for every item of [0, num_items), each thread a contiguous range.
+// Calls body(item) for every item of [0, num_items); each thread gets one contiguous range.
 template <typename Body>
 inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
   if (num_threads <= 1 || num_items <= 1) {
@@ -26,7 +26,8 @@ inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
   for (int64_t item = 0; item < num_items; item++) body(item);
 }
 
-// One of the threads that go through phases of work together, all of them through the same ones in the same order.
+// One thread of a team. All threads of a team execute the same phases of work in the same order; each has its own Team
+// object, made by with_team().
 class Team {
  public:
   Team(int thread, int num_threads, Gate* gate, Share* shares)
@@ -34,11 +35,12 @@ class Team {
 
   const int thread, num_threads;
 
-  // A phase: body(item, next) for every item of [0, total), done once by one of the threads. next: what the thread most
-  // likely does then, in this phase; -1: nothing. Returns when all items are done.
+  // Runs one phase: body(item, next) is called once for every item of [0, total), on one of the threads. next: the item
+  // that the thread most likely does next in this phase, for prefetching; -1: none. Returns when all items are done.
   //
-  // Every thread begins with a share of its own, the same in every phase, and helps the others with theirs when it has
-  // done it. So the system may take a thread off its core: the others wait for the item that it holds, and no longer.
+  // Every thread starts with its own share, the same part of the range in every phase, and then takes items from the
+  // shares of other threads. So if the operating system takes a thread off its core, the others wait for at most the
+  // item that it holds.
   template <typename Body>
   void each(int64_t total, const Body& body) {
     if (num_threads <= 1) {
@@ -63,16 +65,17 @@ class Team {
     });
   }
 
-  // The thread's own share of a phase of so many items.
+  // This thread's own share of a phase of `total` items.
   Range share(int64_t total) const { return part_of(total, thread, num_threads); }
 
-  // Memory that this thread reads in a later phase, from its beginning on. Whoever has nothing better to do fetches it.
+  // Names memory that this thread reads in a later phase, from its beginning on (at most kMostAhead bytes are used). It
+  // is prefetched while the thread waits at the end of a phase, or by callers of ahead().
   void expect(const void* from, int64_t bytes) {
     ahead_ = static_cast<const char*>(from);
     ahead_end_ = ahead_ + std::min(bytes, kMostAhead);
   }
 
-  // The next `bytes` of it for the caller to fetch on the way; `instead` where there is nothing left.
+  // The next `bytes` of that memory, for the caller to prefetch while it computes; `instead` if nothing is left.
   const char* ahead(int64_t bytes, const void* instead) {
     if (ahead_ >= ahead_end_) return static_cast<const char*>(instead);
     const char* from = ahead_;
@@ -85,10 +88,11 @@ class Team {
   const char *ahead_ = nullptr, *ahead_end_ = nullptr;
   uint32_t phase_ = 1;
   Gate* gate_;
-  Share* shares_;  // by thread
+  Share* shares_;  // one per thread
 };
 
-// body(team) on every thread of a team.
+// Runs body(team) on every thread of a new team; on the calling thread alone if num_threads is 1 or without OpenMP.
+// Called by the exported functions.
 template <typename Body>
 inline void with_team(int num_threads, const Body& body) {
 #if defined(_OPENMP)

@@ -1,10 +1,12 @@
-// A tile of a context: the keys and values of kTile tokens of one head as the products of attention.cpp take them.
+// A tile of a context: the keys and values of kTile tokens of one head, in the form that the products of attention.cpp
+// take.
 //
-// T: what is computed with. S: what pages hold, T itself or int8_t. Pages of T are read where they lie if whole vectors of
-// tokens do. Bytes become T in memory that stays in the first two levels of cache: every one of them is a bfloat16 or a
-// float exactly, so that the products are those of the bytes, and a token's two scales come to its score and to its weight,
-// which is one multiplication instead of D. Decodes take 1.2 to 2 times as long as over pages of bfloat16: products of
-// bytes (VNNI) would not, but need queries and weights in bytes as well, at a cost in accuracy.
+// T: the type that is computed with. S: the type in pages, T itself or int8_t. Pages of T are read in place if a page
+// holds whole vectors of tokens. int8 is converted to T in a buffer that stays in the first two cache levels. Every
+// int8 number is a bfloat16 or a float exactly, so the products are those of the int8 numbers; a token's two scales are
+// applied to its score and to its weight, which is one multiplication instead of D. Decodes take 1.2 to 2 times as long
+// as over bfloat16 pages. Products of int8 (VNNI) would avoid that, but need queries and weights in int8 as well, at a
+// cost in accuracy.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +21,8 @@ namespace agon {
 constexpr int kTile = 64;  // tokens whose scores are computed at a time
 constexpr int kTileVectors = kTile / kLanes;
 
-// Where the keys and values of a tile lie: for each vector of kLanes tokens its first word, and words from one group of
-// channels of the keys to the next. Scales of each vector of tokens, where pages have any.
+// Addresses of a tile's keys and values: for each vector of kLanes tokens its first word. key_stride: words from one
+// group of a key's channels to the next. Scales of each vector of tokens; not set unless pages are int8.
 struct Tile {
   const uint32_t* keys[kTileVectors];
   const uint32_t* values[kTileVectors];
@@ -29,7 +31,7 @@ struct Tile {
   const float* value_scales[kTileVectors];
 };
 
-// A tile that is no part of pages.
+// A buffer for a tile that cannot be read in place; part of Scratch (attention.cpp).
 template <typename T>
 struct TileMemory {
   std::vector<T> keys, values;
@@ -38,23 +40,23 @@ struct TileMemory {
       : keys(kTile * head_dim), values(kTile * head_dim), key_scales(kTile), value_scales(kTile) {}
 };
 
-// The parts of one head in the pages of one sequence, of those tokens [low, high) that are read; what lies outside is in
-// the null page, which is zero. (A page's own tokens behind the context are zero too: store.cpp clears a page when it
-// writes the first token.)
+// Looks up one head in the pages of one sequence, for the tokens [low, high) that are read. Pages outside that range
+// are replaced by the null page, which is zero. (A page's own tokens behind the context are zero too: store.cpp clears
+// a page when it stores the page's first token.)
 template <typename T, typename S>
 class HeadPages {
  public:
   HeadPages(const AttentionArgs<T>& a, const AttentionItem& item, int64_t low, int64_t high)
       : layer_(a.layer), table_(a.table.pages + item.sequence * a.table.stride), head_(item.kv_head), low_(low), high_(high) {}
 
-  // token: the first of its page.
+  // Addresses of the head in the page whose first token is `token`.
   AGON_INLINE HeadPart<S> part(int64_t token) const {
     const bool is_inside = token < high_ && token + layer_.page_tokens > low_;
     const int64_t page = is_inside ? table_[token / layer_.page_tokens] : 0;
     return head_part<S>(layer_, page, head_);
   }
 
-  // Whether whole vectors of tokens lie side by side.
+  // True if a page holds whole vectors of tokens.
   bool has_vectors() const { return layer_.page_tokens % kLanes == 0; }
   int64_t page_tokens() const { return layer_.page_tokens; }
   int64_t head_dim() const { return layer_.head_dim; }
@@ -65,7 +67,7 @@ class HeadPages {
   const int64_t head_, low_, high_;
 };
 
-// Where pages hold T in whole vectors.
+// The tile from token `first` on, in place: pages hold T, in whole vectors.
 template <typename T>
 static Tile tile_in_place(const HeadPages<T, T>& pages, int64_t first) {
   constexpr int64_t G = kGroup<T>;
@@ -80,6 +82,7 @@ static Tile tile_in_place(const HeadPages<T, T>& pages, int64_t first) {
   return tile;
 }
 
+// The tile in the buffer.
 template <typename T>
 static Tile tile_in(const TileMemory<T>& memory, int64_t head_dim) {
   Tile tile;
@@ -93,7 +96,7 @@ static Tile tile_in(const TileMemory<T>& memory, int64_t head_dim) {
   return tile;
 }
 
-// Pages of any size, one element after the other.
+// The tile copied into the buffer element by element: for pages of any size.
 template <typename T, typename S>
 static Tile tile_by_elements(const HeadPages<T, S>& pages, int64_t first, TileMemory<T>& memory) {
   constexpr int64_t G = kGroup<T>;
@@ -113,7 +116,7 @@ static Tile tile_by_elements(const HeadPages<T, S>& pages, int64_t first, TileMe
   return tile_in(memory, D);
 }
 
-// Bytes in whole vectors.
+// The tile of int8 pages converted into the buffer; pages hold whole vectors.
 template <typename T>
 static Tile tile_of_bytes(const HeadPages<T, int8_t>& pages, int64_t first, TileMemory<T>& memory) {
   constexpr int64_t G = kGroup<T>;
@@ -132,7 +135,7 @@ static Tile tile_of_bytes(const HeadPages<T, int8_t>& pages, int64_t first, Tile
   return tile;
 }
 
-// Asks for the bytes of the tile that tile_of_bytes will read next.
+// Prefetches the int8 numbers that tile_of_bytes will read for the tile from token `first` on.
 template <typename T>
 static void fetch_bytes(const HeadPages<T, int8_t>& pages, int64_t first) {
   constexpr int64_t kLine = 64, G = kGroup<T>;
@@ -151,7 +154,8 @@ static void fetch_bytes(const HeadPages<T, int8_t>& pages, int64_t first) {
   }
 }
 
-// first: a multiple of kTile.
+// The tile of an item's context from token `first` on, a multiple of kTile, by the fastest of the three ways. Tokens
+// outside [low, high) are not read. `memory` may be overwritten.
 template <typename T, typename S>
 static Tile find_tile(const AttentionArgs<T>& a, const AttentionItem& item, int64_t first, int64_t low, int64_t high,
                       TileMemory<T>& memory) {

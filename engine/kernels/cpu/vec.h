@@ -1,6 +1,6 @@
-// Vectors of floats as wide as the target has them, in GCC's and Clang's vector extensions: one source for AVX-512, AVX2
-// and everything else. Instructions are named by hand only where compilers do not find them: dot products of bfloat16 and
-// of bytes, and bytes to floats, which GCC 12 takes one by one (7 times as slow).
+// Vectors of floats of the target's width, in GCC's and Clang's vector extensions: one source for AVX-512, AVX2 and
+// everything else. Intrinsics are used only where compilers do not find the instruction: dot products of bfloat16 and
+// of bytes, and the conversion of bytes to floats, which GCC 12 does one by one (7 times as slow).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ constexpr int kLanes = 8;
 constexpr int kLanes = 4;
 #endif
 
-using bf16 = uint16_t;  // the upper half of a float
+using bf16 = uint16_t;  // bfloat16: the upper half of a float
 
+// One vector of kLanes floats or 32-bit integers; Halves and Bytes: kLanes narrower ones; Shorts: 2 kLanes of them.
 typedef float Floats __attribute__((vector_size(kLanes * 4)));
 typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
@@ -31,6 +32,7 @@ typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 #define AGON_INLINE inline __attribute__((always_inline))
 
+// A vector from memory of any alignment, without conversion.
 template <typename Vector, typename T>
 AGON_INLINE Vector load_as(const T* from) {
   Vector v;
@@ -38,13 +40,14 @@ AGON_INLINE Vector load_as(const T* from) {
   return v;
 }
 
+// x in all lanes.
 AGON_INLINE Words splat_word(uint32_t x) { return Words{} + x; }
-AGON_INLINE Floats splat(float x) {  // by its bits: an addition to zero would be one, as zero has a sign
+AGON_INLINE Floats splat(float x) {  // by its bits: Floats{} + x would compile to an addition, as -0.0 + 0.0 is 0.0
   uint32_t w;
   std::memcpy(&w, &x, 4);
   return (Floats)splat_word(w);
 }
-// The word at that address, aligned or not: from memory into all lanes, where a register would be a detour.
+// The word at that address (any alignment) in all lanes: one broadcasting load, without a detour by a scalar register.
 AGON_INLINE Words splat_word_at(const void* from) {
 #if defined(__AVX512F__)
   return (Words)_mm512_set1_ps(load_as<float>(static_cast<const float*>(from)));
@@ -55,12 +58,15 @@ AGON_INLINE Words splat_word_at(const void* from) {
 #endif
 }
 
+// The same bits as another type.
 AGON_INLINE Floats as_floats(Words w) { return (Floats)w; }
 AGON_INLINE Words as_words(Floats f) { return (Words)f; }
 
+// load and store: kLanes elements in memory, of any alignment, from and to floats.
 AGON_INLINE Floats load(const float* from) { return load_as<Floats>(from); }
 AGON_INLINE void store(float* to, Floats v) { std::memcpy(to, &v, sizeof v); }
 
+// bfloat16 to float, exactly.
 AGON_INLINE Floats widen(Halves h) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return as_floats((Words)_mm256_cvtepu16_epi32((__m128i)h) << 16);
@@ -70,7 +76,7 @@ AGON_INLINE Floats widen(Halves h) {
 }
 AGON_INLINE Floats load(const bf16* from) { return widen(load_as<Halves>(from)); }
 
-// To the nearest bfloat16, ties to even; a NaN stays one.
+// float to the nearest bfloat16, ties to even; NaN stays NaN.
 AGON_INLINE Halves narrow(Floats v) {
 #if defined(__AVX512BF16__)
   return (Halves)_mm512_cvtneps_pbh((__m512)v);
@@ -100,7 +106,8 @@ AGON_INLINE Floats load(const int8_t* from) {
   return __builtin_convertvector(__builtin_convertvector(load_as<Bytes>(from), Ints), Floats);
 #endif
 }
-// kLanes words' worth of bytes as what is computed with: every byte is a bfloat16 exactly, so nothing is rounded.
+// int8 numbers for kLanes words of T: kLanes floats or 2 kLanes bfloat16. Every int8 number is a bfloat16 exactly, so
+// nothing is rounded.
 AGON_INLINE void widen(float* to, const int8_t* from) { store(to, load(from)); }
 AGON_INLINE void widen(bf16* to, const int8_t* from) {
 #if defined(__AVX512BF16__)
@@ -113,7 +120,7 @@ AGON_INLINE void widen(bf16* to, const int8_t* from) {
   }
 #endif
 }
-// To the nearest integers, halves upwards; they must be bytes.
+// Rounds to the nearest integers, halves upwards; they must fit into int8.
 AGON_INLINE void store(int8_t* to, Floats v) {
   v += 0.5f;
   Ints whole = __builtin_convertvector(v, Ints);
@@ -122,6 +129,7 @@ AGON_INLINE void store(int8_t* to, Floats v) {
   std::memcpy(to, &bytes, sizeof bytes);
 }
 
+// Single elements.
 AGON_INLINE float to_float(float x) { return x; }
 AGON_INLINE float to_float(int8_t x) { return float(x); }
 AGON_INLINE float to_float(bf16 x) {
@@ -137,13 +145,14 @@ AGON_INLINE void store_one(bf16* to, float x) {
   *to = x != x ? 0x7fc0 : bf16((w + 0x7fff + ((w >> 16) & 1)) >> 16);
 }
 
-// An element of pages as what is computed with.
+// Copies an element of a page, converted to the type that is computed with.
 template <typename T>
 AGON_INLINE void copy_one(T* to, T x) { *to = x; }
 template <typename T>
 AGON_INLINE void copy_one(T* to, int8_t x) { store_one(to, to_float(x)); }
 
-// Part of a vector: the first n elements; the others are zero, and not touched in memory.
+// The first n elements of a vector. load_part sets the other lanes to zero; neither function touches memory behind
+// them.
 template <typename T>
 AGON_INLINE Floats load_part(const T* from, int n) {
   T buffer[kLanes] = {};
@@ -157,7 +166,7 @@ AGON_INLINE void store_part(T* to, Floats v, int n) {
   std::memcpy(to, buffer, n * sizeof(T));
 }
 
-// Sum of a vector: halves folded until one is left.
+// Sum of all lanes, by folding halves: the order of additions is fixed.
 AGON_INLINE float sum(Floats v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_add_ps((__m512)v);
@@ -170,7 +179,9 @@ AGON_INLINE float sum(Floats v) {
 #endif
 }
 
+// The larger of each pair of lanes.
 AGON_INLINE Floats max(Floats a, Floats b) { return a > b ? a : b; }
+// The largest lane.
 AGON_INLINE float largest(Floats v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps((__m512)v);
@@ -181,11 +192,11 @@ AGON_INLINE float largest(Floats v) {
 #endif
 }
 
-// Pairs of bfloat16, one pair a lane: their first and second members as floats.
+// The first and the second members of pairs of bfloat16, one pair per lane, as floats.
 AGON_INLINE Floats first_of_pairs(Words pairs) { return as_floats(pairs << 16); }
 AGON_INLINE Floats second_of_pairs(Words pairs) { return as_floats(pairs & splat_word(0xffff0000u)); }
 
-// sum + the dot product of pairs.
+// sum + the dot product of pairs of bfloat16, lane by lane.
 #if defined(__AVX512BF16__)
 constexpr bool kHasDotPairs = true;
 AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
@@ -199,11 +210,11 @@ AGON_INLINE Floats dot_pairs(Floats sum, Words a, Words b) {
 }
 #endif
 
-// Whether inputs in T are made floats before they are multiplied, because the processor has no products in T.
+// True if inputs of type T are converted to float before they are multiplied, because the processor cannot multiply T.
 template <typename T>
 constexpr bool kWidens = sizeof(T) == 2 && !kHasDotPairs;
 
-// Adds the products of each row's input, at x, and of vectors of factors.
+// sums[r][c] += row r's input, at x + r * x_stride, times the vector factors[c].
 template <int kRows, int kCount>
 AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const float* x, int64_t x_stride, const Floats* factors) {
 #pragma GCC unroll 8
@@ -214,8 +225,9 @@ AGON_INLINE void add_products(Floats (&sums)[kRows][kCount], const float* x, int
   }
 }
 
-// The same with a pair of each row's inputs, floats too, and pairs of bfloat16 in vectors at y. First members of all pairs,
-// then second ones: registers have no room for both. The products of dot_pairs, in its order.
+// The same with two inputs of each row (floats) and with vectors of pairs of bfloat16 at y[c]. The first members of all
+// pairs are done before the second ones, because registers have no room for both. The products of dot_pairs, in its
+// order.
 template <int kRows, int kCount, typename T>
 AGON_INLINE void add_pairs(Floats (&sums)[kRows][kCount], const float* x, int64_t x_stride, const T* const* y) {
   Floats factors[kCount];
@@ -227,7 +239,7 @@ AGON_INLINE void add_pairs(Floats (&sums)[kRows][kCount], const float* x, int64_
   add_products(sums, x + 1, x_stride, factors);
 }
 
-// Pairs of 16-bit integers: the sum of the two products.
+// Pairs of 16-bit integers, one pair per lane: the sum of the two products.
 AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
   return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
@@ -239,7 +251,7 @@ AGON_INLINE Ints dot_shorts(Shorts a, Shorts b) {
 #endif
 }
 
-// Quadruples of bytes, one a lane: sum + the dot product of unsigned a and signed b.
+// sum + the dot product of four unsigned bytes of a and four signed bytes of b, lane by lane.
 AGON_INLINE Ints dot_quads(Ints sum, Words a, Words b) {
 #if defined(__AVX512VNNI__)
   return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
@@ -250,7 +262,7 @@ AGON_INLINE Ints dot_quads(Ints sum, Words a, Words b) {
 #endif
 }
 
-// e^x within 2 units in the last place for x in [-87, 88]; 0 below, infinite above.
+// e^x within 2 units in the last place for x in [-87, 88]; 0 below, infinity above.
 AGON_INLINE Floats exp(Floats x) {
   const Floats lowest = splat(-87.33654f), highest = splat(88.0f);
   const Words is_tiny = (Words)(x < lowest);

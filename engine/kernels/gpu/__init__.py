@@ -1,5 +1,6 @@
-"""Kernels for CUDA devices in Triton, one operator per file: kernel, launcher with shape checks, and the configurations
-that are shipped. Their meaning is engine/kernels/reference, under the same names. Imported only where triton is."""
+"""Triton kernels for CUDA devices, one operator per file: kernel, launcher with shape checks, and the configurations
+that are compiled ahead of time. engine/kernels/reference defines what they compute, under the same names. Imported only
+if triton is installed."""
 
 from engine.kernels.gpu.logprobs import top_logprobs
 from engine.kernels.gpu.merge_states import merge_states

@@ -1,4 +1,4 @@
-"""Activations of the feed-forward parts: silu or gelu of one half times the other half, and gelu alone. R = rows."""
+"""Activation functions of feed-forward layers: silu or gelu of the gates times the ups, and gelu alone. R = rows."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
 
-_BLOCK = 1024  #: elements of a row for each program: one wide load of 16-bit numbers for each of 128 threads
+_BLOCK = 1024  #: elements of a row per program: one 128-bit load of 16-bit numbers for each of 128 threads
 
 
 @triton.jit
@@ -20,7 +20,10 @@ def _activate_rows(
     HAS_UP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """silu(x) = x sigmoid(x); gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    """Grid (R, blocks of a row). x [R, SIZE, or 2 SIZE if HAS_UP] -> output [R, SIZE], computed in float32.
+
+    silu(x) = x sigmoid(x); gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+    """
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -34,17 +37,18 @@ def _activate_rows(
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size], newly allocated."""
+    """SwiGLU (Shazeer 2020): gate_up [R, 2 * size], strided rows, gates first -> silu(gate) * up [R, size], newly
+    allocated."""
     return _launch(gate_up, is_gelu=False, has_up=True)
 
 
 def gelu_tanh_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As silu_mul, with gelu in its form with tanh."""
+    """GeGLU (Shazeer 2020): as silu_mul, with gelu_tanh of the gates."""
     return _launch(gate_up, is_gelu=True, has_up=True)
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """x [R, size] -> [R, size], newly allocated."""
+    """gelu, tanh approximation (Hendrycks and Gimpel 2016): x [R, size] -> [R, size], newly allocated."""
     return _launch(x, is_gelu=True, has_up=False)
 
 
@@ -71,7 +75,7 @@ def _launch(x: torch.Tensor, *, is_gelu: bool, has_up: bool) -> torch.Tensor:
 
 
 def shipped() -> list[Compilation]:
-    """Sizes: SmolLM2-135M and Llama-3.2-1B; Gemma-2-9B; GPT-2."""
+    """Configurations for the sizes of SmolLM2-135M and Llama-3.2-1B, Gemma-2-9B, and GPT-2."""
     variants = [("silu_mul", "bf16", 1536), ("silu_mul", "fp32", 8192)]
     variants += [("gelu_tanh_mul", "bf16", 14336), ("gelu_tanh", "bf16", 3072)]
     return [

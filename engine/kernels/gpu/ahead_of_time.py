@@ -1,8 +1,9 @@
-"""Machine code of the shipped configurations without a GPU: compile, disassemble, say what is wrong with it.
+"""Checks the machine code of the shipped kernel configurations without a GPU: compile, disassemble, compare.
 
 python -m engine.kernels.gpu.ahead_of_time [--architecture N ...] [--name TEXT] [MODULE ...] prints one JSON object per
-configuration and architecture; the exit status says whether anything is wrong. Modules: those with a `shipped()`; by
-default every file of this package. Never imported while serving, and not usable under TRITON_INTERPRET.
+configuration and architecture; the exit status is 1 if any expectation is violated. MODULE: a module with a function
+`shipped()`; the default is every such file of this package. Never imported while serving; does not work under
+TRITON_INTERPRET.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from triton.compiler import ASTSource
 from engine.kernels import gpu
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation
 
-#: Shared memory that one program may have, in bytes.
+#: Shared memory that one program may use, in bytes, by architecture.
 SHARED_LIMITS: Mapping[int, int] = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -39,25 +40,30 @@ _PRODUCTS = ("HGMMA", "QGMMA", "IGMMA", "HMMA", "IMMA", "DMMA")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one configuration became on one architecture. Counts are those of the code, not of its execution."""
+    """The machine code of one configuration on one architecture. Counts are static: instructions in the code, not
+    executed ones."""
 
     name: str
     architecture: int
     registers: int
-    stack_bytes: int  #: of one thread; spilled registers lie there
+    stack_bytes: int  #: of one thread; holds spilled registers
     shared_bytes: int
     num_spill_instructions: int  #: loads and stores of local memory
     loads: Mapping[str, int]  #: width in bits -> global loads
     copies: Mapping[str, int]  #: width in bits -> asynchronous copies into shared memory
-    products: Mapping[str, int]  #: tensor core instruction -> how many
+    products: Mapping[str, int]  #: tensor core instruction -> count
 
     @property
     def num_wide(self) -> int:
+        """Global loads and asynchronous copies of 128 bits."""
         return self.loads.get("128", 0) + self.copies.get("128", 0)
 
 
 def compile_for(compilation: Compilation, architecture: int) -> Report:
-    """Raises what the compiler raises where the configuration does not compile."""
+    """Compile one configuration for one architecture (80, 89, 90) and read its machine code with cuobjdump.
+
+    Raises ValueError if signature and constants do not match the kernel's arguments, and the compiler's own errors.
+    """
     names = compilation.kernel.arg_names
     unknown = (set(compilation.signature) | set(compilation.constants) | compilation.divisible_by_16) - set(names)
     missing = set(names) - set(compilation.signature) - set(compilation.constants)
@@ -94,7 +100,7 @@ def compile_for(compilation: Compilation, architecture: int) -> Report:
 
 
 def violations(compilation: Compilation, report: Report) -> list[str]:
-    """What the machine code lacks, in words; empty where everything is as expected."""
+    """The unmet expectations, one sentence each; empty if all are met."""
     expected, found = compilation.expectation, []
     if report.stack_bytes or report.num_spill_instructions:
         found.append(f"{report.stack_bytes} bytes of stack, {report.num_spill_instructions} loads and stores of it")
@@ -115,12 +121,13 @@ def violations(compilation: Compilation, report: Report) -> list[str]:
 
 
 def kernel_modules() -> list[str]:
-    """The files of this package that ship configurations."""
+    """Names of this package's modules that have a function `shipped()`."""
     names = (f"{gpu.__name__}.{module.name}" for module in pkgutil.iter_modules(gpu.__path__))
     return [name for name in names if name != __spec__.name and hasattr(importlib.import_module(name), "shipped")]
 
 
 def shipped(modules: Iterable[str] | None = None) -> list[Compilation]:
+    """The configurations of the modules (default: kernel_modules()). Raises ValueError if two have the same name."""
     found = kernel_modules() if modules is None else modules
     compilations = [c for name in found for c in importlib.import_module(name).shipped()]
     repeated = [name for name, count in Counter(c.name for c in compilations).items() if count > 1]
@@ -131,7 +138,8 @@ def shipped(modules: Iterable[str] | None = None) -> list[Compilation]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Either a report and what is wrong with it, or the compiler's words."""
+    """The result of compile_all for one configuration: a report and its violations, or the compiler's error message as
+    the only violation."""
 
     name: str
     architecture: int
@@ -146,8 +154,10 @@ def compile_all(
     name_contains: str = "",
     num_processes: int | None = None,
 ) -> Iterator[Outcome]:
-    """Every configuration for every architecture that it is shipped for, in that order; as many at a time as there are
-    cores. A failure to compile is an outcome like any other."""
+    """Compile every configuration for every architecture that it is shipped for, and yield the outcomes in that order.
+
+    Runs num_processes at a time (default: one per core). A compiler error is an outcome, not an exception.
+    """
     names = tuple(kernel_modules() if modules is None else modules)
     jobs = [
         (names, index, architecture)
@@ -156,7 +166,7 @@ def compile_all(
         for architecture in architectures
         if architecture in compilation.architectures
     ]
-    # Not forked: this process may hold threads by now.
+    # Spawned, not forked: this process may have started threads.
     with ProcessPoolExecutor(num_processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         yield from pool.map(_outcome, jobs)
 
@@ -171,7 +181,7 @@ def _outcome(job: tuple[tuple[str, ...], int, int]) -> Outcome:
     compilation = _shipped(modules)[index]
     try:
         report = compile_for(compilation, architecture)
-    except Exception as error:  # the compiler's errors have no base class, and one must not hide the others
+    except Exception as error:  # the compiler's errors have no base class; one failure must not end the run
         return Outcome(compilation.name, architecture, None, (f"{type(error).__name__}: {error}",))
     return Outcome(compilation.name, architecture, report, tuple(violations(compilation, report)))
 
@@ -202,6 +212,7 @@ def _first_words(opcodes: Mapping[str, int], words: Iterable[str]) -> dict[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; always exits: status 0 if no outcome has violations, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     parser.add_argument("--architecture", type=int, action="append", choices=ARCHITECTURES)

@@ -1,22 +1,23 @@
 """The kernel of paged attention: one tile of queries against the keys and values of one head, read page by page.
 
-One source for all that reads pages; MODE says which queries meet which tokens:
+One kernel for all attention over pages. MODE selects the queries and the tokens that they read:
 
-decode  one query for each row, its whole context or window, in parts that other programs read at the same time
-mixed   any number of queries for each row
-prefix  one query for each row; the rows of a group all read the same tokens, from the pages of the first one
-suffix  one query for each row, behind the tokens that its group shares
+decode  one query per row; its whole context or window, in parts that several programs read in parallel
+mixed   any number of queries per row
+prefix  one query per row; all rows of a group read the same tokens, from the pages of the group's first row
+suffix  one query per row; the tokens behind those that its group shares
 
-The query heads of a key/value head lie in one tile: row m of it is head m % GROUP_SIZE of query m // GROUP_SIZE, so
-their keys and values are read once. Scores are kept in powers of two: exp2 is an instruction, exp is not.
+The query heads of a key/value head are in one tile (row m of the tile is head m % GROUP_SIZE of query m // GROUP_SIZE),
+so their keys and values are read once. Online softmax (Milakov and Gimelshein 2018) to the base 2, because exp2 is an
+instruction and exp is not.
 
-Parts. Several programs may share a row's tokens; each writes its own state (output and log of the sum of exponentials),
-which merge_states joins. How long a part is depends on the row's own tokens, never on the batch: MIN_PART tokens, or
-more where max_parts would not be enough.
+Parts (Flash-Decoding, Dao et al. 2023): several programs may share a row's tokens. Each writes its own state, the
+output and the log of the sum of exponentials, and merge_states joins them. The length of a part depends on the row's
+own tokens, never on the batch: MIN_PART tokens, or more if the row would need more than max_parts parts.
 
-The page of the next tile is looked up while this one is computed, and carried along: so the loads of keys and values
-depend on no load of their own iteration, and the compiler keeps num_stages - 1 tiles in flight; with the look-up beside
-them it is one tile only.
+The page of the next tile is looked up while the current tile is computed, and carried into the next iteration. So loads
+of keys and values do not depend on a load of their own iteration, and the compiler keeps num_stages - 1 tiles in
+flight; with the look-up in the same iteration it keeps only one.
 """
 
 import triton
@@ -28,7 +29,8 @@ _LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q: tl.constexpr):
-    """Owner i has tiles from starts[i] // BLOCK_Q + i on: enough for each, known without a look at all lengths."""
+    """The owner (sequence or group) of a tile, by binary search. Owner i has the tiles from starts[i] // BLOCK_Q + i
+    on: enough for its queries, and computed without reading all lengths."""
     left = tile * 0
     right = left + num_owners
     while left < right:
@@ -41,8 +43,8 @@ def _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q: tl.constexpr):
 
 @triton.jit
 def _look_up(table_ptr, start, lower, upper, PAGE_TOKENS: tl.constexpr, BLOCK_T: tl.constexpr):
-    """Page ids of the tile at token `start`: one where a page holds whole tiles, else one for each token. Entries that
-    hold no token of [lower, upper) are not looked at."""
+    """Page ids of the tile at token `start`: one id if a page holds whole tiles, else one per token. Table entries
+    without a token of [lower, upper) are not read."""
     if PAGE_TOKENS % BLOCK_T == 0:
         is_live = (start + BLOCK_T > lower) & (start < upper)
         return tl.load(table_ptr + start // PAGE_TOKENS, mask=is_live, other=0)
@@ -54,6 +56,8 @@ def _look_up(table_ptr, start, lower, upper, PAGE_TOKENS: tl.constexpr, BLOCK_T:
 
 @triton.jit
 def _load_tile(ptr, places, is_read, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, IS_MASKED: tl.constexpr):
+    """Keys or values [BLOCK_T, BLOCK_D] at the given places; zeros for channels behind HEAD_DIM and, if IS_MASKED, for
+    tokens that are not read."""
     channels = tl.arange(0, BLOCK_D)
     ptrs = ptr + places[:, None] + channels[None, :]
     if IS_MASKED:
@@ -99,7 +103,8 @@ def _read_tiles(
     BLOCK_T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Online softmax over tiles [first, last). Not IS_MASKED: every query of the tile reads every token of them."""
+    """One pass of online softmax over the tokens [first, last), tile by tile; returns the new accumulator, row_max,
+    row_sum and page ids. Without IS_MASKED every query row reads every token of these tiles."""
     for start in range(first, last, BLOCK_T):
         tokens = start + tl.arange(0, BLOCK_T)
         is_read = (tokens >= lower) & (tokens < upper)
@@ -121,17 +126,17 @@ def _read_tiles(
             if not HAS_SOFTCAP:
                 scores *= score_scale * _LOG2_E
             scores += (slopes * _LOG2_E)[:, None] * (tokens[None, :] - positions[:, None]).to(tl.float32)
-        # A positive factor may wait until the maximum is known, and become an FMA.
+        # A positive factor can be applied after the maximum is known, as part of an FMA.
         factor = 1.0 if HAS_SOFTCAP or slopes is not None else score_scale * _LOG2_E
         if IS_MASKED:
-            # A causal row reads no token behind its own, and so none behind the last one; in a window it reads no
-            # token before the first. Rows of the tile that are none may read what they like.
+            # A causal row reads no token behind its own, so none behind the last one; in a window it reads no token
+            # before the first. Padding rows of the tile need no mask.
             is_visible = tokens[None, :] <= positions[:, None] if IS_CAUSAL else is_read[None, :]
             if HAS_WINDOW:
                 is_visible = is_visible & (tokens[None, :] > positions[:, None] - window)
             scores = tl.where(is_visible, scores, float("-inf"))
         new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
-        # Behind a mask a row may have seen nothing yet: -inf - -inf would be NaN.
+        # With a mask a row may have read no token yet: -inf - -inf would be NaN.
         shift = tl.where(new_max == float("-inf"), 0.0, new_max) if IS_MASKED else new_max
         weights = tl.exp2(scores * factor - shift[:, None])
         decay = tl.exp2(row_max - shift)
@@ -147,7 +152,7 @@ def _read_tiles(
 
 
 @triton.jit(
-    # Numbers that change from step to step or from batch to batch must not be compiled in.
+    # Values that change from step to step or with the batch must not be specialised on.
     do_not_specialize=[
         "table_stride",
         "lse_stride",
@@ -209,8 +214,12 @@ def attend_pages(
     PRECISION: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    """Grid (tiles, key/value heads, parts). num_owners: rows of starts, if any. Parts: state `first_part` + part of the
-    row is written, in float32, empty ones as lse -inf. UPCAST: products in float32, for interpreters without bf16."""
+    """Grid (tiles, key/value heads, parts); launched by paged_attention.launch. Tensors as in StepKernels.
+
+    num_owners: sequences or groups in starts; 0 without starts. HAS_PARTS: output and lse are the workspace, float32;
+    state `first_part` + part of the row is written, an empty one as lse -inf. UPCAST: products in float32, for the
+    interpreter, which has no bfloat16 products.
+    """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
     kv_head = tl.program_id(1)
     part = tl.program_id(2)
@@ -222,7 +231,7 @@ def attend_pages(
         length = tl.load(lengths_ptr + owner)
         first_position = length - 1
     else:
-        # The last tiles of a prompt read the most: they start first.
+        # The last tiles of a prompt read the most tokens, so they start first.
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
         group = _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q)
         group_start = tl.load(starts_ptr + group)
@@ -241,7 +250,7 @@ def attend_pages(
         first_position = length - group_queries + tile_start
     slot = tl.load(slots_ptr + owner)
 
-    # Tokens [lower, upper) are read, in tiles at multiples of BLOCK_T.
+    # The program reads tokens [lower, upper), in tiles that begin at multiples of BLOCK_T.
     lower = owner * 0
     upper = length
     if HAS_WINDOW:
@@ -272,7 +281,7 @@ def attend_pages(
         if HAS_PARTS:
             tl.store(lse_ptrs, tl.full((BLOCK_M,), float("-inf"), tl.float32), mask=is_row)
         elif MODE == "decode":
-            # Padding: what is left in memory would be NaN sooner or later, and meet loops that wait for a number.
+            # Padding rows: stale memory may hold NaN, with which later loops over the row would not end.
             nothing = tl.zeros((BLOCK_M, BLOCK_D), output_ptr.dtype.element_ty)
             empty_places = rows * output_stride + heads * output_head_stride
             tl.store(output_ptr + empty_places[:, None] + channels[None, :], nothing, mask=is_element)
@@ -304,9 +313,9 @@ def attend_pages(
     first = lower // BLOCK_T * BLOCK_T
     page_ids = _look_up(table_ptr, first, lower, upper, PAGE_TOKENS, BLOCK_T)
 
-    # Where queries are many, tiles that all of them read whole have a loop without masks, and only the tiles before it
-    # (the window's edge) and after it (the diagonal, the end) have one with. One query has one loop: a second one would
-    # have to fill its pipeline again.
+    # With many queries, the tiles that all of them read completely have a loop without masks; only the tiles before it
+    # (edge of the window) and after it (diagonal, end of the context) have a loop with masks. With one query there is
+    # one loop, because a second one would have to fill its pipeline again.
     HAS_EDGES: tl.constexpr = MODE == "mixed"
     if MODE == "decode" or MODE == "suffix":
         whole_first = upper
@@ -351,7 +360,7 @@ def attend_pages(
             PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
         )  # fmt: skip
 
-    sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # rows of the tile that are none may have read nothing
+    sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # padding rows of the tile may have read no token
     accumulator /= sums[:, None]
     places = rows * output_stride + heads * output_head_stride + (first_part + part) * output_part_stride
     output_ptrs = output_ptr + places[:, None] + channels[None, :]

@@ -1,4 +1,5 @@
-"""Configurations of attend_pages that are shipped: models' shapes with the tiles that the formula gives them."""
+"""The shipped configurations of attend_pages: shapes of known models, with the tiles that tiles_for chooses for
+them."""
 
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """What a model asks for."""
+    """Attention shape and features of one model in one mode. dtypes are Triton's names: a key of _DTYPES."""
 
     model: str
     mode: Mode
@@ -60,6 +61,7 @@ class Attention:
     is_causal: bool = True
 
     def tiles(self, architecture: int) -> AttentionTiles:
+        """Tile sizes for an architecture (80, 89, 90)."""
         dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
         sizes = (self.head_dim, self.group_size, self.max_queries)
         is_plain = not self.has_window and not self.has_softcap
@@ -67,11 +69,12 @@ class Attention:
 
     @property
     def architectures(self) -> tuple[int, ...]:
+        """Architectures that have the dtype of the pages: float8 needs 89 or newer."""
         return tuple(a for a in ARCHITECTURES if a >= 89 or self.page_dtype != "fp8e4nv")
 
 
 def compilations(attention: Attention, architectures: tuple[int, ...]) -> list[Compilation]:
-    """One for all architectures with the same tiles."""
+    """One compilation for each group of architectures with equal tiles."""
     by_tiles: dict[AttentionTiles, tuple[int, ...]] = {}
     for architecture in architectures:
         tiles = attention.tiles(architecture)
@@ -146,13 +149,15 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
 
 
 def _max_registers(attention: Attention, tiles: AttentionTiles) -> int:
-    """Decodes live from how many of them run side by side: three on a multiprocessor, or two that convert."""
+    """Registers per thread. The speed of decodes depends on occupancy: three programs per multiprocessor, two if pages
+    are converted."""
     if tiles.block_m >= 64 or attention.head_dim > 128:
         return 255
     return 168 if attention.page_dtype == attention.dtype else 208
 
 
 def shipped() -> list[Compilation]:
+    """Models that are compiled for all architectures, and variants that are compiled for 90 only."""
     everywhere = [
         Attention("Llama-3.2-1B", "decode", 64, 4, has_parts=True),
         Attention("Llama-3.2-1B", "mixed", 64, 4, 512),
@@ -165,7 +170,7 @@ def shipped() -> list[Compilation]:
         Attention("Gemma-2-9B", "mixed", 256, 2, 512, has_window=True, has_softcap=True),
         Attention("Mistral-7B-v0.1", "mixed", 128, 4, 512, has_window=True),
     ]
-    # What differs from those in a mask or in a shape is seen on one architecture.
+    # Variants of these in a mask or a shape are checked on one architecture.
     elsewhere = [
         Attention("Llama-3.1-8B", "decode", 128, 4),
         Attention("Llama-3.1-8B", "decode", 128, 4, page_tokens=64, has_parts=True),

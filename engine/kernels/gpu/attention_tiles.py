@@ -1,5 +1,4 @@
-"""How many queries and tokens a program of paged attention takes at a time: what was measured for the device
-(engine/kernels/tuned), and by formula where nothing was."""
+"""Tile sizes of paged attention: the measured ones for the device (engine/kernels/tuned), else by formula."""
 
 import functools
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ import triton
 
 from engine.kernels.gpu.tuning import Key, tuned_values
 
-#: 64 to 128 KiB of a head's keys and values at D 128: enough that reading them hides what starting a program costs.
+#: Tokens per part: 64 to 128 KiB of one head's keys and values at D 128, so that reading them hides the start of a
+#: program.
 _PART_TOKENS = 256
 
 Mode = Literal["decode", "mixed", "prefix", "suffix"]
@@ -18,9 +18,11 @@ Mode = Literal["decode", "mixed", "prefix", "suffix"]
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiles:
-    block_m: int  #: rows of a tile: queries times the heads that share keys and values
-    block_t: int  #: tokens read at a time
-    part_tokens: int  #: a row's context is read in parts of so many tokens, at least; whole tiles
+    """Launch parameters of attend_pages; chosen by tiles_for."""
+
+    block_m: int  #: rows of a tile: queries times query heads per key/value head
+    block_t: int  #: tokens read per iteration
+    part_tokens: int  #: least tokens of a part of a row's context; whole tiles
     num_warps: int
     num_stages: int
 
@@ -36,8 +38,12 @@ def tiles_for(
     architecture: int,
     is_plain: bool = True,
 ) -> AttentionTiles:
-    """Measured on such a device, or by formula. max_queries: those of a row in mixed mode, of a group in prefix mode,
-    else 1. architecture: 80, 89, 90 and so on. is_plain: without window and soft cap; only that is measured."""
+    """Tiles measured on this architecture, else formula_tiles.
+
+    group_size: query heads per key/value head. max_queries: most queries of a row in mixed mode, most rows of a group
+    in prefix mode, else 1. architecture: compute capability, 80, 89, 90 and so on. is_plain: without window and soft
+    cap; only these are measured.
+    """
     if is_plain:
         values = tuned_values(
             Key.of_attention(mode, dtype, page_dtype, head_dim, group_size, max_queries), architecture
@@ -57,24 +63,25 @@ def formula_tiles(
     architecture: int,
     is_plain: bool = True,
 ) -> AttentionTiles:
+    """Tiles by formula; arguments as in tiles_for."""
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
     block_m = max(min(rows, 64 if block_d > 128 else 128), triton.next_power_of_2(group_size), 16)
     if dtype == torch.float32:
-        # Products in full precision have no tensor cores: a thread's registers hold its part of all three matrices.
+        # float32 products use no tensor cores: a thread's registers hold its part of all three matrices.
         block_m = max(16, triton.next_power_of_2(group_size))
         return AttentionTiles(block_m, 32 if block_d <= 128 else 16, _PART_TOKENS, 4, 2)
     if block_m < 64:
-        # A query or a few: bound by memory. Two tiles of keys and values on their way are 64 KiB; with pages of half
-        # the bytes it takes four.
+        # One query or a few: memory-bound. Two tiles of keys and values in flight are 64 KiB; pages with half the bytes
+        # per element need four tiles in flight for that.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else 3)
     if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, num_stages)
-    # Without warp group products the operands go through registers, of which windows, soft caps and conversions leave
-    # fewer. sm_120 has neither these products nor more shared memory than sm_89.
+    # Without warp group products (wgmma) the operands go through registers, and windows, soft caps and conversions need
+    # registers too. sm_120 has neither these products nor more shared memory than sm_89.
     is_tight = not is_plain or page_dtype.itemsize == 1
     if block_d > 64 and is_tight:
         block_m = max(min(block_m, 64), triton.next_power_of_2(group_size))
@@ -83,10 +90,10 @@ def formula_tiles(
 
 
 def num_parts(tiles: AttentionTiles, max_tokens: int, window: int | None, max_parts: int) -> int:
-    """Into how many parts contexts of up to max_tokens tokens are cut: an upper bound, from what the host knows.
+    """Upper bound on the parts of a context of up to max_tokens tokens, from values known to the host.
 
-    The kernel cuts each row by itself: parts of `part_tokens` tokens, or of 1 / max_parts of what the row reads where
-    that is more. So a row's parts, and with them the last bits of its result, do not depend on its neighbours.
+    The kernel splits each row by itself, into parts of `part_tokens` tokens or of 1 / max_parts of the tokens that the
+    row reads, whichever is more. So a row's parts, and the last bits of its result, do not depend on the other rows.
     """
     if window is not None:
         max_tokens = min(max_tokens, window + tiles.block_t - 1)  # the first tile may begin before the window

@@ -1,20 +1,20 @@
-"""A kernel configuration that is shipped: what is compiled ahead of time for it, and what must be found in the result.
+"""A shipped kernel configuration: the arguments to compile it ahead of time, and what its machine code must show.
 
-Each kernel file lists its own (`shipped()`). Tests compile all of them for every architecture without a GPU, and
-docs/kernels.md is written from the same list.
+Each kernel file lists its own configurations (`shipped()`). Tests compile all of them for every architecture without a
+GPU, and docs/kernels.md is written from the same list.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Compute capabilities that are compiled for: A100, L4 and RTX 4090, H100 and H200.
+#: Compute capabilities to compile for: A100; L4 and RTX 4090; H100 and H200.
 ARCHITECTURES = (80, 89, 90)
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the machine code must show, where it is stated. No configuration may spill registers to memory."""
+    """Requirements on the machine code. Independent of them, no configuration may spill registers to memory."""
 
     max_registers: int = 255
     has_wide_loads: bool = True  #: global loads or asynchronous copies of 128 bits, and no loads of 16 bits
@@ -24,13 +24,15 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
+    """One kernel with all arguments of its compilation; made by a kernel file's `shipped()`."""
+
     name: str  #: kernel and configuration, for the report: "paged_attention decode, bfloat16, D 128, G 4"
-    kernel: Any  #: the function under @triton.jit
+    kernel: Any  #: the @triton.jit function
     signature: Mapping[str, str]  #: argument -> Triton type: "*bf16", "*fp32", "i64", "i32", "fp32"
-    constants: Mapping[str, Any]  #: every constexpr argument, and arguments that are None
-    divisible_by_16: frozenset[str]  #: pointers and integers that the launcher guarantees to be so
+    constants: Mapping[str, Any]  #: all constexpr arguments, and arguments that are None
+    divisible_by_16: frozenset[str]  #: pointers (bytes) and integers; the launcher guarantees it
     num_warps: int
     num_stages: int
-    has_fused_products: bool = True  #: False: a product and a sum stay two roundings, as they are on the host
+    has_fused_products: bool = True  #: False: no FMA; a product and a sum are rounded separately, as on the host
     expectation: Expectation = field(default_factory=Expectation)
-    architectures: tuple[int, ...] = ARCHITECTURES  #: without 80 where float8_e4m3fn is read: it has no such type
+    architectures: tuple[int, ...] = ARCHITECTURES  #: without 80 if pages are float8_e4m3fn, which it lacks

@@ -1,7 +1,7 @@
-"""Log probabilities of the drawn token and of the k likeliest of each row, without a sort.
+"""Log probabilities of the sampled token and of the k likeliest tokens of each row, without a sort.
 
-The likeliest are taken one after another from the spans that can hold any of the k: those whose largest logit is among
-the k largest of spans, about k of 2,000. R = rows, V = vocabulary.
+The likeliest tokens are selected one after another from the spans that can hold any of them: the k spans with the
+largest maxima, so about k of 2,000. R = rows, V = vocabulary.
 """
 
 import torch
@@ -42,6 +42,8 @@ def _logprobs(
     ALL_SPANS: tl.constexpr,
     TILE: tl.constexpr,
 ):
+    """Grid (R). Reads the spans' maxima and masses of scan_spans (temperature 1); writes output [R], top_ids [R, k] and
+    top [R, k]."""
     row = tl.program_id(0).to(tl.int64)
     logits_row_ptr = logits_ptr + row * row_stride
     span_row = row * span_stride
@@ -58,7 +60,7 @@ def _logprobs(
     if k > 0:
         lowest = tl.min(tl.where(scores == float("-inf"), 0.0, scores), axis=0)
         bound = bound_of(scores, 1.0, k.to(tl.float32), lowest)
-        # Fewer than k spans with anything possible: all of them, then.
+        # If fewer than k spans hold a possible token, all spans are chosen.
         is_enough = tl.sum((scores >= bound).to(tl.int32), axis=0) >= k
         bound = tl.where(is_enough, bound, float("-inf"))
         num_chosen = choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS)
@@ -90,6 +92,8 @@ def top_logprobs(
     top: torch.Tensor,
     workspace: SamplingWorkspace,
 ) -> None:
+    """Fills chosen, top_ids and top, as StepKernels.top_logprobs defines; overwrites the workspace. The tensors [R] and
+    [R, k] are contiguous."""
     num_rows, vocab_size = logits.shape
     k = top.shape[1]
     assert k <= vocab_size
@@ -116,6 +120,7 @@ def top_logprobs(
 
 
 def shipped() -> list[Compilation]:
+    """Configurations for vocabularies of up to 131,072 and 262,144 tokens."""
     pointers = {"token_ids": "i64", "output": "fp32", "top_ids": "i64", "top": "fp32"}
     pointers |= {"maxima": "fp32", "masses": "fp32", "chosen": "i32"}
     return [

@@ -1,10 +1,10 @@
-"""Convolution and recurrence of Mamba layers on states in pages.
+"""Convolution and selective scan of Mamba layers (Gu and Dao 2023) on states in pages.
 
-The recurrence has one program for some channels of a sequence: it walks over the tokens with the state in registers and
-loads the next four while it computes four. Sequences and channels are all its parallelism, so that a token's result
-does not depend on how its prompt was cut.
+The scan has one program per sequence and block of channels. It goes over the tokens with the state in registers, and
+loads the next four tokens while it computes four. It is parallel over sequences and channels only, so a token's result
+does not depend on how its prompt was split into chunks.
 
-T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution.
+T = tokens of the step, B = sequences, I = channels, S = state elements per channel, K = taps of the convolution.
 """
 
 import torch
@@ -21,6 +21,7 @@ _SCAN_CHANNELS = 32
 
 @triton.jit
 def _silu(x):
+    """x sigmoid(x)."""
     return x * tl.sigmoid(x)
 
 
@@ -41,7 +42,7 @@ def _convolve_one(
     NUM_TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A step of one token for every sequence: output and new state at once."""
+    """Grid (B, blocks of I). One token per sequence: writes its output and the new state in one launch."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -62,7 +63,7 @@ def _convolve_one(
         old = tl.load(state_ptr + k * NUM_CHANNELS, mask=is_old, other=0.0)
         tap = tl.load(taps_ptr + k * NUM_CHANNELS + channels, mask=is_channel, other=0.0)
         total += old.to(tl.float32) * tap.to(tl.float32)
-        if k > 0:  # every thread has channels of its own, and has read this place before
+        if k > 0:  # each thread has its own channels, and has read this place already
             tl.store(state_ptr + (k - 1) * NUM_CHANNELS, old, mask=is_channel)
     tl.store(state_ptr + (NUM_TAPS - 2) * NUM_CHANNELS, x.to(states_ptr.dtype.element_ty), mask=is_channel)
     tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_channel)
@@ -86,7 +87,8 @@ def _convolve(
     BLOCK: tl.constexpr,
     BLOCK_TIMES: tl.constexpr,
 ):
-    """Some tokens of a sequence. Inputs before them are those of the step, or of the state, which is only read."""
+    """Grid (B, blocks of tokens, blocks of I). Earlier inputs come from the step or from the state, which is only read
+    here."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     first = tl.load(query_starts_ptr + row)
@@ -130,7 +132,8 @@ def _keep_last(
     NUM_TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The state becomes the last inputs; those of a step with fewer tokens move down in it."""
+    """Grid (B, blocks of I), after _convolve. The state becomes the last K - 1 inputs; if the step has fewer tokens,
+    older inputs move down in it."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     if page < 0:
@@ -153,7 +156,7 @@ def _keep_last(
 
 @triton.jit
 def _softplus(x):
-    """log(1 + exp(x)), the logarithm corrected for what 1 + y has lost of a small y."""
+    """log(1 + exp(x)); the logarithm is corrected for the bits of a small y = exp(x) that 1 + y has lost."""
     y = tl.exp(tl.minimum(x, 20.0))
     rounded = 1.0 + y
     exact = tl.where(rounded == 1.0, y, tl.log(rounded) * (y / tl.where(rounded == 1.0, 1.0, rounded - 1.0)))
@@ -162,7 +165,7 @@ def _softplus(x):
 
 @triton.jit
 def _load_token(pointers, strides, masks, token, last):
-    """x, dt, b, c, gate; zeros behind the last token."""
+    """x, dt, b, c, gate of one token; zeros behind the last token."""
     is_channel, is_number = masks[0] & (token < last), masks[1] & (token < last)
     x = tl.load(pointers[0] + token * strides[0], mask=is_channel, other=0.0)
     dt = tl.load(pointers[1] + token * strides[1], mask=is_channel, other=0.0)
@@ -174,7 +177,7 @@ def _load_token(pointers, strides, masks, token, last):
 
 @triton.jit
 def _advance(state, values, a, d, output_ptr, output_stride, is_channel, token, last):
-    """One token's output, and the state behind it; behind the last token nothing changes."""
+    """Writes one token's output and returns the state after it. Behind the last token nothing is written or changed."""
     x, dt, b, c, gate = values
     x = x.to(tl.float32)
     step = tl.where(token < last, _softplus(dt.to(tl.float32)), 0.0)
@@ -213,6 +216,8 @@ def _scan(
     BLOCK: tl.constexpr,
     BLOCK_STATES: tl.constexpr,
 ):
+    """Grid (B, blocks of I). Writes output [T, I] and updates the states [I, S] in place. IS_PROMPT: a sequence may
+    have more than one token."""
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -260,7 +265,8 @@ def _scan(
 
 
 def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
-    """As StateKernels.causal_conv says."""
+    """x [T, I] -> silu of the causal convolution [T, I], newly allocated; updates the states' pages [K - 1, I] in
+    place. Contract: StateKernels.causal_conv."""
     num_tokens, num_channels = x.shape
     num_taps, num_rows = taps.shape[0], len(states.page_ids)
     _check(states, (num_taps - 1, num_channels))
@@ -293,7 +299,8 @@ def selective_scan(
     d: torch.Tensor,
     states: StatesInPlace,
 ) -> torch.Tensor:
-    """As StateKernels.selective_scan says."""
+    """x [T, I] -> gated output of the state space model [T, I], newly allocated; updates the states' pages [I, S] in
+    place. Contract: StateKernels.selective_scan."""
     num_tokens, num_channels = x.shape
     num_states = a.shape[1]
     _check(states, (num_channels, num_states))
@@ -341,7 +348,8 @@ def _check(states: StatesInPlace, shape: tuple[int, int]) -> None:
 
 
 def shipped() -> list[Compilation]:
-    """Mamba-1.4B and Jamba-1.5-mini have 4,096 and 8,192 channels, 16 numbers of state and 4 taps."""
+    """Configurations for 8,192 channels, 16 state elements and 4 taps, as in Jamba-1.5-mini (Mamba-1.4B: 4,096
+    channels)."""
     conv_pointers = {"x_ptr": "*bf16", "taps_ptr": "*bf16", "bias_ptr": "*bf16", "states_ptr": "*bf16"}
     rows = {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32"}
     output = {"output_ptr": "*bf16"}
@@ -398,7 +406,7 @@ def shipped() -> list[Compilation]:
                 scan_strides,
                 scan_sizes | {"IS_PROMPT": False},
                 1,
-                # The state's loads are wide; a token's 32 channels are one number for each thread.
+                # Loads of the state are wide; a token's 32 channels are one number per thread.
                 Expectation(max_registers=128, has_wide_loads=False),
             ),
             (

@@ -1,5 +1,5 @@
-"""Joins states of attention over disjoint tokens into that over all of them: outputs weighted by their sums of
-exponentials. One program for each row and head."""
+"""Merging attention states over disjoint tokens into one result: outputs weighted by their sums of exponentials
+(Flash-Decoding, Dao et al. 2023). One program per row and head."""
 
 import torch
 import triton
@@ -9,7 +9,7 @@ from engine.kernels.gpu.compilation import Compilation, Expectation
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
-_TILE_ELEMENTS = 8192  #: states are read together up to so many elements: 64 registers of each thread
+_TILE_ELEMENTS = 8192  #: elements of states that are read together: 64 registers per thread
 
 
 @triton.jit(do_not_specialize=["lse_stride", "lse_head_stride", "num_states"])
@@ -29,6 +29,7 @@ def _merge_states(
     BLOCK_D: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):
+    """Grid (rows, H). outputs [rows, H, states, D] and lse [rows, H, states] float32 -> output [rows, H, D]."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     channels = tl.arange(0, BLOCK_D)
@@ -38,7 +39,7 @@ def _merge_states(
     total = tl.zeros((BLOCK_D,), tl.float32)
     total_sum = tl.zeros((), tl.float32)
     total_max = tl.full((), float("-inf"), tl.float32)
-    # Tiles of one length whatever num_states is: states that are none, in any number, change no bit of the others' sum.
+    # The tile size does not depend on num_states, so any number of empty states changes no bit of the result.
     for first in range(0, num_states, BLOCK_S):
         states = first + tl.arange(0, BLOCK_S)
         lse = tl.load(lse_ptr + states, mask=states < num_states, other=float("-inf")) * _LOG2_E
@@ -58,8 +59,12 @@ def _merge_states(
 
 
 def merge_states(outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor) -> None:
-    """outputs [rows, H, states, D] float32 and lse [rows, H, states] float32, strided; a state of lse -inf is none, and
-    its output is not read. Out: output [rows, H, D], zeros where there is no state."""
+    """Writes output [rows, H, D] from outputs [rows, H, states, D] float32 and lse [rows, H, states] float32, all
+    strided.
+
+    A state with lse -inf is empty and its output is not read; a row without other states becomes zeros. Raises
+    ValueError if shapes or strides do not fit.
+    """
     num_rows, num_heads, num_states, head_dim = outputs.shape
     if lse.shape != outputs.shape[:3] or output.shape != (num_rows, num_heads, head_dim):
         raise ValueError(f"states {list(outputs.shape)}, sums {list(lse.shape)} and output {list(output.shape)}")
@@ -88,6 +93,7 @@ def _blocks(head_dim: int) -> tuple[dict[str, int], int]:
 
 
 def shipped() -> list[Compilation]:
+    """Configurations for heads of 64, 128 and 256 channels in bfloat16, and of 128 in float32."""
     return [_compilation("bf16", head_dim) for head_dim in (64, 128, 256)] + [_compilation("fp32", 128)]
 
 

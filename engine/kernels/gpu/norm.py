@@ -1,6 +1,6 @@
-"""Root mean square norm and LayerNorm of rows, with the residual update added on the way: one program for each row.
+"""RMS norm and layer norm of rows, fused with the addition of the residual update: one program per row.
 
-R = rows. Sums are in float32; the new stream is rounded once, and it is the rounded one that is normed.
+R = rows. Sums are in float32. The new stream is rounded to its dtype once, and the rounded values are normalised.
 """
 
 import torch
@@ -26,6 +26,8 @@ def _norm(
     IS_CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Grid (R). Updates the stream [R, SIZE] in place if HAS_UPDATE; writes output [R, SIZE]. IS_CENTRED: layer
+    norm."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -46,14 +48,15 @@ def _norm(
 
 
 def rms_norm(stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """stream [R, size] becomes stream + update; returns its norm times weight [size], [R, size], newly allocated."""
+    """RMS norm (Zhang and Sennrich 2019). stream [R, size] becomes stream + update (in place); returns its norm times
+    weight [size]: [R, size], newly allocated, in the stream's dtype. Rows may be strided."""
     return _launch(stream, update, weight, None, eps)
 
 
 def layer_norm(
     stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """As rms_norm, of what differs from the row's mean, plus bias [size]."""
+    """Layer norm (Ba et al. 2016): as rms_norm, after the row's mean has been subtracted, plus bias [size]."""
     return _launch(stream, update, weight, bias, eps)
 
 
@@ -91,11 +94,12 @@ def _launch(
 
 
 def _num_warps(block: int) -> int:
-    """16 elements for each thread, two wide loads of 16-bit numbers; at most 16 warps."""
+    """16 elements per thread, which are two 128-bit loads of 16-bit numbers; at most 16 warps."""
     return min(max(block // 512, 1), 16)
 
 
 def shipped() -> list[Compilation]:
+    """Configurations for rows of 576 to 8,192 elements, with and without update, RMS norm and layer norm."""
     compilations = []
     for dtype, size, has_update, is_centred in (
         ("bf16", 576, True, False),

@@ -9,54 +9,72 @@ from engine.kernels.state_kernels import StateKernels
 
 
 class GpuOperators:
+    """The Operators on CUDA with Triton."""
+
     @property
     def name(self) -> str:
+        """For logs and metrics."""
         return "triton"
 
     @property
     def routes_on_device(self) -> bool:
+        """True: a choice on the host would wait for the device in every layer."""
         return True
 
     def recorder(self) -> None:
+        """None: every operator is a call of its own; CUDA graphs record decode steps."""
         return None
 
     @property
     def state_kernels(self) -> StateKernels:
+        """The Triton kernels of mamba.py."""
         return mamba
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        """A product of cuBLAS."""
         return lambda x: F.linear(x, weight, bias)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
+        """Looks up rows of the table itself."""
         return lambda ids: F.embedding(ids, table)
 
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+        """Both read the table itself."""
         return self.embedding(table), self.linear(table, None)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
+        """A Triton kernel, with the update added on the way."""
         return lambda stream, update: norm.rms_norm(stream, update, weight, eps)
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
+        """A Triton kernel, with the update added on the way."""
         return lambda stream, update: norm.layer_norm(stream, update, weight, bias, eps)
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """gate_up [R, 2 * size], gates first -> silu(gate) * up [R, size]."""
         return activation.silu_mul(gate_up)
 
     def gelu_tanh_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """As silu_mul, with gelu in its tanh form."""
         return activation.gelu_tanh_mul(gate_up)
 
     def gelu_tanh(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]: gelu in its tanh form."""
         return activation.gelu_tanh(x)
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]: gelu with the error function."""
         return F.gelu(x)
 
     def relu(self, x: torch.Tensor) -> torch.Tensor:
+        """x [R, size] -> [R, size]."""
         return F.relu(x)
 
     @property
     def draw(self) -> None:
+        """None: the sampler draws in plain torch."""
         return None
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits [R, vocab] -> [R] int64; of equal logits the first."""
         return logits.argmax(dim=-1)

@@ -1,9 +1,10 @@
 """Paged attention on CUDA devices: launchers of attend_pages for decodes and for mixed steps.
 
-Neither allocates nor waits for the device; grids depend on shapes and on bounds that the host knows. With workspaces of
-one number of splits a decode's result does not depend on the other rows of the step, to the last bit: a row is cut into
-parts by its own length (attention_tiles.num_parts), and parts are joined in one order. Where the number of splits
-changes with the batch, contexts of up to part_tokens tokens for each split are still cut alike.
+The launchers neither allocate nor wait for the device; grids depend on shapes and on bounds known to the host. As long
+as the workspace has the same number of splits, a decode's result does not depend on the other rows of the step, to the
+last bit: a row is split by its own length (attention_tiles.num_parts), and its parts are merged in a fixed order. If
+the number of splits changes with the batch, contexts of up to splits * part_tokens tokens are still split in the same
+way.
 
 T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
 """
@@ -20,16 +21,18 @@ from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
 
 _PAGE_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.float8_e4m3fn)
-_ALIGNMENT = 16  #: elements: page strides, and bytes: bases; else loads are of 16 bits and registers spill
+#: Alignment of page strides in elements and of the pages' address in bytes; otherwise loads have 16 bits and registers
+#: spill.
+_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where the states of parts go instead of results."""
+    """The range of workspace states that a launch writes instead of results."""
 
     workspace: SplitWorkspace
-    first: int  #: index of the first part's state
-    launched: int
+    first: int  #: index of the first state
+    launched: int  #: parts in the grid
     limit: int  #: no row has more parts
 
 
@@ -45,8 +48,11 @@ def attend_decode(
     max_context: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_decode says. The workspace's splits are the most that a context is cut into: twice the
-    device's multiprocessors / K fill it with a single row."""
+    """Writes output [B, H, D] for one query per row, as StepKernels.attend_decode defines.
+
+    A context is split into at most as many parts as the workspace has splits; 2 * multiprocessors / K splits let a
+    single row fill the device. Raises ValueError if tensors do not fit.
+    """
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_rows(query, slots, workspace)
     if not len(slots):
@@ -83,7 +89,8 @@ def attend_mixed(
     max_queries: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_mixed says. Tokens of no row are not written."""
+    """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines; tokens of no row
+    are not written. Raises ValueError if tensors do not fit."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_starts(query_starts, len(slots))
     if not len(slots) or not len(query):
@@ -119,7 +126,9 @@ def launch(
     prefixes: torch.Tensor | None = None,
     parts: Parts | None = None,
 ) -> None:
-    """One launch of attend_pages."""
+    """Launch attend_pages once, on checked arguments. starts: query_starts [B + 1] in mixed mode, group_starts [g + 1]
+    in prefix mode; prefixes [B]: prefix lengths, in prefix and suffix mode; parts: write states into its workspace, not
+    output."""
     num_kv_heads, page_tokens, head_dim = pages.shape[2:]
     group_size = query.shape[1] // num_kv_heads
     grid_tiles, num_owners = len(slots), 0
@@ -181,6 +190,7 @@ def launch(
 def step_tiles(
     mode: Mode, query: torch.Tensor, pages: torch.Tensor, max_queries: int, options: AttentionOptions
 ) -> AttentionTiles:
+    """Tile sizes for these tensors on their device; max_queries as in tiles_for."""
     sizes = (query.shape[2], query.shape[1] // pages.shape[2], max_queries)
     is_plain = options.window is None and options.softcap is None
     return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
@@ -204,6 +214,7 @@ def check_step(
     options: AttentionOptions,
     scales: PageScales | None,
 ) -> None:
+    """Raises ValueError unless shapes, dtypes, strides and alignment are those that attend_pages needs."""
     num_heads, head_dim = query.shape[1:]
     if pages.shape[1] != 2 or pages.shape[4] != head_dim or num_heads % pages.shape[2]:
         raise ValueError(f"pages {list(pages.shape)} do not fit queries {list(query.shape)}")
@@ -240,11 +251,13 @@ def _check_scales(query: torch.Tensor, pages: torch.Tensor, scales: PageScales |
 
 
 def check_starts(starts: torch.Tensor, num_owners: int) -> None:
+    """Raises ValueError unless starts is [num_owners + 1] int32, contiguous."""
     if starts.shape != (num_owners + 1,) or starts.dtype != torch.int32 or not starts.is_contiguous():
         raise ValueError(f"starts must be {num_owners + 1} adjacent int32, not {list(starts.shape)} {starts.dtype}")
 
 
 def check_rows(query: torch.Tensor, slots: torch.Tensor, workspace: SplitWorkspace) -> None:
+    """Raises ValueError unless there is one query per row and the workspace has room for them."""
     if len(query) != len(slots):
         raise ValueError(f"{len(query)} queries for {len(slots)} rows")
     rows, num_heads, splits, head_dim = workspace.outputs.shape

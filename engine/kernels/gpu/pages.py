@@ -1,6 +1,6 @@
-"""Whole pages: copies inside the pool, out of it into staging memory and back. One launch for any number of pages.
+"""Copies of whole pages: inside the pool, from it into staging memory, and back. One launch for any number of pages.
 
-Pages are copied in words of eight bytes, two at a time (128 bits) where their size and place allow it.
+Pages are copied in words of eight bytes, two at a time (128 bits) if their size and alignment allow it.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
 
-_BLOCK_WORDS = 1024  #: words that one program copies: 8 KiB
+_BLOCK_WORDS = 1024  #: words per program: 8 KiB
 _WIDE_BYTES = 16
 
 
@@ -25,7 +25,8 @@ def _move_pages(
     WORDS_PER_UNIT: tl.constexpr,
     BLOCK_WORDS: tl.constexpr,
 ):
-    """Strides are in units of that many words, so that the compiler knows a wide word when it sees one."""
+    """Grid (pages, blocks of a page). Without ids, item i is page i. Strides are in units of WORDS_PER_UNIT words,
+    which tells the compiler that accesses are aligned to them."""
     item = tl.program_id(0).to(tl.int64)
     source = item if source_ids_ptr is None else tl.load(source_ids_ptr + item)
     destination = item if destination_ids_ptr is None else tl.load(destination_ids_ptr + item)
@@ -39,19 +40,19 @@ def _move_pages(
 
 
 def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-    """As StepKernels.copy_pages says."""
+    """pages[destinations] = pages[sources], in place; items with a negative id are skipped (StepKernels.copy_pages)."""
     assert sources.shape == destinations.shape
     _launch(pages, pages, sources, destinations)
 
 
 def gather_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
-    """As StepKernels.gather_pages says."""
+    """Fills staging [n, words] with pages[page_ids] (StepKernels.gather_pages)."""
     assert staging.shape == (len(page_ids), pages.shape[1])
     _launch(pages, staging, page_ids, None)
 
 
 def scatter_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
-    """As StepKernels.scatter_pages says."""
+    """pages[page_ids] = staging [n, words], in place (StepKernels.scatter_pages)."""
     assert staging.shape == (len(page_ids), pages.shape[1])
     _launch(staging, pages, None, page_ids)
 
@@ -90,12 +91,13 @@ def _launch(
 
 
 def _is_wide(rows: torch.Tensor) -> bool:
-    """Whether every row begins at a wide word and consists of whole ones."""
+    """True if all rows are aligned to 128 bits and consist of whole 128-bit words."""
     sizes = rows.data_ptr(), rows.stride(0) * rows.itemsize, rows.shape[1] * rows.itemsize
     return all(size % _WIDE_BYTES == 0 for size in sizes)
 
 
 def shipped() -> list[Compilation]:
+    """Configurations of the three operators with 128-bit words."""
     pointers = {
         "source_ptr": "*i64",
         "destination_ptr": "*i64",

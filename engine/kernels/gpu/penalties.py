@@ -1,7 +1,8 @@
-"""Biases of single tokens, and penalties for those that have occurred. N = tokens with a bias.
+"""Logit biases of single tokens, and penalties of tokens that have occurred. N = tokens with a bias.
 
-Penalties look at the count of every token of the vocabulary, and at the logits of those that occur: a list of the
-latter would have to be made on the host, which has not seen the newest one. 4 bytes a token are 0.5 MB a row at 128k.
+Penalties read the count of every token of the vocabulary, and the logits of those that have occurred. A list of these
+tokens would have to come from the host, which does not know the newest token yet. The counts of a row are 4 bytes per
+token: 0.5 MB for a vocabulary of 128k.
 """
 
 import torch
@@ -11,11 +12,12 @@ import triton.language as tl
 from engine.kernels.gpu.compilation import Compilation, Expectation
 
 _BLOCK_BIASES = 256
-_BLOCK_TOKENS = 2048  #: four loads of 128 bits for each thread
+_BLOCK_TOKENS = 2048  #: four 128-bit loads per thread
 
 
 @triton.jit(do_not_specialize=["num_biases"])
 def _add_biases(logits_ptr, token_ids_ptr, biases_ptr, logits_stride, num_biases, BLOCK: tl.constexpr):
+    """Grid (R, blocks of N). logits [R, V] float32 in place; token_ids and biases [R, N]."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     places = row * num_biases + columns
@@ -39,6 +41,7 @@ def _penalise(
     vocab_size,
     BLOCK: tl.constexpr,
 ):
+    """Grid (R, blocks of V). logits [R, V] float32 in place; counts [S, V] int32."""
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_ptr + row)
     if slot >= 0:
@@ -56,7 +59,7 @@ def _penalise(
 
 
 def add_biases(logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
-    """As StepKernels.add_biases says."""
+    """logits [R, V] += biases [R, N] at token_ids [R, N] (-1: padding), in place (StepKernels.add_biases)."""
     num_rows, num_biases = token_ids.shape
     assert logits.dtype == biases.dtype == torch.float32
     assert token_ids.dtype == torch.int32
@@ -78,7 +81,8 @@ def penalise(
     presence: torch.Tensor,
     frequency: torch.Tensor,
 ) -> None:
-    """As StepKernels.penalise says."""
+    """Repetition, frequency and presence penalties on logits [R, V] float32, in place, from counts [S, V] int32.
+    Contract: StepKernels.penalise."""
     num_rows, vocab_size = logits.shape
     columns = (repetition, presence, frequency)
     assert logits.dtype == torch.float32
@@ -100,11 +104,12 @@ def penalise(
         vocab_size,
         BLOCK=_BLOCK_TOKENS,
         num_warps=4,
-        enable_fp_fusion=False,  # a penalised logit has the bits that it has on the host
+        enable_fp_fusion=False,  # penalised logits equal those of the host to the last bit
     )
 
 
 def shipped() -> list[Compilation]:
+    """One configuration of each kernel."""
     columns = {f"{name}_ptr": "*fp32" for name in ("repetition", "presence", "frequency")}
     biases = {"logits_ptr": "*fp32", "token_ids_ptr": "*i32", "biases_ptr": "*fp32"}
     penalties = {"logits_ptr": "*fp32", "slots_ptr": "*i64", "counts_ptr": "*i32"} | columns
@@ -118,7 +123,7 @@ def shipped() -> list[Compilation]:
             divisible_by_16=frozenset({*biases, "logits_stride"}),
             num_warps=4,
             num_stages=3,
-            # A gather: each thread has two tokens somewhere.
+            # A gather: each thread has two scattered tokens.
             expectation=Expectation(max_registers=40, has_wide_loads=False),
         ),
         Compilation(

@@ -1,6 +1,7 @@
-"""What a step of one token per row needs, made on the device from slots and positions: one program for many rows.
+"""Inputs of a decode step (one token per row), computed on the device from slots and positions.
 
-One launch for each layer type, each with its own page table; the first one also writes what all types share.
+One launch per layer type, each with its own page table; the first launch also writes what all types share. One program
+has many rows.
 B = rows, S = slots.
 """
 
@@ -31,6 +32,8 @@ def _prepare_decode(
     IS_FIRST: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
 ):
+    """Grid (blocks of rows). Writes page_places [B] of one layer type; IS_FIRST: also token_ids, positions and
+    context_lengths [B]."""
     rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     is_row = rows < num_rows
     slots = tl.load(slots_ptr + rows, mask=is_row, other=-1).to(tl.int64)
@@ -59,16 +62,15 @@ def prepare_decode(
     context_lengths: torch.Tensor,
     page_places: Sequence[torch.Tensor],
 ) -> None:
-    """As StepKernels.prepare_decode says. All tensors but page tables are contiguous."""
+    """Fills token_ids, positions, context_lengths and page_places, [B] each, as StepKernels.prepare_decode defines. All
+    tensors except page tables are contiguous."""
     num_rows = slots.shape[0]
     assert slots.dtype == starts.dtype == context_lengths.dtype == torch.int32
     assert last_tokens.dtype == token_ids.dtype == positions.dtype == torch.int64
     for rows in (slots, starts, token_ids, positions, context_lengths, *page_places):
         assert rows.shape == (num_rows,)
         assert rows.is_contiguous()
-    types: list[tuple[torch.Tensor | None, int, torch.Tensor | None]] = [
-        (None, 1, None)
-    ]  # of a model without attention
+    types: list[tuple[torch.Tensor | None, int, torch.Tensor | None]] = [(None, 1, None)]  # a model without attention
     if page_tables:
         types = list(zip(page_tables, page_tokens, page_places, strict=True))
     for index, (table, num_tokens, places) in enumerate(types):
@@ -95,6 +97,7 @@ def prepare_decode(
 
 
 def shipped() -> list[Compilation]:
+    """Configurations for pages of 16 tokens as the first layer type, and of 48 tokens as a further one."""
     signature = {
         "slots_ptr": "*i32",
         "starts_ptr": "*i32",
@@ -116,7 +119,7 @@ def shipped() -> list[Compilation]:
             divisible_by_16=frozenset(signature) - {"table_stride", "num_rows"},
             num_warps=4,
             num_stages=3,
-            # A few bytes for each row, one row for each thread.
+            # A few bytes per row, one row per thread.
             expectation=Expectation(max_registers=40, has_wide_loads=False),
         )
         for page_tokens, is_first in ((16, True), (48, False))

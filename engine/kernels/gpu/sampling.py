@@ -1,8 +1,8 @@
-"""One token for each row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
+"""Samples one token per row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
 
-Nothing is sorted. The limits of top-k and top-p are found by bisection, over the spans of logits that can matter: those
-whose largest logit is not below a bound that the spans' maxima give. Sums are in float64 where their rounding could
-choose another token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
+Nothing is sorted. The limits of top-k and top-p are found by bisection over the candidate spans of logits: those whose
+largest logit is not below a bound that is computed from the spans' maxima. Sums are in float64 where rounding could
+change the sampled token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
 """
 
 import torch
@@ -23,7 +23,7 @@ from engine.kernels.gpu.spans import (
 from engine.kernels.step_kernels import SamplingWorkspace
 
 NOWHERE = tl.constexpr(2**30)
-#: exp of that is 0 in float32: no token so far below the likeliest is ever drawn, and none need be told apart.
+#: exp(FLOOR) is 0 in float32: a token with a lower score is never sampled, so such scores need not be distinguished.
 FLOOR = tl.constexpr(-110.0)
 
 
@@ -47,6 +47,8 @@ def _draw(
     ALL_SPANS: tl.constexpr,
     TILE: tl.constexpr,
 ):
+    """Grid (R). Reads the spans' maxima and masses of scan_spans, and the logits of chosen spans; writes token_ids
+    [R]."""
     row = tl.program_id(0).to(tl.int64)
     logits_row_ptr = logits_ptr + row * row_stride
     span_row = row * span_stride
@@ -71,7 +73,7 @@ def _draw(
             else:
                 bound = floor
                 if top_p < 1.0:
-                    # All tokens below the first bound together have less than the mass that is cut off.
+                    # All tokens below this bound together have less mass than top-p removes.
                     bound = tl.log((1.0 - top_p) * total.to(tl.float32) / vocab_size) - 1e-3
                     needed = top_p * total.to(tl.float32) * (1.0 + 1e-5)
                     bound = tl.maximum(bound, bound_of(scores, tl.exp(scores), needed, floor))
@@ -95,7 +97,7 @@ def _draw(
         y = tl.div_rn(x - best, temperature)
         weights = tl.where(y >= limit, tl.exp(y), 0.0).to(tl.float64)
         offset, _ = _first_beyond(weights, target, before)
-        # Rounding may leave the mass of the span just below the number: its last token that has any, then.
+        # By rounding, the span's mass may end just below the target: then its last token with any mass is sampled.
         offset = tl.where(offset == NOWHERE, tl.max(tl.where(weights > 0.0, offsets, 0), axis=0), offset)
         tl.store(token_ids_ptr + row, (span * SPAN + offset).to(tl.int64))
     else:
@@ -111,7 +113,7 @@ def _limit_of(
     top_k, top_p, min_p, total,
     SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The smallest score that top-k, top-p and min-p keep; `total`: the mass of all tokens."""
+    """The smallest score that top-k, top-p and min-p keep. total: the mass of all tokens, float64."""
     limit = tl.full((), FLOOR, tl.float32)
     if top_k > 0:
         limit = _smallest_kept(
@@ -141,12 +143,13 @@ def _smallest_kept(
     limit, goal,
     BY_COUNT: tl.constexpr, SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The smallest score, `limit` or above, with less than the goal above it: the number of tokens, or their mass.
+    """The smallest score >= limit such that the scores above it have less weight than the goal. Weight: the number of
+    tokens if BY_COUNT (top-k), else their mass (top-p).
 
-    Bisection between two scores that occur, or the limit: each step finds which of those that occur lie next to the
-    middle, so that it ends when there is only one left.
+    Bisection whose bounds are always scores that occur (or the limit): each step finds the occurring scores next to the
+    middle, so it ends when only one is left.
     """
-    # The first tile stays in registers; it is all there is where few tokens are kept.
+    # The first tile stays in registers; with few chosen spans it is the only one.
     first_scores = chosen_scores(
         logits_row_ptr, chosen_ptr, span_row, 0, num_chosen, vocab_size, best, temperature, SPAN, TILE
     )
@@ -171,7 +174,7 @@ def _smallest_kept(
 
 @triton.jit
 def _around(scores, middle, BY_COUNT: tl.constexpr):
-    """Weight of the scores from the middle on, the smallest of them, and the largest below it."""
+    """Weight of the scores >= middle, the smallest of these scores, and the largest score below middle."""
     is_above = scores >= middle
     if BY_COUNT:
         weight = tl.sum(tl.sum(is_above.to(tl.int32), axis=1), axis=0).to(tl.float64)
@@ -184,14 +187,14 @@ def _around(scores, middle, BY_COUNT: tl.constexpr):
 
 @triton.jit
 def _kept_masses(scores, limit):
-    """Mass of the tokens of each span [TILE] that are kept, float64."""
+    """Mass of each span's kept tokens (score >= limit): [TILE] float64 from scores [TILE, SPAN]."""
     return tl.sum(tl.where(scores >= limit, tl.exp(scores), 0.0).to(tl.float64), axis=1)
 
 
 @triton.jit
 def _first_beyond(masses, target, before):
-    """Index of the first mass with which their sum, and `before`, exceeds the target, NOWHERE where there is none; and
-    the sum before it."""
+    """Index of the first mass at which `before` + the cumulative sum exceeds the target (NOWHERE if it never does), and
+    `before` + the sum of the masses in front of it."""
     places = tl.arange(0, masses.shape[0])
     is_beyond = (tl.cumsum(masses, axis=0) + before > target) & (masses > 0.0)
     place = tl.min(tl.where(is_beyond, places, NOWHERE), axis=0)
@@ -204,7 +207,8 @@ def _span_of_chosen(
     limit, number,
     SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The chosen span that the number falls into, the kept mass before it, and the number times all kept mass."""
+    """The chosen span in which the cumulative kept mass passes the target, the kept mass before that span, and the
+    target: number * all kept mass."""
     kept = tl.full((), 0.0, tl.float64)
     last = 0
     for first in range(0, num_chosen, TILE):
@@ -232,7 +236,7 @@ def _span_of_chosen(
 
 @triton.jit
 def _uniform(seed, counter):
-    """float64 in [0, 1) with 53 random bits."""
+    """float64 in [0, 1) with 53 random bits: Philox-4x32-10 (Salmon et al., SC'11)."""
     low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
     zero = tl.zeros_like(low)
     word0, word1, _, _ = tl.philox(seed, low, high, zero, zero)
@@ -251,6 +255,8 @@ def sample(
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace,
 ) -> None:
+    """Samples one token per row of logits [R, V] into token_ids [R], as StepKernels.sample defines; overwrites the
+    workspace. All tensors [R] are contiguous."""
     num_rows, vocab_size = logits.shape
     columns = (temperatures, top_k, top_p, min_p, seeds, counters, token_ids)
     assert all(column.shape == (num_rows,) and column.is_contiguous() for column in columns)
@@ -273,7 +279,7 @@ def sample(
 
 
 def shipped() -> list[Compilation]:
-    """For the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
+    """Configurations for the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
     columns = {"temperatures": "fp32", "top_k": "i32", "top_p": "fp32", "min_p": "fp32"}
     columns |= {"seeds": "i64", "counters": "i64", "token_ids": "i64", "maxima": "fp32", "masses": "fp32"}
     return [
@@ -289,8 +295,8 @@ def shipped() -> list[Compilation]:
             ),
             num_warps=NUM_WARPS,
             num_stages=3,
-            # 128 registers: two programs on each multiprocessor. A span alone is less than a load of every thread; in
-            # 16 bits these are not wide.
+            # 128 registers: two programs per multiprocessor. A single span has fewer logits than the threads can load,
+            # so its loads are not wide with 16-bit logits.
             expectation=Expectation(max_registers=128, has_wide_loads=dtype == "fp32"),
         )
         for dtype, all_spans in (("fp32", 1024), ("fp32", 2048), ("fp32", 4096), ("bf16", 2048), ("bf16", 4096))

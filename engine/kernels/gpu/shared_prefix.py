@@ -1,9 +1,9 @@
-"""Decodes of rows that share the first tokens of their contexts, and the pages of them: the shared tokens are read once
-for all of a group's queries, which fill a tile, and not once for every row.
+"""Decode attention of rows that share a prefix and its pages (cascade attention): the prefix is read once for all
+queries of a group, which fill a tile, instead of once per row.
 
-Three launches: the shared tokens of each group (prefix), what every row has behind them (suffix), and merge_states over
-the parts of both. With n rows in a group n times fewer keys and values are read for the prefix; worth it from a few
-hundred shared tokens on. Results differ from attend_decode's in the last bits, and depend on the grouping as much.
+Three launches: the prefix of each group, the suffix of each row (the tokens behind the prefix), and merge_states over
+the parts of both. With n rows in a group the prefix costs n times fewer reads of keys and values; this pays from a few
+hundred shared tokens on. Results differ from attend_decode's in the last bits, and in the last bits between groupings.
 
 B = rows, g = groups; the others as in engine/kernels/step_kernels.py.
 """
@@ -31,7 +31,8 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_shared_prefix says. Half of the workspace's splits, at least one, are for the prefix."""
+    """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. The prefix and the suffix may each use half
+    of the workspace's splits. Raises ValueError if tensors do not fit, or if the layer has a window."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_rows(query, slots, workspace)
     check_starts(group_starts, len(group_starts) - 1)
@@ -50,7 +51,7 @@ def attend_shared_prefix(
     parts = Parts(workspace, 0, prefix_parts, max_parts)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
     suffix_tiles = step_tiles("suffix", query, pages, 1, options)
-    # The suffix need not begin with a tile, which may then reach back before it.
+    # The suffix may begin inside a tile, so its first tile may begin before it.
     suffix_parts = num_parts(suffix_tiles, max_suffix + suffix_tiles.block_t - 1, None, max_parts)
     parts = Parts(workspace, prefix_parts, suffix_parts, max_parts)
     launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)

@@ -1,7 +1,8 @@
-"""Logits by spans of 64: what every program of a row knows of the whole row. First half of sampling and of logprobs.
+"""Maxima and masses of spans of 64 logits: the first half of sampling and of log probabilities.
 
-A row of 128k logits is read once, by many programs; what follows looks at 2,000 maxima and masses and then at the few
-spans that matter, by one program for each row. R = rows, V = vocabulary. A score is (logit - largest) / temperature.
+A row of 128k logits is read once, by many programs. The second half is one program per row; it reads 2,000 maxima and
+masses, chooses the few spans that can matter, and reads their logits. R = rows, V = vocabulary. A score is
+(logit - largest logit of the row) / temperature.
 """
 
 import torch
@@ -12,9 +13,9 @@ from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.step_kernels import SAMPLING_SPAN, SamplingWorkspace
 
 SPAN = SAMPLING_SPAN
-#: Spans that one program reads: 4,096 logits, 32 for each thread of four warps.
+#: Spans per program of scan_spans: 4,096 logits, 32 for each thread of four warps.
 _SPANS_OF_PROGRAM = 64
-#: Spans that are looked at together later, and warps of that program.
+#: Spans that the second half reads together, and warps of its program.
 SPANS_OF_TILE = 64
 NUM_WARPS = 8
 
@@ -31,6 +32,8 @@ def _scan_spans(
     SPAN: tl.constexpr,
     SPANS: tl.constexpr,
 ):
+    """Grid (R, blocks of spans). Writes each span's largest logit and, relative to it, its sum of exponentials (not for
+    greedy rows, whose temperature is 0)."""
     row = tl.program_id(0).to(tl.int64)
     spans = tl.program_id(1) * SPANS + tl.arange(0, SPANS)
     tokens = spans[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
@@ -50,9 +53,11 @@ def _scan_spans(
 
 @triton.jit
 def bound_of(scores, weights, goal, lowest):
-    """A score, `lowest` or above, such that the weights of spans from it on reach the goal; `lowest` where none does.
+    """A score >= lowest such that the spans with a largest score >= it have a total weight >= goal; lowest if there is
+    none. scores [ALL_SPANS]: each span's largest score.
 
-    The largest logits of spans are some of all logits: that many tokens, with that mass, lie above it at least.
+    Each span's largest logit is one of the row's logits. So at least as many tokens, with at least that mass, are at or
+    above the bound. 16 steps of bisection.
     """
     high = tl.full((), 0.0, tl.float32)
     for _ in range(16):
@@ -65,18 +70,18 @@ def bound_of(scores, weights, goal, lowest):
 
 @triton.jit
 def choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS: tl.constexpr):
-    """Write down the spans that hold anything from the bound on, in order; how many there are."""
+    """Writes the numbers of the spans with a largest score >= bound to chosen, in order; returns their count."""
     spans = tl.arange(0, ALL_SPANS)
     is_chosen = (scores >= bound) & (spans < num_spans)
     counts = is_chosen.to(tl.int32)
     tl.store(chosen_ptr + span_row + tl.cumsum(counts, axis=0) - 1, spans, mask=is_chosen)
-    tl.debug_barrier()  # other threads of the program read them
+    tl.debug_barrier()  # other threads of the program read these numbers
     return tl.sum(counts, axis=0)
 
 
 @triton.jit
 def chosen_tokens(chosen_ptr, span_row, first, num_chosen, vocab_size, SPAN: tl.constexpr, TILE: tl.constexpr):
-    """Token ids [TILE, SPAN] of chosen spans from the first on, and which of them there are."""
+    """Token ids [TILE, SPAN] of TILE chosen spans from number `first` on, and a mask of those that exist."""
     places = first + tl.arange(0, TILE)
     spans = tl.load(chosen_ptr + span_row + places, mask=places < num_chosen, other=0)
     tokens = spans[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
@@ -88,14 +93,15 @@ def chosen_scores(
     logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature,
     SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Scores [TILE, SPAN] of the tokens of chosen spans; -inf: none."""
+    """Scores [TILE, SPAN] of the tokens of chosen spans; -inf where there is no token."""
     tokens, is_token = chosen_tokens(chosen_ptr, span_row, first, num_chosen, vocab_size, SPAN, TILE)
     x = tl.load(logits_row_ptr + tokens, mask=is_token, other=float("-inf")).to(tl.float32)
     return tl.div_rn(x - best, temperature)
 
 
 def scan_spans(logits: torch.Tensor, temperatures: torch.Tensor | None, workspace: SamplingWorkspace) -> int:
-    """Fill the workspace's maxima and masses; temperatures [R] or 1. Returns the number of spans."""
+    """Fills maxima and masses of the workspace for logits [R, V]; temperatures [R] float32, None: 1. Returns the number
+    of spans."""
     num_rows, vocab_size = logits.shape
     num_spans = -(-vocab_size // SPAN)
     assert logits.stride(1) == 1
@@ -118,12 +124,13 @@ def scan_spans(logits: torch.Tensor, temperatures: torch.Tensor | None, workspac
 
 
 def row_configuration(num_spans: int) -> dict[str, int]:
-    """Of a kernel with one program for each row, which reads the maxima and masses of all spans."""
+    """Constants and warps of a kernel with one program per row that reads the maxima and masses of all spans."""
     all_spans = triton.next_power_of_2(num_spans)
     return {"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": min(SPANS_OF_TILE, all_spans), "num_warps": NUM_WARPS}
 
 
 def shipped() -> list[Compilation]:
+    """Configurations of the first half: with temperatures (sampling) and without (log probabilities)."""
     return [
         Compilation(
             name=f"scan_spans, {dtype}{'' if has_temperatures else ', temperature 1'}",

@@ -1,7 +1,8 @@
-"""Heads on their way to attention: norm, rotation, and keys and values into their pages, quantised where pages are.
+"""Norm and rotation of query and key heads, and storing keys and values into their pages, quantised if the pages are.
 
-One program has a few heads of one token. Channels come in parts: those that turn as first and as second half of each
-pair, and those that do not turn. A thread holds both channels of its pairs, so that queries are overwritten in place.
+One program has a few heads of one token. Channels are in three parts: the first and the second channels of rotated
+pairs, and the channels that are not rotated. A thread holds both channels of its pairs, so queries can be overwritten
+in place.
 
 T = tokens, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
 """
@@ -16,17 +17,19 @@ from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectati
 from engine.kernels.step_kernels import PageScales
 
 _LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-#: Channels of a part for each thread: a wide load of 16-bit numbers.
+#: Channels of a part per thread: one 128-bit load of 16-bit numbers.
 _THREAD_ELEMENTS = 8
 
 
 @triton.jit
 def _load_part(heads_ptr, channels, is_part):
+    """[heads, channels] of qkv as float32; zeros outside the mask."""
     return tl.load(heads_ptr + channels, mask=is_part, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _norm_weights(query_norm_ptr, key_norm_ptr, channels, is_channel, is_query, is_value):
+    """Norm weights [heads, channels]: of queries or of keys; 1 for values, which are not normalised."""
     query = tl.load(query_norm_ptr + channels, mask=is_channel, other=0.0)
     key = tl.load(key_norm_ptr + channels, mask=is_channel, other=0.0)
     return tl.where(is_query, query, tl.where(is_value, 1.0, key))
@@ -34,9 +37,10 @@ def _norm_weights(query_norm_ptr, key_norm_ptr, channels, is_channel, is_query, 
 
 @triton.jit
 def _store_part(x, heads_ptr, page_ptr, channels, is_query, is_stored, factor, largest: tl.constexpr):
+    """Stores query heads into qkv, and key and value heads into the page, times `factor` if pages are quantised."""
     tl.store(heads_ptr + channels, x.to(heads_ptr.dtype.element_ty), mask=is_query)
     if largest > 0:
-        # Clamped first: conversions differ in what they make of larger numbers.
+        # Clamped first, because conversions treat larger numbers differently.
         x = tl.minimum(tl.maximum(x * factor, -largest), largest)
         if page_ptr.dtype.element_ty == tl.int8:
             x = tl.floor(x + 0.5)
@@ -75,7 +79,8 @@ def _store_heads(
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ):
-    """HALF: pairs that turn; LARGEST: of the pages' numbers, 0 where they are not scaled."""
+    """Grid (T, blocks of heads). HALF: rotated pairs of channels. LARGEST: largest number of the pages' dtype if it is
+    quantised, else 0."""
     token = tl.program_id(0).to(tl.int64)
     heads = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
     is_head = heads < NUM_HEADS + 2 * NUM_KV_HEADS
@@ -152,7 +157,9 @@ def store_heads(
     page_places: torch.Tensor,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.store_heads says. Channels of a head, and angles of a token, are adjacent; a token's heads too."""
+    """Overwrites the query heads of qkv [T, H + 2 K, D] and writes keys, values and scales into pages, as
+    StepKernels.store_heads defines. Channels of a head and angles of a token are adjacent, and so are a token's
+    heads."""
     num_tokens, all_heads, head_dim = qkv.shape
     token_stride, head_stride, channel_stride = qkv.stride()
     num_pages, num_parts, num_kv_heads, page_tokens, page_head_dim = pages.shape
@@ -212,8 +219,8 @@ def store_heads(
 
 @cache
 def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
-    """Sizes of a program's parts, and its warps. No part has fewer elements than there are threads: a channel that two
-    threads hold could be read by one when the other has overwritten it."""
+    """Sizes of a program's parts, and its warps. No part has fewer elements than the program has threads: if two
+    threads held the same channel, one could read it after the other has overwritten it."""
     parts = [triton.next_power_of_2(size) if size else 0 for size in (half, head_dim - 2 * half)]
     num_warps = 1 if all(parts) else 2
     elements = 32 * num_warps * _THREAD_ELEMENTS
@@ -223,7 +230,8 @@ def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
 
 
 def shipped() -> list[Compilation]:
-    """Heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia and GPT-2."""
+    """Configurations for the heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia and
+    GPT-2."""
     return [
         _compilation("bf16", "bf16", 32, 8, 128, 64, False),
         _compilation("fp32", "fp32", 32, 8, 64, 32, False),

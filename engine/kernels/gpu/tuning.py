@@ -1,7 +1,7 @@
-"""What was measured to be fastest, as data: looked up by kernel and shape class, never searched for while serving.
+"""Tables of measured launch parameters, looked up by kernel and shape class. Nothing is tuned while serving.
 
 A table is a JSON document {"device", "when", "commit", "entries": [{the key's fields, "values": {name: number},
-"measured": the times that speak for them}]}.
+"measured": the times that justify them}]}; `python -m benchmarks.kernels tune` writes it.
 """
 
 import functools
@@ -19,26 +19,27 @@ TABLES = Path(tuned.__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A shape class: everything that the choice depends on."""
+    """A shape class: everything that the choice of parameters depends on, except the architecture."""
 
     kernel: str
     mode: str
     dtype: str
     page_dtype: str
     head_dim: int
-    rows: int  #: queries times the heads that share keys and values, up to a power of two; 16, the least tile, to 128
+    rows: int  #: queries times query heads per key/value head, rounded up to a power of two in [16, 128]
 
     @classmethod
     def of_attention(
         cls, mode: str, dtype: torch.dtype, page_dtype: torch.dtype, head_dim: int, group_size: int, max_queries: int
     ) -> "Key":
+        """The key of paged attention; arguments as in attention_tiles.tiles_for."""
         rows = 1 << (max_queries * group_size - 1).bit_length()
         name, page_name = (str(kind).removeprefix("torch.") for kind in (dtype, page_dtype))
         return cls("paged_attention", mode, name, page_name, head_dim, min(max(rows, 16), 128))
 
 
 def tuned_values(key: Key, architecture: int, tables: Path = TABLES) -> Mapping[str, int] | None:
-    """None where this was not measured on such a device."""
+    """Parameters measured for the key on this architecture (80, 89, 90 and so on); None if there are none."""
     return _table(tables / f"sm_{architecture}.json").get(key)
 
 
@@ -56,4 +57,5 @@ def _entry(entry: Mapping[str, object]) -> tuple[Key, Mapping[str, int]]:
 
 
 def as_entry(key: Key, values: Mapping[str, int]) -> dict[str, object]:
+    """The entry of a table for measured values; benchmarks/kernels/tune.py writes it."""
     return {**asdict(key), "values": dict(values)}

@@ -1,5 +1,8 @@
-"""Plain torch versions of the kernels of engine/kernels/gpu, one file per operator under the same name: what they mean,
-without regard to speed. Together the functions here are one implementation of StepKernels."""
+"""Reference kernels in plain torch: the definition of what the kernels of engine/kernels/gpu compute, not made for
+speed.
+
+One file per operator, with the same names as in engine/kernels/gpu. This module implements the protocol StepKernels; it
+serves a CUDA runner without Triton, and the tests compare the Triton kernels with it."""
 
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
 from engine.kernels.reference.logprobs import top_logprobs

@@ -1,6 +1,7 @@
-"""Convolution and recurrence of Mamba layers on states in pages, in plain torch: one sequence and one token at a time.
+"""Convolution and selective scan of Mamba layers (Gu and Dao 2023) on states in pages, in plain torch: one sequence and
+one token at a time. This module implements the protocol StateKernels.
 
-T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution.
+T = tokens of the step, B = sequences, I = channels, S = state elements per channel, K = taps of the convolution.
 """
 
 import torch
@@ -10,7 +11,8 @@ from engine.kernels.state_kernels import StatesInPlace
 
 
 def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
-    """As StateKernels.causal_conv says."""
+    """x [T, I] -> silu of the causal convolution [T, I], newly allocated; updates the states' pages [K - 1, I] in
+    place. Contract: StateKernels.causal_conv."""
     output = torch.zeros_like(x, memory_format=torch.contiguous_format)
     for first, last, page, before in _sequences(states):
         inputs = torch.cat((before.to(x.dtype), x[first:last]))  # [K - 1 + L, I]
@@ -31,7 +33,8 @@ def selective_scan(
     d: torch.Tensor,
     states: StatesInPlace,
 ) -> torch.Tensor:
-    """As StateKernels.selective_scan says."""
+    """x [T, I] -> gated output of the state space model [T, I], newly allocated; updates the states' pages [I, S] in
+    place. Contract: StateKernels.selective_scan."""
     output = torch.zeros_like(x, memory_format=torch.contiguous_format)
     for first, last, page, state in _sequences(states):
         for t in range(first, last):
@@ -44,7 +47,7 @@ def selective_scan(
 
 
 def _sequences(states: StatesInPlace) -> list[tuple[int, int, torch.Tensor, torch.Tensor]]:
-    """First token, end, page and state before the step of every real sequence."""
+    """For every sequence that is not padding: its first token, its end, its page, and its state before the step."""
     bounds = states.query_starts.tolist()
     found = []
     for row, (page_id, start) in enumerate(zip(states.page_ids.tolist(), states.starts.tolist(), strict=True)):

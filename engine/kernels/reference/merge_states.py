@@ -1,12 +1,15 @@
-"""States of attention over disjoint tokens joined into one, in plain torch."""
+"""Merging attention states over disjoint tokens into one result, in plain torch."""
 
 import torch
 
 
 def merge_states(outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor) -> None:
-    """outputs [rows, H, states, D] float32 and lse [rows, H, states] float32: result over some tokens, and log of
-    their sum of exponentials; a state of lse -inf is none. Out: output [rows, H, D] over all of them; zeros where
-    there is no state."""
+    """Writes the attention output over all tokens from partial outputs (Dao et al., Flash-Decoding, 2023).
+
+    In: outputs [rows, H, states, D] float32, the attention output over some tokens; lse [rows, H, states] float32, the
+    log of the sum of their exponentials. A state with lse -inf is empty. Out: output [rows, H, D]; zeros if all states
+    of a row are empty.
+    """
     total = lse.logsumexp(-1)
     weights = torch.exp(lse - total.masked_fill(total == float("-inf"), 0)[..., None])[..., None]
     output.copy_((outputs.masked_fill(weights == 0, 0) * weights).sum(2))

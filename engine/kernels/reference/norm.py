@@ -1,17 +1,18 @@
-"""Root mean square norm and LayerNorm of rows, with the residual update added on the way. R = rows."""
+"""RMS norm and layer norm of rows, fused with the addition of the residual update, in plain torch. R = rows."""
 
 import torch
 
 
 def rms_norm(stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """stream [R, size] becomes stream + update; returns its norm times weight [size], [R, size], newly allocated."""
+    """RMS norm (Zhang and Sennrich 2019). stream [R, size] becomes stream + update (in place, rounded to its dtype);
+    returns its norm times weight [size]: [R, size], newly allocated, in the stream's dtype."""
     return _normed(_added(stream, update), weight, eps).to(stream.dtype)
 
 
 def layer_norm(
     stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """As rms_norm, of what differs from the row's mean, plus bias [size]."""
+    """Layer norm (Ba et al. 2016): as rms_norm, after the row's mean has been subtracted, plus bias [size]."""
     x = _added(stream, update)
     return (_normed(x - x.mean(dim=-1, keepdim=True), weight, eps) + bias.float()).to(stream.dtype)
 

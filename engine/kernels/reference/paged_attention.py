@@ -1,10 +1,10 @@
 """Paged attention in plain torch, scores and sums in float32.
 
-Vectorised over rows and of fixed shapes, so that it neither waits for the device nor looks at a number: the runner of
-a device can be run with it as it is with Triton. All of a page table is gathered, whatever the context: for tests and
-small models. Checks nothing: the callers do.
+Vectorised over rows, with fixed shapes and without reading a value on the host, so it never waits for the device: the
+CUDA runner can use it in place of the Triton kernels. All entries of a page table are gathered for any context length,
+so it suits tests and small models only. Arguments are not checked; the callers do that.
 
-B = rows, Q = queries of a row, E = entries of the page table, L = E * P tokens; the others as in
+B = rows, Q = queries of a row, E = entries of the page table, L = E * P tokens; other letters as in
 engine/kernels/step_kernels.py.
 """
 
@@ -25,7 +25,8 @@ def attend_decode(
     max_context: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As the protocol says; the workspace is not needed. Rows of padding are zeros."""
+    """Writes output [B, H, D] for one query per row, as StepKernels.attend_decode defines; padding rows become zeros.
+    The workspace is not used."""
     num_entries = min(page_table.shape[1], -(-max_context // pages.shape[3]))
     row_pages, lengths = _rows(page_table[:, :num_entries], slots, context_lengths)
     num_queries = (lengths > 0).to(lengths.dtype)
@@ -45,7 +46,8 @@ def attend_mixed(
     max_queries: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As the protocol says. Tokens of no row, and rows of padding, are zeros."""
+    """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines. Tokens that
+    belong to no row, and tokens of padding rows, become zeros."""
     row_pages, lengths = _rows(page_table, slots, context_lengths)
     num_tokens, num_rows = len(query), len(slots)
     if num_tokens == 0 or num_rows == 0:
@@ -65,7 +67,7 @@ def attend_mixed(
 def _rows(
     page_table: torch.Tensor, slots: torch.Tensor, context_lengths: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Page table and context length of every row of the step; those of padding have no context."""
+    """Page table [B, E] and context length [B] int64 of every row of the step; 0 for padding rows."""
     return page_table[slots.clamp(min=0).long()], context_lengths.masked_fill(slots < 0, 0).long()
 
 
@@ -78,8 +80,8 @@ def _attend(
     options: AttentionOptions,
     scales: PageScales | None,
 ) -> torch.Tensor:
-    """query [B, Q, H, D], the first num_queries [B] of each row being the last ones of its context; page_table [B, E].
-    Returns [B, Q, H, D] in float32."""
+    """query [B, Q, H, D]: the first num_queries [B] of each row are the last tokens of its context; page_table [B, E].
+    Returns [B, Q, H, D] float32."""
     num_rows, max_queries, num_heads, head_dim = query.shape
     num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
     num_entries = page_table.shape[1]
@@ -91,7 +93,7 @@ def _attend(
         is_visible = is_visible & (key_positions <= positions[:, :, None])
     if options.window is not None:
         is_visible = is_visible & (key_positions > positions[:, :, None] - options.window)
-    is_read = is_visible.any(1)  # [B, L]: nothing else is looked at, neither an entry of the table nor a token
+    is_read = is_visible.any(1)  # [B, L]: no other token and no other table entry is used
 
     is_page_read = is_read.view(num_rows, num_entries, page_tokens).any(2)
     page_ids = page_table.masked_fill(~is_page_read, 0).long()
@@ -115,7 +117,7 @@ def _attend(
     else:
         sinks = options.sinks.float()[:, None].expand(num_rows, max_queries, -1, 1)
         lse = torch.cat((scores, sinks), dim=3).logsumexp(-1)
-    # A row that reads nothing has lse -inf, and no score of it may become NaN.
+    # The lse of a row without visible tokens is -inf; its scores must not become NaN.
     probabilities = torch.exp(scores - lse.masked_fill(lse == float("-inf"), 0)[..., None])
     probabilities = probabilities.view(num_rows, max_queries, num_kv_heads, num_heads // num_kv_heads, -1)
     return torch.einsum("bqkgl,bkld->bqkgd", probabilities, value).flatten(2, 3)

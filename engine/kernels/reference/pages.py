@@ -1,10 +1,11 @@
-"""Whole pages, in plain torch. pages [N, words of any integer type]."""
+"""Copies of whole pages, in plain torch. pages [N, words of any integer type]."""
 
 import torch
 
 
 def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-    """As StepKernels.copy_pages says. What is nothing repeats the first real copy, or copies page 0 onto itself."""
+    """pages[destinations] = pages[sources], in place (StepKernels.copy_pages). An item with a negative id repeats the
+    first real copy; if there is none, page 0 is copied onto itself."""
     if not len(sources):
         return
     is_real = (sources >= 0) & (destinations >= 0)
@@ -16,10 +17,10 @@ def copy_pages(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.T
 
 
 def gather_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
-    """As StepKernels.gather_pages says."""
+    """Fills staging [n, words] with pages[page_ids] (StepKernels.gather_pages)."""
     torch.index_select(pages, 0, page_ids, out=staging)
 
 
 def scatter_pages(pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
-    """As StepKernels.scatter_pages says."""
+    """pages[page_ids] = staging [n, words], in place (StepKernels.scatter_pages)."""
     pages.index_copy_(0, page_ids, staging)

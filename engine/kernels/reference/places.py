@@ -1,7 +1,7 @@
-"""Writing to places some of which are "nowhere" (-1), in fixed shapes and without waiting for the device.
+"""Scattered writes that skip items with place -1, with fixed shapes and without waiting for the device.
 
-What goes nowhere is written where the first real item goes, and is made equal to it: so nothing is written twice with
-different values. Without any real item, what lies at place 0 is written there again.
+A skipped item is redirected to the place of the first real item and gets its value, so no place is written with two
+different values. If all items are skipped, the value at place 0 is written there again.
 """
 
 import torch
@@ -10,8 +10,10 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Places:
+    """Places in pages for the tokens of a step; made by store_heads, used for keys, values and their scales."""
+
     def __init__(self, page_places: torch.Tensor, page_tokens: int) -> None:
-        """page_places [T] int64: page * page_tokens + offset, all distinct, or -1."""
+        """page_places [T] int64: page * page_tokens + offset, all distinct, or -1: not written."""
         self._is_real = page_places >= 0
         self._first = self._is_real.to(torch.int8).argmax(dim=0, keepdim=True)  # [1]
         self._has_any = self._is_real.index_select(0, self._first)
@@ -20,7 +22,7 @@ class Places:
         self._page_ids, self._offsets = slots // page_tokens, slots % page_tokens
 
     def write(self, target: torch.Tensor, values: torch.Tensor) -> None:
-        """target [N, K, P] or [N, K, P, D], strided; values [T, K] or [T, K, D] of the same dtype."""
+        """Writes values [T, K] or [T, K, D] at the tokens' places of target [N, K, P] or [N, K, P, D] (same dtype)."""
         bits = _BITS[target.itemsize]  # index_put_ does not take every dtype
         target, values = target.view(bits), values.contiguous().view(bits)
         shape = (-1,) + (1,) * (values.dim() - 1)

@@ -1,4 +1,4 @@
-"""What a step of one token per row needs, from slots and positions alone. B = rows, S = slots."""
+"""Inputs of a decode step (one token per row), computed from slots and positions. B = rows, S = slots."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def prepare_decode(
     context_lengths: torch.Tensor,
     page_places: Sequence[torch.Tensor],
 ) -> None:
-    """As StepKernels.prepare_decode says."""
+    """Fills token_ids, positions, context_lengths and page_places, [B] each, as StepKernels.prepare_decode defines."""
     is_real = slots >= 0
     rows = slots.clamp(min=0).long()
     token_ids.copy_(torch.where(is_real, last_tokens[rows], 0))

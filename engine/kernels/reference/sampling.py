@@ -1,7 +1,8 @@
-"""Sampling, in plain torch: the definition. R = rows, V = vocabulary.
+"""Sampling in plain torch: the definition that the Triton kernel is tested against. R = rows, V = vocabulary.
 
-Truncation keeps everything at or above a threshold, so that equal logits share their fate; top-p sees what top-k has
-left, min-p is relative to the likeliest token. No step depends on other rows.
+Truncation keeps all scores at or above a threshold, so tokens with equal logits are kept or dropped together. Top-p
+acts on the tokens that top-k has left; min-p is relative to the likeliest token. A row's result does not depend on
+other rows.
 """
 
 import torch
@@ -25,6 +26,9 @@ def sample(
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace | None = None,
 ) -> None:
+    """Samples one token per row of logits [R, V] into token_ids [R] int64, as StepKernels.sample defines: the inverse
+    of the cumulative distribution at uniform(seeds, counters), or argmax if the temperature is 0. The workspace is not
+    used."""
     scores = logits.to(torch.float32)
     greedy = scores.argmax(dim=-1)
     scores = scores - scores.amax(dim=-1, keepdim=True)
@@ -36,7 +40,8 @@ def sample(
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Scores [R, V] with -inf where a token is cut off."""
+    """Scores [R, V] with -inf for tokens that top-k (0: off), top-p (Holtzman et al. 2020; 1: off) or min-p (Nguyen et
+    al. 2024; 0: off) remove; settings are [R]. Newly allocated."""
     vocab_size = scores.shape[1]
     leaders = scores.sort(dim=-1, descending=True).values
     last = top_k.to(torch.int64).clamp(max=vocab_size).where(top_k > 0, vocab_size)[:, None] - 1
@@ -51,8 +56,8 @@ def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min
 
 
 def uniform(seeds: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
-    """Philox-4x32-10 (Salmon et al., SC'11): float64 in [0, 1) with 53 random bits for each (seed, counter), both [R]
-    int64. A product of two 32-bit words wraps in int64, but its bits are right."""
+    """Philox-4x32-10 (Salmon et al., SC'11): [R] float64 in [0, 1) with 53 random bits for each (seed, counter), both
+    [R] int64. The product of two 32-bit words may become negative in int64, but its 64 bits are right."""
     c0, c1 = counters & _LOW, (counters >> 32) & _LOW
     c2, c3 = torch.zeros_like(c0), torch.zeros_like(c0)
     k0, k1 = seeds & _LOW, (seeds >> 32) & _LOW

@@ -1,4 +1,4 @@
-"""Decodes of rows that share a prefix, in plain torch: the pages of the first row of a group stand for those of all."""
+"""Decode attention of rows that share a prefix, in plain torch. The group's first row has the prefix's pages."""
 
 import torch
 
@@ -21,7 +21,8 @@ def attend_shared_prefix(
     max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.attend_shared_prefix says; of a page that a prefix ends in each row reads its own."""
+    """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. Whole pages of the prefix are read from the
+    group's first row; a page in which the prefix ends is read from each row's own table."""
     rows = torch.arange(len(slots), device=slots.device)
     group = torch.searchsorted(group_starts[1:].contiguous().long(), rows, right=True)
     owners = group_starts[group].long()

@@ -1,4 +1,4 @@
-"""Heads on their way to attention: norm, rotation, and keys and values into their pages, quantised where pages are.
+"""Norm and rotation of query and key heads, and storing keys and values into their pages, quantised if the pages are.
 
 T = tokens of the step, H, K = query and key/value heads, D = head dimension, N = small pages, P = tokens in a page.
 """
@@ -8,7 +8,7 @@ import torch
 from engine.kernels.reference.places import Places
 from engine.kernels.step_kernels import PageScales
 
-#: Largest number of each quantised type; it stands for a head's largest element.
+#: Largest number of each quantised dtype: a head's largest magnitude is scaled to it.
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 
@@ -23,7 +23,8 @@ def store_heads(
     page_places: torch.Tensor,
     scales: PageScales | None = None,
 ) -> None:
-    """As StepKernels.store_heads says. All arithmetic is in float32 and rounded once."""
+    """Overwrites the query heads of qkv [T, H + 2 K, D] and writes keys, values and scales into pages, as
+    StepKernels.store_heads defines. All arithmetic is in float32 and rounded once."""
     if not len(qkv):
         return
     num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
@@ -43,7 +44,8 @@ def store_heads(
 
 
 def quantised(heads: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The numbers of dtype that are nearest to heads / scale; zeros where the scale is zero."""
+    """heads / scale rounded to the nearest numbers of dtype (int8: halves upwards); zeros where the scale is zero. Same
+    shape as heads, newly allocated."""
     largest = LARGEST[dtype]
     scaled = torch.where(scale > 0, heads / scale, 0.0).clamp(-largest, largest)
     return torch.floor(scaled + 0.5).to(dtype) if dtype == torch.int8 else scaled.to(dtype)

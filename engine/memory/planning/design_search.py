@@ -1,7 +1,7 @@
-"""Finding the cut of all layer types that wastes least. Pure functions of numbers.
+"""Finds the cut of all layer types that wastes least. Pure functions of numbers.
 
 Every type may be cut into parts of equally many layers, with more tokens per page or padding, so that small pages get
-equal or fit together; a large page is the least common multiple of what comes out.
+equal sizes or small common multiples. The large page is the least common multiple of the small pages.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from engine.memory.planning.designs import Design, held_pages, live_bytes
 from engine.memory.planning.grouping import group_layers, large_page_bytes, split_type
 from engine.memory.spec import LayerSpec
 
-#: How often a request of each of these lengths is expected: an arena's chats are short.
+#: Expected share of requests of each length in tokens: chats are short.
 CHAT_WEIGHTS = {100: 0.25, 500: 0.3, 2_000: 0.25, 8_000: 0.12, 32_000: 0.06, 128_000: 0.02}
-#: Designs whose expected waste differs by less are equal; then fewer page tables win.
+#: Designs whose expected waste differs by less count as equal; the one with fewer page tables is chosen.
 _SAME_WASTE = 0.0005
 _MAX_SPLITS = 4096
 
@@ -53,8 +53,8 @@ class DesignSearch:
         self._pages: dict[tuple[int, int], list[int]] = {}
 
     def best(self) -> Design:
-        """Least expected waste among the cuts within the bound that are at no length worse than LCM, gcd and equal
-        pages. Where there is none, the bound on page tables weighs more than a length."""
+        """The cut with the least expected waste among those within the bound on page tables that are at no length worse
+        than the lcm, gcd and equal-page designs. If there is none, the least waste within the bound."""
         rivals = [
             [self._alternatives[name].held_bytes(length, self._image_tokens) for length in self._lengths]
             for name in ("lcm", "gcd", "equal_page")
@@ -80,7 +80,7 @@ class DesignSearch:
         return Design("chosen", types, large_page_bytes(types))
 
     def explain(self, chosen: Design) -> str:
-        """Why this design, in sentences with numbers."""
+        """The reason for this design, in sentences with numbers."""
         wastes = {
             name: self._expected_waste([design.held_bytes(length, self._image_tokens) for length in self._lengths])
             for name, design in {"chosen": chosen, **self._alternatives}.items()

@@ -23,23 +23,25 @@ class Design:
 
     @property
     def num_page_tables(self) -> int:
+        """Page tables of one sequence."""
         return len(self.types)
 
     def ratio(self, layer_type: LayerType) -> int:
+        """Small pages of this type in one large page."""
         return self.large_page_bytes // layer_type.small_page_bytes
 
     def held_bytes(self, num_tokens: int, image_tokens: int = 0) -> int:
-        """Bytes of the large pages that one request of that many tokens occupies, alone in them."""
+        """Bytes of the large pages that one request of that many tokens occupies, if it shares none of them."""
         num_large = sum(-(-held_pages(kind, num_tokens, image_tokens) // self.ratio(kind)) for kind in self.types)
         return num_large * self.large_page_bytes
 
 
 def held_pages(layer_type: LayerType, num_tokens: int, image_tokens: int = 0) -> int:
-    """Small pages that a request of that many tokens must be given.
+    """Small pages that a request of that many tokens must have.
 
-    A window that moves straddles a page boundary, so it is given one page more than its tokens fill: engines reserve it
-    whatever the length, and the published figures count it. A recurrent layer is given its running state; its
-    checkpoints are cache, not need.
+    A moving window straddles a page boundary, so it has one page more than its tokens fill: engines reserve that page
+    for any length, and the published figures count it. A recurrent layer has its running state; its checkpoints are
+    cached, not needed.
     """
     size, spec = layer_type.page_tokens, layer_type.spec
     match spec.kind:
@@ -58,7 +60,7 @@ def held_pages(layer_type: LayerType, num_tokens: int, image_tokens: int = 0) ->
 
 
 def live_bytes(layers: Sequence[LayerSpec], num_tokens: int, image_tokens: int = 0) -> int:
-    """What a request of that many tokens needs of every layer, to the byte: what waste is measured against."""
+    """Bytes that a request of that many tokens needs in all layers, without pages: waste is measured against it."""
     total = 0
     for spec in layers:
         if spec.shares_with is not None:
@@ -77,7 +79,7 @@ def live_bytes(layers: Sequence[LayerSpec], num_tokens: int, image_tokens: int =
 
 def uniform_waste(layers: Sequence[LayerSpec], num_tokens: int, image_tokens: int = 0) -> float:
     """Share of memory that is waste when every layer keeps every token of the text and of the images, as
-    PagedAttention does; page rounding left out (the closed forms of Jenga section 3)."""
+    PagedAttention does, without page rounding (the closed forms of Jenga section 3)."""
     attention = [spec for spec in layers if spec.shares_with is None and spec.kind != "recurrent"]
     held = sum((num_tokens + image_tokens) * spec.bytes_per_token for spec in attention)
     return 1 - live_bytes(attention, num_tokens, image_tokens) / held
@@ -118,10 +120,10 @@ def equal_page_design(layers: Sequence[LayerSpec], *, page_tokens: int) -> Desig
 
     Attention pages grow until one layer's page is as large as a recurrent state, whose page is then padded; smaller
     attention layers get more tokens per page. The group size is the smallest layer count of a type, or the largest
-    where that is less than half as much again; incomplete groups are padded. Per-layer budgets are unknown there,
-    and image embeddings lie outside the pool.
+    where that is less than 1.5 times as much; incomplete groups are padded. That engine has no per-layer budgets, and
+    keeps image embeddings outside the pool.
     """
-    types = group_layers([_as_known_elsewhere(spec) for spec in _merge_states(layers)], page_tokens=page_tokens)
+    types = group_layers([_without_budget(spec) for spec in _merge_states(layers)], page_tokens=page_tokens)
     states = [kind.layer_page_bytes for kind in types if kind.spec.kind == "recurrent"]
     attention = [kind for kind in types if kind.spec.kind != "recurrent"]
     tokens = page_tokens
@@ -167,5 +169,5 @@ def _merge_states(layers: Sequence[LayerSpec]) -> list[LayerSpec]:
     return merged
 
 
-def _as_known_elsewhere(spec: LayerSpec) -> LayerSpec:
+def _without_budget(spec: LayerSpec) -> LayerSpec:
     return replace(spec, kind="full", span=0) if spec.kind == "budgeted" else spec

@@ -1,4 +1,4 @@
-"""Layers to layer types, and types cut into equal parts: the building blocks of every page design."""
+"""Groups layers into layer types and cuts types into equal parts: the building blocks of every page design."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from engine.memory.spec import CHECKPOINT_TOKENS, LayerSpec, LayerType
 def group_layers(layers: Sequence[LayerSpec], *, page_tokens: int) -> tuple[LayerType, ...]:
     """Layer types in the order of their first layer. A layer's id is its index in `layers`.
 
-    Layers that read another layer's keys and values store nothing and are in no type.
+    Layers that read another layer's keys and values store nothing and are in no type. Raises ValueError for layers that
+    cannot be planned.
     """
     if not layers:
         raise ValueError("a model without layers needs no page pool")

@@ -2,8 +2,8 @@
 
 The least common multiple of Jenga wastes most of a large page on a short request when layer counts have no common
 divisor (Gemma-3-27B: twice the live bytes at 100 tokens), and chats are short. So the planner also considers parts of
-types, padded pages and other tokens per page, and takes what wastes least over the expected lengths, with a bound on
-the number of page tables, because every table costs work in every step.
+types, padded pages and other tokens per page. It takes the design that wastes least over the expected lengths, with a
+bound on the number of page tables, because every table costs work in every step.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ STEP_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a pool of a given size holds, in the three units that people ask for."""
+    """What a pool of a given size holds: in pages, in tokens and in requests."""
 
     pool_bytes: int
     num_large_pages: int  #: for requests; the null page is not counted
@@ -46,7 +46,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """A chosen design beside the ones it was chosen over."""
+    """A chosen design, and the alternatives it was compared with."""
 
     layers: tuple[LayerSpec, ...]
     chosen: Design
@@ -56,9 +56,11 @@ class PlanReport:
     image_tokens: int
 
     def live(self, num_tokens: int) -> int:
+        """Bytes that a request of that many tokens needs, without pages."""
         return live_bytes(self.layers, num_tokens, self.image_tokens)
 
     def held(self, name: str, num_tokens: int) -> int:
+        """Bytes of the large pages that such a request occupies in the named design."""
         return self.designs[name].held_bytes(num_tokens, self.image_tokens)
 
     def waste(self, name: str, num_tokens: int) -> float:
@@ -66,6 +68,7 @@ class PlanReport:
         return self.held(name, num_tokens) / self.live(num_tokens) - 1
 
     def capacity(self, pool_bytes: int, max_model_len: int, max_step_tokens: int = STEP_TOKENS) -> Capacity:
+        """What a pool of that size in the chosen design holds. Raises ValueError where it is too small."""
         plan = pool_of(self.chosen, pool_bytes)
         rule = AdmissionRule(plan, max_step_tokens)
         images = (ImageSpan(0, self.image_tokens, b"", self.image_tokens),) if self.image_tokens else ()
@@ -86,7 +89,10 @@ def plan_layers(
     image_tokens: int = 0,
     max_page_tables: int = MAX_PAGE_TABLES,
 ) -> PlanReport:
-    """Compare all designs at these lengths and choose one. Lengths other than the usual ones count alike."""
+    """Compare all designs at these lengths in tokens and choose one. Lengths other than the usual ones weigh the same.
+
+    Raises ValueError for an empty list of layers or of lengths.
+    """
     if not lengths or min(lengths) < 1:
         raise ValueError("lengths must be positive numbers of tokens")
     alternatives = {
@@ -141,7 +147,7 @@ def pool_bytes_for(
 ) -> int:
     """Bytes of the smallest pool in which that many sequences of that length fit at once, null page included.
 
-    max_step_tokens: most tokens of a sequence that one step computes; unknown, a window keeps everything.
+    max_step_tokens: the most tokens of a sequence that one step computes; None: unbounded, a window keeps all tokens.
     """
     page_bytes = large_page_bytes(types)
     num_large_pages = NUM_NULL_LARGE_PAGES

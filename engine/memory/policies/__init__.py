@@ -1,4 +1,4 @@
-"""What a kind of layer keeps, drops and can reuse: one policy per layer kind, and the one place that chooses it."""
+"""One policy per kind of layer: what it keeps, drops and can reuse. `policy_for` chooses it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -28,43 +28,43 @@ __all__ = [
 class LayerPolicy(Protocol):
     """Pure functions of token counts and of the prompt's images; one object per layer type, no state.
 
-    Lengths are tokens. Page indices count entries of the sequence's table from 0; what an entry covers is the policy's
-    own affair.
+    Lengths are in tokens. Page indices count entries of the sequence's table from 0; the policy defines which tokens an
+    entry covers.
     """
 
     def num_entries(self, num_tokens: int, images: Images) -> int:
-        """Entries in the table of a sequence of that many tokens, those included that were dropped."""
+        """Entries in the table of a sequence of that many tokens, dropped ones included."""
 
     def capacity(self, num_entries: int, images: Images) -> int:
-        """Up to which position a table of that many entries can be written."""
+        """Number of leading positions that a table of that many entries can hold."""
 
     def num_pages(self, num_tokens: int, images: Images = ()) -> int:
-        """Most pages a sequence of that many tokens ever holds at once: what admission must count."""
+        """The most pages that a sequence of that many tokens ever holds at once: what admission counts."""
 
     def num_lasting_pages(self, num_tokens: int, images: Images = ()) -> int:
-        """Of the pages of that many tokens, those that stay however long the sequence grows: forks share them."""
+        """Pages of that many tokens that stay however long the sequence grows: forks share them."""
 
     def first_live_page(self, num_computed: int, images: Images) -> int:
         """Index of the first page that tokens from position num_computed on still read; earlier ones may be dropped."""
 
     def first_written_page(self, position: int, images: Images) -> int:
-        """Index of the first page that writing from this position on may change; forks need own copies from there."""
+        """Index of the first page that writing from this position on may change; forks copy pages from there on."""
 
     def num_complete(self, num_computed: int, images: Images) -> int:
         """Leading pages whose content is final after that many tokens, so that it can be published."""
 
     def next_event(self, num_computed: int, images: Images) -> int:
-        """Least number of computed tokens above this one at which a page is complete or is no longer live."""
+        """The next number of computed tokens at which a page is complete or no longer live."""
 
     def chunk_end(self, start: int, end: int) -> int:
-        """Up to where [start, end) may be computed in one step; at least one token."""
+        """The end of the part of [start, end) that one step may compute; at least one token."""
 
     def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:
-        """Longest prefix of at most max_tokens whose needed pages are all cached. `is_cached(i)` asks for page i."""
+        """Longest prefix of at most max_tokens whose needed pages are all cached. is_cached: whether page i is."""
 
 
 def policy_for(layer_type: LayerType, max_step_tokens: int | None = None) -> LayerPolicy:
-    """The policy of a layer type's kind. max_step_tokens bounds how many tokens of a sequence one step computes."""
+    """The policy for a layer type. max_step_tokens: most tokens of a sequence that one step computes; None: any."""
     spec, page_tokens = layer_type.spec, layer_type.page_tokens
     match spec.kind:
         case "full":

@@ -1,8 +1,8 @@
 """Layers whose pages hold images: cross attention, and the cache of vision embeddings.
 
-The table is that of the prompt's images one after another, each from a page of its own on, so that an image is a run of
-whole pages and can be shared by prompts that have it anywhere. An image comes as a whole: its pages are there before
-the step that reaches its position, and final after it.
+The table has the prompt's images one after another, each from a new page on. So an image is a run of whole pages, and
+prompts that have it at any position can share them. An image is computed as a whole: its pages are allocated before the
+step that reaches its position, and final after it.
 """
 
 import sys
@@ -51,18 +51,22 @@ class _ByImage:
 
 @dataclass(frozen=True, slots=True)
 class CrossPolicy(_ByImage):
-    """Every later token reads every image; a hit ends before the first image that is not wholly cached."""
+    """Cross attention: every later token reads every image; a hit ends before the first image not wholly cached."""
 
     def num_lasting_pages(self, num_tokens: int, images: Images = ()) -> int:
+        """All pages: every later token reads every image."""
         return self.num_entries(num_tokens, images)
 
     def first_live_page(self, num_computed: int, images: Images) -> int:
+        """0: no page is dropped."""
         return 0
 
     def next_event(self, num_computed: int, images: Images) -> int:
+        """Behind the position of the next image."""
         return min((image.position + 1 for image in images if image.position >= num_computed), default=sys.maxsize)
 
     def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:
+        """Ends before the first image that is not wholly cached."""
         for which, image in enumerate(images):
             if image.position >= max_tokens:
                 break
@@ -73,25 +77,29 @@ class CrossPolicy(_ByImage):
 
 @dataclass(frozen=True, slots=True)
 class VisionPolicy(_ByImage):
-    """An image's embeddings are read while its own tokens are computed, and dropped then (Jenga section 6.2).
+    """An image's embeddings are read while its own tokens are computed, and then dropped (Jenga section 6.2).
 
     So a prefix may end inside an image only if that image is wholly cached. Images before its end need no embeddings:
-    their keys and values lie in the pages of the other types.
+    their keys and values are in the pages of the other types.
     """
 
     def num_lasting_pages(self, num_tokens: int, images: Images = ()) -> int:
+        """0: embeddings are dropped behind the image."""
         return 0
 
     def first_live_page(self, num_computed: int, images: Images) -> int:
+        """The first page of the first image that is not computed to its end."""
         return sum(
             self.pages_of(image) for image in images if image.position < num_computed and image.end <= num_computed
         )
 
     def next_event(self, num_computed: int, images: Images) -> int:
+        """The beginning or the end of an image's tokens."""
         steps = (level for image in images for level in (image.position + 1, image.end))
         return min((level for level in steps if level > num_computed), default=sys.maxsize)
 
     def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:
+        """Ends before an image that the prefix would cut and that is not wholly cached."""
         for which, image in enumerate(images):
             if image.position < max_tokens < image.end and not self._is_whole(which, images, is_cached):
                 return image.position

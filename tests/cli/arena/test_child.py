@@ -1,3 +1,5 @@
+"""One supervised process: restarts, probes, stopping, log files, and the tether to its parent."""
+
 import asyncio
 import fcntl
 import os

@@ -1,3 +1,5 @@
+"""The data directory: its lock, its secrets and their file modes."""
+
 import json
 import stat
 from dataclasses import asdict

@@ -1,3 +1,5 @@
+"""The embedded store: durability under kill -9, its lock, its socket and the search for a binary."""
+
 import asyncio
 import os
 import shutil
@@ -29,7 +31,7 @@ def connect(store: EmbeddedRedis) -> redis.asyncio.Redis:
 
 @pytest.fixture
 async def child(tmp_path: Path, news: Any, hasty: RestartPolicy) -> AsyncIterator[Child]:
-    """A supervised store, ready."""
+    """A supervised store that is ready."""
     data_dir = DataDir(tmp_path / "data")
     data_dir.create()
     child = Child(store_spec(EmbeddedRedis(data_dir.store, find_binary()), data_dir), news, hasty)
@@ -61,7 +63,7 @@ async def test_it_keeps_every_acknowledged_write_and_evicts_nothing(store: Embed
 async def test_nothing_acknowledged_is_lost_by_kill_9(
     store: EmbeddedRedis, child: Child, kill: Callable[[int | None], None], until: Callable[..., Awaitable[None]]
 ) -> None:
-    """Writers run while the server is killed three times; what was acknowledged must be there afterwards."""
+    """Writers run while the server is killed three times; every acknowledged write must be there afterwards."""
     acknowledged: list[str] = []
     stop = asyncio.Event()
 
@@ -84,9 +86,7 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(
         await until(lambda enough=enough: len(acknowledged) >= enough)
         pid = child.pid
         kill(pid)
-        async with asyncio.timeout(60):
-            while child.pid == pid or child.state is not ChildState.READY:
-                await asyncio.sleep(0.02)
+        await until(lambda pid=pid: child.pid != pid and child.state is ChildState.READY)
         assert child.num_restarts == round_number + 1
         child._policy.quick_deaths = 0
     stop.set()
@@ -98,7 +98,11 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(
 
 
 async def test_a_torn_end_of_the_file_does_not_stop_it_from_starting(
-    store: EmbeddedRedis, child: Child, tmp_path: Path, kill: Callable[[int | None], None]
+    store: EmbeddedRedis,
+    child: Child,
+    tmp_path: Path,
+    kill: Callable[[int | None], None],
+    until: Callable[..., Awaitable[None]],
 ) -> None:
     async with connect(store) as client:
         await client.set("kept", "yes")
@@ -107,9 +111,7 @@ async def test_a_torn_end_of_the_file_does_not_stop_it_from_starting(
     [aof] = (tmp_path / "data" / "store" / "appendonlydir").glob("*.incr.aof")
     with open(aof, "ab") as file:
         file.write(b"*3\r\n$3\r\nSET\r\n$4\r\nto")
-    async with asyncio.timeout(60):
-        while child.pid == pid or child.state is not ChildState.READY:
-            await asyncio.sleep(0.02)
+    await until(lambda: child.pid != pid and child.state is ChildState.READY)
     async with connect(store) as client:
         assert await client.get("kept") == "yes"
 

@@ -1,3 +1,5 @@
+"""The processes of `agon up`: models, ports, commands and environments."""
+
 import json
 import re
 import socket
@@ -165,3 +167,20 @@ async def test_idle_threads_of_crowded_workers_do_not_keep_cores_busy(
         stages = build_stages(chosen, folder, folder.secrets(), None, client)
     workers = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
     assert [spec.environment.get("GOMP_SPINCOUNT") for spec in workers] == [wanted] * 2
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen", "wanted"),
+    [("127.0.0.1", None, "true"), ("0.0.0.0", None, "false"), ("0.0.0.0", "1", "1"), ("127.0.0.1", "false", "false")],
+)
+def test_api_documentation_is_served_on_loopback_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, chosen: str | None, wanted: str
+) -> None:
+    monkeypatch.delenv("AGON_API_DOCS", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("AGON_API_DOCS", chosen)
+    data_dir = DataDir(tmp_path)
+    data_dir.create()
+    stages = build_stages(settings(tmp_path, host=host), data_dir, data_dir.secrets(), None, httpx.AsyncClient())
+    services = [spec for stage in stages for spec in stage if spec.name != "webui"]
+    assert {spec.environment["AGON_API_DOCS"] for spec in services} == {wanted}

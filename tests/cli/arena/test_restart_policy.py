@@ -1,3 +1,5 @@
+"""Delays between restarts, and when a process is given up."""
+
 from cli.arena.restart_policy import RestartPolicy
 
 

@@ -1,3 +1,5 @@
+"""The output of `agon up` on a terminal and elsewhere."""
+
 import io
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,8 @@
+"""The order in which groups of processes start and stop."""
+
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ from cli.arena.supervisor import Supervisor
 from cli.errors import CliError
 
 MakeSpec = Callable[..., ChildSpec]
+Until = Callable[..., Awaitable[None]]
 
-#: ends politely, and writes its name into a common file when it does
+#: On SIGTERM the child writes its name into a common file and exits.
 POLITE = "signal.signal(signal.SIGTERM, lambda *_: (open({path!r}, 'a').write({name!r} + ' '), sys.exit(0)))"
 
 
@@ -54,15 +57,13 @@ async def test_nothing_starts_before_the_store_answers(make_spec: MakeSpec, news
     await supervisor.stop()
 
 
-async def test_one_that_fails_for_good_leaves_the_others_running(make_spec: MakeSpec, news: Any) -> None:
+async def test_one_that_fails_for_good_leaves_the_others_running(make_spec: MakeSpec, news: Any, until: Until) -> None:
     bad_spec = make_spec("bad", "sys.exit(3)", final_exit_codes=frozenset({3}))
     supervisor = Supervisor([[make_spec("store")], [bad_spec, make_spec("good")]], news)
     await supervisor.start()
     bad, good = supervisor.children[1:]
     assert await good.wait_ready()
-    async with asyncio.timeout(60):
-        while bad.state is not ChildState.GIVEN_UP:
-            await asyncio.sleep(0.05)
+    await until(lambda: bad.state is ChildState.GIVEN_UP)
     assert good.state is ChildState.READY
     assert not supervisor.everything_failed
     await supervisor.stop()
@@ -70,15 +71,16 @@ async def test_one_that_fails_for_good_leaves_the_others_running(make_spec: Make
 
 
 async def test_kill_ends_even_what_ignores_signals_at_once(
-    make_spec: MakeSpec, news: Any, is_alive: Callable[[int], bool]
+    make_spec: MakeSpec, news: Any, is_alive: Callable[[int], bool], until: Until
 ) -> None:
     deaf = make_spec("deaf", "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", stop_timeout_s=60.0)
     supervisor = Supervisor([[deaf]], news)
     await supervisor.start()
-    pid = supervisor.children[0].pid
+    [child] = supervisor.children
+    pid = child.pid
     assert pid is not None
     stopping = asyncio.create_task(supervisor.stop())
-    await asyncio.sleep(0.1)
+    await until(lambda: child.state is ChildState.STOPPING)
     stopping.cancel()
     await asyncio.gather(stopping, return_exceptions=True)
     await supervisor.kill()

@@ -87,7 +87,7 @@ def test_latency_tells_the_first_token_and_every_gap(tmp_path: Path) -> None:
     (row,) = rows_of(result)
     assert (row["prompt_tokens"], row["output_tokens"], row["repeats"]) == (9, 6, 2)
     assert row["ttft_ms"] > 0
-    assert 0 <= row["itl_ms_p50"] <= row["itl_ms_p99"]  # 0: a busy machine hands out two tokens at once
+    assert 0 <= row["itl_ms_p50"] <= row["itl_ms_p99"]  # 0: a busy machine delivers two tokens together
     assert row["itl_ms_p99"] > 0
     assert 1000 / row["tokens_per_s"] == pytest.approx(row["tpot_ms"], abs=6e-4)  # which has three digits
     assert picture.stat().st_size > 0
@@ -139,7 +139,7 @@ def test_goodput_counts_only_what_met_every_target() -> None:
 
 @pytest.fixture(scope="module")
 def echo_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`agon serve` as a process of its own, with the engine that repeats what it was told."""
+    """`agon serve` as its own process, with the engine that echoes its prompt."""
     log = tmp_path_factory.mktemp("serve") / "serve.log"
     command = [sys.executable, "-P", "-m", "cli.main", "serve", "echo", "--port", "0", "--engine", "echo"]
     settings = {name: value for name, value in os.environ.items() if not name.startswith("AGON_")}
@@ -185,7 +185,7 @@ def test_serve_keeps_so_many_requests_in_flight(echo_url: str, tmp_path: Path) -
     assert [(row["concurrency"], row["requests"], row["failed"]) for row in rows] == [(1, 3, 0), (4, 4, 0)]
     assert [row["output_tokens"] for row in rows] == [18, 24]
     assert all(0 < row["ttft_ms_p50"] <= row["total_ms_p50"] for row in rows)
-    assert all(row["itl_ms_p99"] > 0 for row in rows)  # a busy machine brings some tokens together
+    assert all(row["itl_ms_p99"] > 0 for row in rows)  # not p50: a busy machine delivers some tokens together
     assert [row["requests_within_targets"] for row in rows] == [0, 0]
     assert picture.stat().st_size > 0
 
@@ -210,7 +210,7 @@ def test_serve_sends_the_prompts_of_a_file(echo_url: str, tmp_path: Path) -> Non
 
 def test_a_server_that_refuses_is_named(echo_url: str) -> None:
     with pytest.raises(CliError, match="some requests failed"):
-        bench("serve", "--url", echo_url, "--model", "nobody", "--concurrency", "1", "--num-requests", "1")
+        bench("serve", "--url", echo_url, "--model", "absent", "--concurrency", "1", "--num-requests", "1")
 
 
 @pytest.mark.parametrize(("value", "told"), [(0.374, "0.37"), (12.02, "12.0"), (143.62, "144"), (None, "-")])

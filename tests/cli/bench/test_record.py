@@ -1,3 +1,5 @@
+"""Percentiles and the JSON document of a benchmark."""
+
 import json
 import math
 from pathlib import Path

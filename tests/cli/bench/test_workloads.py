@@ -1,3 +1,5 @@
+"""Workloads: fixed token ids, lengths, and files of prompts."""
+
 import hashlib
 import json
 from pathlib import Path
@@ -28,7 +30,7 @@ from cli.errors import CliError
 def test_the_named_workloads_never_change(
     name: str, requests: int, prompt_tokens: int, output_tokens: int, digest: str
 ) -> None:
-    """Results of different days and engines are compared, so every id must stay."""
+    """Results of different days and engines are compared, so no id may change."""
     work = named(name)
     assert len(work) == requests
     assert (sum(len(item.ids) for item in work), sum(item.out for item in work)) == (prompt_tokens, output_tokens)

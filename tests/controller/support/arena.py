@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from redis.asyncio import Redis
 
 from controller.app import create_app
 from controller.config import Settings
 from controller.store.keys import Keys
+from tests.api_page import only_declared_errors
 from tests.controller.support.fake_worker import FakeWorker
 from tests.controller.support.running import running_app
 from wire.sse import SseDecoder, SseEvent
@@ -87,7 +89,7 @@ class Arena:
         """Start another controller over the same store. Returns a client of it."""
         app = create_app(self.settings.model_copy(update=changes))
         url = await self._stack.enter_async_context(running_app(app))
-        return await self._stack.enter_async_context(_client(url))
+        return await self._stack.enter_async_context(_client(url, app))
 
     async def create(self, *models: str, client: httpx.AsyncClient | None = None, **options: Any) -> dict[str, Any]:
         """The view of a new battle, between `models` or between drawn ones."""
@@ -170,15 +172,17 @@ async def running_arena(settings: Settings) -> AsyncGenerator[Arena, None]:
     async with contextlib.AsyncExitStack() as stack:
         redis = Redis.from_url(settings.redis_url, decode_responses=True)
         stack.push_async_callback(redis.aclose)
-        url = await stack.enter_async_context(running_app(create_app(settings)))
-        client = await stack.enter_async_context(_client(url))
+        app = create_app(settings)
+        url = await stack.enter_async_context(running_app(app))
+        client = await stack.enter_async_context(_client(url, app))
         yield Arena(settings, url, client, redis, stack)
 
 
-def _client(url: str) -> httpx.AsyncClient:
+def _client(url: str, app: FastAPI) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None)
     # Without TLS: loading the certificates of all authorities takes longer than most tests.
-    return httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, limits=limits, verify=False)
+    hooks = {"response": [only_declared_errors(app)]}
+    return httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, limits=limits, verify=False, event_hooks=hooks)
 
 
 def of_kind(events: list[SseEvent], name: str) -> list[SseEvent]:

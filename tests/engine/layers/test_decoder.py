@@ -27,7 +27,7 @@ STARTS, LENGTHS = np.array([0, 17, 300, 0]), np.array([37, 1, 1, 1])
 
 
 class Random:
-    """Weights of the sizes that are asked for, the same in every run."""
+    """Seeded random weights of any size."""
 
     def __init__(self, operators: CppOperators, dtype: torch.dtype) -> None:
         self.operators = operators
@@ -90,7 +90,7 @@ def gpt_neox(random: Random, layer_id: int) -> DecoderLayer:
 
 
 def with_a_part_of_its_own(random: Random, layer_id: int) -> DecoderLayer:
-    """The first layer's feed-forward part is something that no recorder knows."""
+    """The first layer's feed-forward part is a function that no recorder accepts."""
     layer = llama(random, layer_id)
     return replace(layer, mlp=lambda x: x * 2) if layer_id == 0 else layer
 
@@ -132,7 +132,7 @@ def test_a_row_is_the_same_on_any_number_of_threads(instruction_set: str, has_in
 
 
 def test_threads_that_lose_their_cores_leave_no_item_out_and_do_none_twice() -> None:
-    """Many more threads than cores: the system takes threads off at any point, and others help with their shares."""
+    """Many more threads than cores: the system preempts threads at any point, and other threads do their items."""
     (alone, stream), *others = [run(llama, torch.float32, USABLE[0], threads, False) for threads in (1, *8 * [16])]
     for update, other_stream in others:
         assert torch.equal(update, alone)

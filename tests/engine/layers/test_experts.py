@@ -14,7 +14,7 @@ from tests.engine.runner.device.tape import NoWaiting
 
 @pytest.mark.parametrize("routes_on_device", [False, True])
 def test_every_token_gets_its_own_experts_in_any_batch(routes_on_device: bool) -> None:
-    """On a device nothing waits from three tokens on: five experts, two choices."""
+    """Five experts, two choices: on a device, steps of three tokens and more do not wait for a result."""
     generator = torch.Generator().manual_seed(0)
     router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
     operators = TorchOperators()

@@ -1,4 +1,4 @@
-"""The selective state space layer: what comes out does not depend on chunks or on the sequences beside it."""
+"""The selective state space layer: its output does not depend on chunks or on other sequences in the step."""
 
 import numpy as np
 import pytest

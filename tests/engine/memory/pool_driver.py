@@ -44,7 +44,7 @@ def extended(cache: KVCache, sequence: int, start: int, end: int) -> Extension:
 
 
 class PoolDriver:
-    """Sequences are named by numbers in order of their start. Every operation ends with a check of everything."""
+    """Sequences are numbered in the order of their start. Every operation ends with a check of all pages."""
 
     def __init__(self, mix: str, num_pages: int, *, enable_prefix_caching: bool) -> None:
         self.cache = KVCache(plan_of(MIXES[mix], num_pages), enable_prefix_caching=enable_prefix_caching)
@@ -64,7 +64,7 @@ class PoolDriver:
         return sequence
 
     def admit(self, sequence: int) -> None:
-        """Give a sequence without pages its cached prefix and room for all its tokens, or find that it cannot be."""
+        """Give a sequence without pages its cached prefix and room for all its tokens, if they fit."""
         tokens = self.tokens[sequence]
         if self.cache.page_table(sequence)[0]:
             return
@@ -112,7 +112,7 @@ class PoolDriver:
         self.cache.begin_step(self._step)
 
     def close_all(self) -> None:
-        """At the end every page can be had again."""
+        """Close all sequences; every page must be available again."""
         for sequence in list(self.tokens):
             self.close(sequence)
         assert self.cache.is_unused
@@ -138,7 +138,7 @@ class PoolDriver:
         return sequence
 
     def _extend(self, sequence: int) -> bool:
-        """What a step does: make room, copy, write, publish."""
+        """The operations of a step: allocate, copy, write, publish."""
         start, end = self.num_filled[sequence], len(self.tokens[sequence])
         before = self.cache.page_table(sequence)
         extension = self.cache.extend(sequence, start, end)

@@ -1,4 +1,4 @@
-"""What goes first: whole conversations by age, but before all of them what running sequences have left behind."""
+"""The order of eviction: first pages that running sequences no longer read, then whole conversations by age."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def cache_of(*layers: LayerSpec, num_pages: int) -> KVCache:
 
 
 def serve(cache: KVCache, sequence: int, tokens: Sequence[int], step: int) -> int:
-    """Compute a whole sequence and end it; returns how many of its tokens were found."""
+    """Compute a whole sequence and end it; returns the number of its cached tokens."""
     cache.begin_step(step)
     cache.open(sequence, sequence)
     hit = cache.admit(sequence, tokens, len(tokens) - 1, [1])

@@ -130,8 +130,8 @@ def test_an_extension_without_room_changes_nothing() -> None:
 
 
 def test_types_do_not_take_each_others_last_large_page() -> None:
-    """One large page is left and both types need a small page: one has an empty one beside others' pages, the other
-    has none. In the plain order of allocation the first type would take the large page."""
+    """One large page is left and both types need a small page. Only the first type has an empty small page, in
+    another request's large page. In the plain order of allocation it would take the large page instead."""
     cache = KVCache(plan_of(MIXES["3 : 2"], num_pages=3))
     filled(cache, 1, TEXT[:8])  # two of three small pages of A, two of two of B
     assert cache.large_pool.num_empty == 1

@@ -1,4 +1,4 @@
-"""Types that come and go together: one set of books, one page table each."""
+"""Types in lockstep: one pool records the pages of all of them, and each has its own page table."""
 
 from collections.abc import Sequence
 
@@ -104,7 +104,7 @@ def test_a_hit_gives_the_same_pages_in_every_table() -> None:
 
 
 def test_what_is_evicted_for_one_type_leaves_the_others_of_its_group_too() -> None:
-    """A prefix is of use only where all types have it, so nothing is lost that a request could have found."""
+    """A prefix is of use only where all types have it, so no hit is lost."""
     cache = cache_of(8)
     serve(cache, 1, [1] * 8)
     cache.close(1)

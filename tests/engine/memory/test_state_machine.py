@@ -60,11 +60,11 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.filled: dict[int, int | None] = {}  # None: it has no pages
         self.request: dict[int, int] = {}
         self.images: dict[int, Images] = {}
-        self.away: dict[int, list[int]] = {}  # request -> its sequences whose pages are in the mirror
+        self.away: dict[int, list[int]] = {}  # by request: its sequences that are swapped out
         self.host: dict[tuple[int, int], Content] = {}  # by type and page of the mirror
-        #: By type and page: the newest step that may touch it still, of those that a sequence freed last.
+        #: By type and page freed by its last sequence: the newest step that may still touch it.
         self.freed: dict[tuple[int, int], int] = {}
-        self.step = 0  # of these, [ended + 1, launched] are in flight
+        self.step = 0  # the newest step; [ended + 1, launched] are in flight
         self.launched = 0
         self.ended = 0
         self.next_id = 0
@@ -119,7 +119,7 @@ class PageCacheMachine(RuleBasedStateMachine):
     @rule(data=st.data(), stem=st.sampled_from(STEMS), ending=st.integers(0, 3), num_steps=st.integers(0, 4))
     @precondition(lambda self: len(self.tokens) < 8)
     def serve(self, data: st.DataObject, stem: list[int], ending: int, num_steps: int) -> None:
-        """What most sequences do; left to the other rules few ever compute anything."""
+        """The common path; with the other rules alone few sequences would compute anything."""
         self.open(stem, 7, ending, ())
         self.admit(data, MAX_TOKENS - 1, MAX_STEP_TOKENS)
         for _ in range(num_steps if self.active() else 0):
@@ -151,7 +151,7 @@ class PageCacheMachine(RuleBasedStateMachine):
             return
         after = [list(pages) for pages in before]
         for change in extension.changes:
-            if self.cache.plan.types[change.layer_type].spec.kind not in IMAGE_KINDS:  # those may be found, not new
+            if self.cache.plan.types[change.layer_type].spec.kind not in IMAGE_KINDS:  # these may be cached, not new
                 touched = [self.freed.get((change.layer_type, page), 0) for page in change.pages]
                 assert max(touched) <= self.ended, "a step in flight may still touch it"
             after[change.layer_type][change.start : change.start + len(change.pages)] = change.pages

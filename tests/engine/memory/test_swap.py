@@ -115,7 +115,7 @@ def test_pages_that_came_back_are_found_by_others_again() -> None:
     cache.advance(0, text, 13)
     mirror.swap_out(7, [cache.page_table(0)])
     cache.suspend(0)
-    for number in (1, 2):  # others need the room: what was cached is gone
+    for number in (1, 2):  # other requests need the room: cached pages are evicted
         cache.open(number, number)
         cache.admit(number, [number + 1] * 16, 0, [16])
         cache.extend(number, 0, 16)

@@ -1,4 +1,4 @@
-"""A naive twin of the page cache: it keeps what every page really holds, and knows what a hit is by definition.
+"""A naive twin of the page cache: it stores the content of every page, and finds hits by definition.
 
 Everything is recomputed from scratch: contents are prefixes of token sequences, a hit is found by trying all lengths.
 Slow, short, and without a line in common with the real thing.
@@ -70,7 +70,7 @@ class Twin:
                         assert content[position % size] == prefix(tokens, images, position + 1), "another one's tokens"
 
     def longest_hit(self, tokens: Sequence[int], images: Images, max_tokens: int) -> int:
-        """The longest length at which every type finds all it needs, by trying them all."""
+        """The longest length at which every type finds all pages it needs, by trying every length."""
         cached = [self._published(which) for which in range(len(self.memory))]
         for length in range(max_tokens, 0, -1):
             if all(self._is_valid(which, cached[which], tokens, images, length) for which in range(len(self.memory))):

@@ -1,4 +1,4 @@
-"""Every architecture computes what transformers computes, whatever the page size, the chunk size and the neighbours."""
+"""Every architecture computes what transformers computes, for any page size, chunk size and batch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_logits_are_those_of_transformers(tiny_model: TinyModels, name: str, pag
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_bfloat16_logits_of_the_cpp_operators_are_as_near_as_those_of_torch(tiny_model: TinyModels, name: str) -> None:
-    """At most 1.5 times the root mean square error of the torch operators, plus 0.2 % of the logits themselves."""
+    """At most 1.5 times the root mean square error of the torch operators, plus 0.2 % of the logits' own."""
     tiny = tiny_model(name)
     prompt = random_prompt(9, 50)
     exact = tiny.logits(prompt)

@@ -68,8 +68,9 @@ def test_so_they_do_under_the_runner_of_devices(tiny_model: TinyModels, name: st
     assert tokens_of(config, 2, build) == [expected] * 2
 
 
-def test_more_ranks_than_key_value_heads_store_them_several_times(tmp_path: Path) -> None:
-    tiny = save("llama", tmp_path, **SIX)
+@pytest.mark.parametrize("name", ["llama", "olmo2"])
+def test_more_ranks_than_key_value_heads_store_them_several_times(tmp_path: Path, name: str) -> None:
+    tiny = save(name, tmp_path, **SIX)
     expected = [tiny.greedy(prompt, 10) for prompt in PROMPTS]
     assert tokens_of(config_of(tmp_path), 6) == [expected] * 6
 

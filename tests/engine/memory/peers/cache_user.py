@@ -1,4 +1,4 @@
-"""Serves whole sequences on a page cache, and asks it what it has. For the behaviours that other engines test too."""
+"""Serves whole sequences on a page cache and reads its state, for the behaviours that other engines test too."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from engine.memory.lockstep import LockstepGroup
 from engine.memory.planning.designs import lcm_design
 from engine.memory.spec import LayerSpec, PoolPlan
 
-_FILLER = -1  # a request that takes pages and gives none back
+_FILLER = -1  # a request that allocates pages and frees none
 
 
 def cache_of(*layers: LayerSpec, num_pages: int, page_tokens: int = 4, max_step_tokens: int = 64) -> KVCache:
@@ -20,7 +20,7 @@ def cache_of(*layers: LayerSpec, num_pages: int, page_tokens: int = 4, max_step_
 
 
 def start(cache: KVCache, sequence: int, tokens: Sequence[int], salt: bytes = b"", images: Images = ()) -> int | None:
-    """Open a sequence and compute all of its tokens; how many of them were cached, None where it has no room."""
+    """Open a sequence and compute all its tokens. Returns the number of cached tokens; None where there is no room."""
     cache.open(sequence, sequence, salt, images)
     hit = cache.admit(sequence, tokens, len(tokens) - 1, [len(tokens)])
     if hit is not None:
@@ -29,7 +29,7 @@ def start(cache: KVCache, sequence: int, tokens: Sequence[int], salt: bytes = b"
 
 
 def go_on(cache: KVCache, sequence: int, tokens: Sequence[int], position: int) -> None:
-    """Compute the tokens from `position` on, in steps that end where they must."""
+    """Compute the tokens from `position` on, in steps that end at checkpoints."""
     while position < len(tokens):
         end = cache.chunk_end(position, len(tokens))
         assert cache.extend(sequence, position, end) is not None
@@ -43,7 +43,7 @@ def end(cache: KVCache, sequence: int) -> None:
 
 
 def find(cache: KVCache, tokens: Sequence[int], salt: bytes = b"", images: Images = ()) -> int:
-    """How much of a prompt with one more token is cached."""
+    """Cached tokens of a prompt that has one more token."""
     cache.open(_FILLER, _FILLER, salt, images)
     length = cache.match(_FILLER, [*tokens, -1], len(tokens))
     cache.close(_FILLER)
@@ -51,7 +51,7 @@ def find(cache: KVCache, tokens: Sequence[int], salt: bytes = b"", images: Image
 
 
 def page_names(cache: KVCache, group: LockstepGroup, tokens: Sequence[int], images: Images = ()) -> list[PageName]:
-    """The names of a prompt's full pages, in one group of types."""
+    """Names of the full pages of a prompt, in one group of types."""
     cache.open(_FILLER, _FILLER, images=images)
     *_, tables = cache.sequences()
     names = tables.page_names(group, tokens, 0, group.policy.num_complete(len(tokens), images))
@@ -60,7 +60,7 @@ def page_names(cache: KVCache, group: LockstepGroup, tokens: Sequence[int], imag
 
 
 def evict(cache: KVCache, group: LockstepGroup, name: PageName) -> None:
-    """Let one page go, and no other: in a pool without empty pages, whose small pages are large pages."""
+    """Evict exactly one page of a pool without empty pages, whose small pages are large pages."""
     page = group.pool.lookup(name)
     assert page is not None
     assert cache.large_pool.num_empty == 0

@@ -1,4 +1,4 @@
-"""In which order a pool gives up what it has cached: what Jenga's test on Gemma-2 pins, and where vLLM differs."""
+"""The order in which a pool evicts: what Jenga's test on Gemma-2 pins, and where vLLM differs."""
 
 import itertools
 
@@ -13,7 +13,7 @@ FIRST, SECOND = STEM + [1] * 8, STEM + [2] * 8
 
 
 def evicted(cache: KVCache) -> list[tuple[str, str, int]]:
-    """Take one page after another until nothing is cached: what each took away, as (type, text, page of the text)."""
+    """Allocate pages until nothing is cached; returns the evicted pages as (type, text, page of the text)."""
     places: dict[tuple[LayerKind, PageName], tuple[str, str, int]] = {}
     for group, (text, tokens) in itertools.product(cache.groups, {"first": FIRST, "second": SECOND}.items()):
         for index, name in enumerate(page_names(cache, group, tokens)):

@@ -47,7 +47,7 @@ def test_an_image_in_use_is_never_evicted() -> None:
 
 
 def test_one_of_two_unused_images_is_evicted_as_a_whole() -> None:
-    """Which one of equally old ones is drawn from their content; not one page of each."""
+    """Among equally old images a hash of the content decides, so whole images are evicted, not a page of each."""
     cache = cache_of(FULL, CROSS, num_pages=8)
     for sequence, image in enumerate((CAT, DOG)):
         start(cache, sequence, [sequence] * 3, images=(image,))
@@ -100,4 +100,4 @@ def test_a_prefix_that_ends_inside_an_image_needs_its_embeddings() -> None:
     vision = cache.groups[1]
     evict(cache, vision, page_names(cache, vision, text, (image,))[1])
     assert find(cache, text[:8], images=(image,)) == 4
-    assert find(cache, text[:12], images=(image,)) == 12, "behind the image no layer reads its embeddings"
+    assert find(cache, text[:12], images=(image,)) == 12, "behind the image no token reads its embeddings"

@@ -118,7 +118,7 @@ def test_generating_takes_no_new_page_between_checkpoints_and_never_holds_more_t
 
 
 def test_every_checkpoint_of_a_shared_text_is_kept_until_room_is_needed() -> None:
-    """vLLM keeps the last one by default, which is of no use where texts leave each other before it."""
+    """vLLM keeps only the last one by default, which no text that differs earlier can use."""
     cache = cache_of(FULL, LayerSpec("recurrent", 16, "bf16", span=8), num_pages=200)
     article = list(range(100, 132))
     start(cache, 0, [*article, *[1] * 20])

@@ -195,5 +195,5 @@ class _BattleHandlers:
 
 
 def visitor_of(request: gr.Request) -> str:
-    """The visitor's address, as the controller is told it."""
+    """The visitor's address, which the controller gets in X-Forwarded-For."""
     return request.client.host if request.client else "unknown"

@@ -1,0 +1,88 @@
+"""OLMo 2: Llama, but without norms before attention and MLP. Their outputs are normalised instead, and so are the whole
+projections of queries and of keys, all heads together."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from engine.layers.attention import SelfAttention
+from engine.layers.decoder import DecoderLayer
+from engine.layers.heads import HeadShare
+from engine.layers.linear import Linear
+from engine.layers.norm import Norm, RMSNorm
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+from engine.models.llama import Llama, LlamaConfig, gated_mlp
+from engine.parallel.group import Group
+
+#: queries [T, channels], keys [T, channels] -> both normalised
+_NormPair = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def olmo2(config: ConfigReader, weights: WeightSource) -> Llama:
+    """OLMo 2 as published: the sizes of Llama, and a layer of its own."""
+    norm_eps = config.get("rms_norm_eps", float, 1e-5)
+    return Llama(replace(LlamaConfig.read(config), norm_eps=norm_eps, load_layer=_layer), weights)
+
+
+def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
+    name, hidden, eps = f"model.layers.{layer_id}", config.hidden_size, config.norm_eps
+    return DecoderLayer(
+        attention_norm=Norm(_add),
+        attention=SelfAttention(
+            layer_id,
+            heads.shape,
+            _normed_qkv(config, heads, f"{name}.self_attn", weights),
+            Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
+        ),
+        attention_output_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
+        mlp_norm=Norm(_add),
+        mlp=gated_mlp(config, layer_id, weights),
+        mlp_output_norm=RMSNorm.load(weights, f"{name}.post_feedforward_layernorm", hidden, eps),
+        rotation=0,
+    )
+
+
+def _add(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+    """In place of a norm: parts read the residual stream as it is."""
+    return stream if update is None else stream.add_(update)
+
+
+def _normed_qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource) -> Linear:
+    names = [f"{name}.{part}_proj" for part in "qkv"]
+    qkv = Linear.fused(weights, names, config.hidden_size, heads.qkv, bias=config.has_qkv_bias)
+    scales = weights.take(f"{name}.q_norm.weight", heads.queries), weights.take(f"{name}.k_norm.weight", heads.keys)
+    if weights.group.place.size == 1:
+        normalise = _norms_of_all_heads(weights, scales, config.norm_eps)
+    else:
+        normalise = _norms_of_shared_heads(weights.group, scales, config.norm_eps)
+    sizes = [shard.held for shard in heads.qkv]
+
+    def project(x: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = torch.split(qkv(x), sizes, dim=-1)
+        return torch.cat((*normalise(queries, keys), values), dim=-1)
+
+    return Linear(project)
+
+
+def _norms_of_all_heads(weights: WeightSource, scales: tuple[torch.Tensor, torch.Tensor], eps: float) -> _NormPair:
+    query_norm, key_norm = (weights.operators.rms_norm(scale, eps) for scale in scales)
+    return lambda queries, keys: (query_norm(queries.contiguous(), None), key_norm(keys.contiguous(), None))
+
+
+def _norms_of_shared_heads(group: Group, scales: tuple[torch.Tensor, torch.Tensor], eps: float) -> _NormPair:
+    """Each process holds some heads and all of them need the mean square over every head: one sum of two numbers for
+    each token. A key head that several processes hold counts several times, as every other key head does."""
+
+    def normalise(queries: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        parts = queries.float(), keys.float()
+        squares = torch.stack([part.square().mean(dim=-1) for part in parts], dim=-1)  # [T, 2]
+        factors = torch.split((group.sum(squares) / group.place.size + eps).rsqrt_(), 1, dim=-1)
+        query, key = (
+            (part * factor * scale.float()).to(queries.dtype)
+            for part, factor, scale in zip(parts, factors, scales, strict=True)
+        )
+        return query, key
+
+    return normalise
