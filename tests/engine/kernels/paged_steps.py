@@ -58,7 +58,7 @@ def paged_step(
     pool = torch.full((total_pages * page_elements,), poison, dtype=torch.float32).to(page_dtype)
     strides = (page_elements, layer_elements // 2, page_tokens * head_dim, head_dim, 1)
     pages = pool.as_strided((total_pages, 2, num_kv_heads, page_tokens, head_dim), strides, layer_elements)
-    order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()  # page 0 belongs to nobody
+    order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()  # page 0 is the null page
 
     scales = None
     if page_dtype != dtype:

@@ -57,16 +57,16 @@ def test_an_entry_is_found_by_all_of_its_key(tmp_path: Path) -> None:
     write_table(tmp_path, 90, KEY, TILES)
     assert tuned_values(KEY, 90, tmp_path) == asdict(TILES)
     assert tuned_values(KEY, 80, tmp_path) is None
-    others = {
-        "mode": "mixed",
-        "dtype": "float32",
-        "page_dtype": "bfloat16",
-        "head_dim": 64,
-        "rows": 32,
-        "kernel": "other",
-    }
-    for name, value in others.items():
-        assert tuned_values(replace(KEY, **{name: value}), 90, tmp_path) is None, name
+    others = (
+        replace(KEY, kernel="other"),
+        replace(KEY, mode="mixed"),
+        replace(KEY, dtype="float32"),
+        replace(KEY, page_dtype="bfloat16"),
+        replace(KEY, head_dim=64),
+        replace(KEY, rows=32),
+    )
+    for other in others:
+        assert tuned_values(other, 90, tmp_path) is None, other
 
 
 @given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 64))

@@ -1,3 +1,5 @@
+"""Private memory for packed weights: alignment, huge pages, lifetime."""
+
 import re
 from pathlib import Path
 

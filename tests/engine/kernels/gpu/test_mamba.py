@@ -91,14 +91,16 @@ def test_recurrence_and_its_states_are_those_of_the_reference(
 
 def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(device: torch.device) -> None:
     num_channels, num_states, length = 8, 4, 13
-    parts = [_random(length, size, torch.float32, device, seed) for seed, size in enumerate((8, 8, 4, 4, 8))]
+    sizes = (num_channels, num_channels, num_states, num_states, num_channels)
+    x, dt, b, c, gate = (_random(length, size, torch.float32, device, seed) for seed, size in enumerate(sizes))
     a, d = -torch.rand(num_channels, num_states, device=device), torch.rand(num_channels, device=device)
     whole = Step((0,), (length,), (3,)).states((num_channels, num_states), torch.float32, device)
-    expected = mamba.selective_scan(*parts, a, d, whole)
+    expected = mamba.selective_scan(x, dt, b, c, gate, a, d, whole)
     chunked, outputs = whole, []
     for first, last in ((0, 1), (1, 6), (6, 13)):
         step = Step((first,), (last - first,), (3,)).states((num_channels, num_states), torch.float32, device)
         chunked = replace(step, pages=chunked.pages if first else torch.full_like(whole.pages, float("nan")))
-        outputs.append(mamba.selective_scan(*(part[first:last] for part in parts), a, d, chunked))
+        part = slice(first, last)
+        outputs.append(mamba.selective_scan(x[part], dt[part], b[part], c[part], gate[part], a, d, chunked))
     assert torch.equal(torch.cat(outputs), expected)
     assert torch.equal(chunked.pages[3], whole.pages[3])

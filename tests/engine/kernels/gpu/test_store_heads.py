@@ -1,4 +1,4 @@
-"""Heads that are normed, turned and stored, against the reference; a pool that is NaN wherever nobody writes."""
+"""Heads that are normed, turned and stored, against the reference; a pool that is NaN wherever nothing is written."""
 
 from dataclasses import dataclass
 
