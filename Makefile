@@ -5,18 +5,17 @@ UP_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?= --against transformers
 
-.PHONY: help up test format bench api-page bench-performance measure-performance bench-memory kernel-report settings-page soak-memory screenshots clean
+.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report pages soak-memory screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
-	@echo "make api-page     regenerate docs/api.md from the declarations at the routes"
 	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
-	@echo "make settings-page   regenerate docs/settings.md from the settings classes"
+	@echo "make pages        regenerate docs/api.md, docs/settings.md and the table of docs/models.md from the code"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -38,10 +37,6 @@ bench:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/agon bench $(BENCH_ARGS)
 
-api-page:
-	@$(PYTHON) -I cli/bootstrap.py --extra dev
-	@exec $(VENV)/bin/python docs/api_page.py
-
 bench-performance:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m benchmarks.performance
@@ -59,9 +54,9 @@ kernel-report:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m benchmarks.kernels report
 
-settings-page:
+pages:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
-	@exec $(VENV)/bin/python docs/settings_page.py
+	@for page in api_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
 
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

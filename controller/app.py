@@ -29,6 +29,7 @@ from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.openai import add_openai_routes
 from controller.routes.service_doc import CONTROLLER_DOC
+from controller.routes.turns import add_turn_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
 from controller.store.durability import check_durability
@@ -215,7 +216,8 @@ def _add_routes(
     add_health_routes(open_, base.store, workers.table)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
-    add_battle_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
+    add_battle_routes(user, bodies, addresses, limits, battles.battles)
+    add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, addresses, limits, battles.votes)
     add_leaderboard_route(user, addresses, limits, battles.boards)
     pools = Pools(workers.http, workers.table)

@@ -118,12 +118,7 @@ class Worker:
             pieces = self._pieces(engine, source, sampling, request_id, resume_token_ids)
             async with aclosing(pieces):
                 async for piece in pieces:
-                    if isinstance(piece, Delta):
-                        record.observe(piece)
-                    elif isinstance(piece, Finished):
-                        if piece.finish_reason == "abort":
-                            raise self._broken_off()
-                        record.finish(piece)
+                    self._note(piece, record)
                     yield piece
             record.check_finished()
         except ApiError as error:
@@ -140,6 +135,16 @@ class Worker:
             if record.is_finished:
                 self._mean_answer_s += 0.1 * (record.seconds - self._mean_answer_s)
             record.close()
+
+    def _note(self, piece: Piece, record: AnswerRecord) -> None:
+        """Measure a piece. Raises ApiError for an answer that the engine has aborted. Called for every token."""
+        match piece:
+            case Delta():
+                record.observe(piece)
+            case Finished(finish_reason="abort"):
+                raise self._broken_off()
+            case Finished():
+                record.finish(piece)
 
     async def _pieces(
         self,

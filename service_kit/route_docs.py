@@ -24,6 +24,7 @@ EVENTS = "text/event-stream"
 NDJSON = "application/x-ndjson"
 
 Access = Literal["open", "user", "worker", "admin"]
+JsonObject = dict[str, Any]  #: a part of an OpenAPI document
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _BODY_ERRORS = (
@@ -128,7 +129,7 @@ class ServiceDoc:
     access: Mapping[Access, str]  #: which credential each kind of access needs, in words
 
 
-def openapi_document(service: ServiceDoc, routers: Iterable[tuple[Access, APIRouter]]) -> dict[str, Any]:
+def openapi_document(service: ServiceDoc, routers: Iterable[tuple[Access, APIRouter]]) -> JsonObject:
     """The OpenAPI 3.1 document of the routes of `routers`, each router with the access that it requires.
 
     Raises LookupError where a route has no declaration.
@@ -136,7 +137,7 @@ def openapi_document(service: ServiceDoc, routers: Iterable[tuple[Access, APIRou
     title, version = service.title, distribution_version("agon")
     routes = [(kind, route) for kind, router in routers for route in router.routes if isinstance(route, APIRoute)]
     schemas = _Schemas([route_doc(route) for _, route in routes])
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, JsonObject] = {}
     for kind, route in routes:
         # Parameters and their bounds are in the function's signature, which FastAPI has read already.
         plain = get_openapi(title=title, version=version, routes=[route])["paths"]
@@ -169,17 +170,17 @@ class _Schemas:
             wanted += [(kind, "serialization") for kind in (answer.json, answer.lines, *answer.events.values()) if kind]
         inputs = [(repr(kind), mode, TypeAdapter(kind)) for kind, mode in dict.fromkeys(wanted)]
         self._by_type, rest = TypeAdapter.json_schemas(inputs, ref_template=_REF)
-        self.definitions: dict[str, Any] = rest.get("$defs", {})
+        self.definitions: JsonObject = rest.get("$defs", {})
 
-    def of(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
+    def of(self, kind: Any, mode: JsonSchemaMode) -> JsonObject:
         """The schema of `kind`: a reference for models."""
         return dict(self._by_type[repr(kind), mode])
 
 
-def _operation(kind: Access, route: APIRoute, plain: Mapping[str, Any], schemas: _Schemas) -> dict[str, Any]:
+def _operation(kind: Access, route: APIRoute, plain: JsonObject, schemas: _Schemas) -> JsonObject:
     doc = route_doc(route)
     parameters = [_parameter(parameter, doc) for parameter in plain.get("parameters", ())]
-    operation: dict[str, Any] = {
+    operation: JsonObject = {
         "tags": [doc.tag],
         "summary": doc.summary,
         "operationId": plain["operationId"],
@@ -217,22 +218,22 @@ def declared_errors(kind: Access, doc: RouteDoc, has_query: bool) -> list[ErrorC
     return sorted(codes, key=lambda code: (STATUS[code], list(ErrorCode).index(code)))
 
 
-def _parameter(parameter: Mapping[str, Any], doc: RouteDoc) -> dict[str, Any]:
+def _parameter(parameter: JsonObject, doc: RouteDoc) -> JsonObject:
     described = {**parameter, "schema": {key: value for key, value in parameter["schema"].items() if key != "title"}}
     text = doc.parameters.get(parameter["name"])
     return {**described, "description": text} if text else described
 
 
-def _request_body(doc: RouteDoc, schemas: _Schemas) -> dict[str, Any]:
+def _request_body(doc: RouteDoc, schemas: _Schemas) -> JsonObject:
     media_type = JSON if doc.request is not None else NDJSON
-    content: dict[str, Any] = {"schema": schemas.of(doc.body_type, "validation")}
+    content: JsonObject = {"schema": schemas.of(doc.body_type, "validation")}
     if doc.example is not None:
         content["example"] = doc.example
     return {"required": True, "content": {media_type: content}}
 
 
-def _answers(answer: Answer, schemas: _Schemas) -> dict[str, Any]:
-    content: dict[str, Any] = {}
+def _answers(answer: Answer, schemas: _Schemas) -> JsonObject:
+    content: JsonObject = {}
     if answer.json is not None:
         content[JSON] = {"schema": schemas.of(answer.json, "serialization")}
     if answer.lines is not None:
@@ -248,16 +249,16 @@ def _answers(answer: Answer, schemas: _Schemas) -> dict[str, Any]:
     return responses
 
 
-def _errors(codes: Iterable[ErrorCode], schemas: _Schemas) -> dict[str, Any]:
+def _errors(codes: Iterable[ErrorCode], schemas: _Schemas) -> JsonObject:
     by_status: dict[int, list[ErrorCode]] = defaultdict(list)
     for code in codes:
         by_status[STATUS[code]].append(code)
     body = schemas.of(ErrorBody, "serialization")
-    responses: dict[str, Any] = {}
+    responses: JsonObject = {}
     for status, found in by_status.items():
         values = [code.value for code in found]
         which = {"properties": {"error": {"properties": {"code": {"enum": values}}}}}
-        response: dict[str, Any] = {
+        response: JsonObject = {
             "description": " ".join(f"`{code.value}`: {MEANINGS[code]}" for code in found),
             "content": {JSON: {"schema": {"allOf": [body, which]}}},
             "x-codes": values,

@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[1] / "docs/api.md").read_text()
 
 
 def test_page_is_what_the_generator_writes() -> None:
-    assert api_page.text() == TEXT, "run `make api-page`"
+    assert api_page.text() == TEXT, "run `make pages`"
 
 
 def test_page_has_every_route_with_a_curl_line() -> None:

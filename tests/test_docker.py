@@ -126,7 +126,7 @@ def test_the_store_keeps_votes_as_the_embedded_one_does(compose: dict[str, Any],
     assert compose["services"]["redis"]["volumes"] == ["votes:/data"]
 
 
-def test_nobody_is_killed_before_it_has_drained(compose: dict[str, Any]) -> None:
+def test_no_service_is_killed_before_it_has_drained(compose: dict[str, Any]) -> None:
     graces = {name: seconds(service["stop_grace_period"]) for name, service in compose["services"].items()}
     assert all(grace > DRAIN_S for name, grace in graces.items() if name.startswith("worker"))
     assert all(grace >= 15 for grace in graces.values())
@@ -141,7 +141,7 @@ def test_commands_in_image_and_compose_are_the_same_programs(compose: dict[str, 
         assert compose["services"][name]["build"]["target"] == name.partition("-")[0]
 
 
-def test_images_run_as_nobody_in_particular_and_can_be_built_on_any_base(dockerfile: str) -> None:
+def test_images_run_without_root_and_can_be_built_on_any_base(dockerfile: str) -> None:
     assert dockerfile.index("USER 10001:10001") < dockerfile.index("AS controller")
     assert re.search(r"^ARG BASE=python:3\.11-slim$", dockerfile, re.MULTILINE)
     assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"${BASE}", "scratch", "venv", "runtime"}

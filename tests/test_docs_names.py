@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer.main
 from prometheus_client import CollectorRegistry
@@ -84,7 +84,8 @@ def service_help(package: str) -> str:
     return text.getvalue()
 
 
-def options(command: click.Command) -> Iterator[str]:
+def options(command: Any) -> Iterator[str]:
+    """command: a click.Command, of click or of the copy inside typer."""
     for parameter in command.params:
         yield from (*parameter.opts, *parameter.secondary_opts)
     for child in getattr(command, "commands", {}).values():

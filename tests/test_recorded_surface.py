@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 import controller.app
 import controller.config
@@ -31,7 +32,9 @@ QUESTIONS = ("What is 17 + 25?", "Hello! Who are you?", "Name three colours.", "
 
 def controller_app() -> FastAPI:
     return controller.app.create_app(
-        controller.config.Settings(redis_url="redis://127.0.0.1:1/0", worker_token="t" * 32, admin_token="a" * 32)
+        controller.config.Settings(
+            redis_url="redis://127.0.0.1:1/0", worker_token=SecretStr("t" * 32), admin_token=SecretStr("a" * 32)
+        )
     )
 
 

@@ -34,7 +34,7 @@ def section(service: str) -> str:
 
 
 def test_the_page_is_what_the_settings_classes_say() -> None:
-    assert settings_page.text() == PAGE, "run `make settings-page`"
+    assert settings_page.text() == PAGE, "run `make pages`"
 
 
 @pytest.mark.parametrize("service", SERVICES)

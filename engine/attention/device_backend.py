@@ -153,7 +153,29 @@ class DeviceBackend:
     ) -> torch.Tensor:
         """As AttentionStep.attend, for a step of this layout. Queues its kernels."""
         layer = self._layers[layer_id]
-        shape, table = layer.shape, self.page_tables[layer.type_id]
+        self._store(layer, qkv, rotation, head_norms, layout)
+        query = qkv[:, : layer.shape.num_heads]
+        output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
+        # Two launches if a step has decodes and prompts: tiles of prompts have 64 rows or more, of which a decode would
+        # use one in ten, and they do not divide a context. So a decode's last bits are the same with and without
+        # prompts.
+        if layout.shared is not None and layer.options.window is None:
+            self._attend_shared(layer, query, output, layout, layout.shared)
+        elif layout.num_decodes:
+            self._attend_decodes(layer, query, output, layout)
+        if layout.query_starts is not None:
+            self._attend_prompts(layer, query, output, layout, layout.query_starts)
+        return output.flatten(1)
+
+    def _store(
+        self,
+        layer: _Layer,
+        qkv: torch.Tensor,
+        rotation: Rotation | None,
+        head_norms: HeadNorms | None,
+        layout: DeviceLayout,
+    ) -> None:
+        """Norm and rotate heads, store keys and values."""
         self._kernels.store_heads(
             qkv,
             None if rotation is None else rotation.cos,
@@ -165,56 +187,57 @@ class DeviceBackend:
             layout.page_places[layer.type_id],
             layer.scales,
         )
-        query = qkv[:, : shape.num_heads]
-        output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
-        # Two launches if a step has decodes and prompts: tiles of prompts have 64 rows or more, of which a decode would
-        # use one in ten, and they do not divide a context. So a decode's last bits are the same with and without
-        # prompts.
-        decodes, prompts = slice(layout.num_decodes), slice(layout.num_decodes, None)
-        shared = layout.shared
-        if shared is not None and layer.options.window is None:
-            self._kernels.attend_shared_prefix(
-                query,
-                layer.pages,
-                table,
-                layout.slots,
-                layout.context_lengths,
-                shared.group_starts,
-                shared.prefix_lengths,
-                output,
-                layer.options,
-                layer.workspace,
-                shared.max_prefix,
-                shared.max_suffix,
-                layer.scales,
-            )
-        elif layout.num_decodes:
-            self._kernels.attend_decode(
-                query[decodes],
-                layer.pages,
-                table,
-                layout.slots[decodes],
-                layout.context_lengths[decodes],
-                output[decodes],
-                layer.options,
-                layer.workspace,
-                layout.max_context,
-                layer.scales,
-            )
-        if layout.query_starts is not None:
-            self._kernels.attend_mixed(
-                query[prompts],
-                layer.pages,
-                table,
-                layout.slots[prompts],
-                layout.context_lengths[prompts],
-                layout.query_starts,
-                output[prompts],
-                layer.options,
-                layout.max_queries,
-                layer.scales,
-            )
-        return output.flatten(1)
+
+    def _attend_shared(
+        self, layer: _Layer, query: torch.Tensor, output: torch.Tensor, layout: DeviceLayout, shared: SharedPrefix
+    ) -> None:
+        self._kernels.attend_shared_prefix(
+            query,
+            layer.pages,
+            self.page_tables[layer.type_id],
+            layout.slots,
+            layout.context_lengths,
+            shared.group_starts,
+            shared.prefix_lengths,
+            output,
+            layer.options,
+            layer.workspace,
+            shared.max_prefix,
+            shared.max_suffix,
+            layer.scales,
+        )
+
+    def _attend_decodes(self, layer: _Layer, query: torch.Tensor, output: torch.Tensor, layout: DeviceLayout) -> None:
+        rows = slice(layout.num_decodes)
+        self._kernels.attend_decode(
+            query[rows],
+            layer.pages,
+            self.page_tables[layer.type_id],
+            layout.slots[rows],
+            layout.context_lengths[rows],
+            output[rows],
+            layer.options,
+            layer.workspace,
+            layout.max_context,
+            layer.scales,
+        )
+
+    def _attend_prompts(
+        self, layer: _Layer, query: torch.Tensor, output: torch.Tensor, layout: DeviceLayout, query_starts: torch.Tensor
+    ) -> None:
+        rows = slice(layout.num_decodes, None)
+        self._kernels.attend_mixed(
+            query[rows],
+            layer.pages,
+            self.page_tables[layer.type_id],
+            layout.slots[rows],
+            layout.context_lengths[rows],
+            query_starts,
+            output[rows],
+            layer.options,
+            layout.max_queries,
+            layer.scales,
+        )
 
 
 class DeviceStep:

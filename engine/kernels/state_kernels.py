@@ -1,7 +1,7 @@
 """Kernels of recurrent layers that read and write states where they lie: in pages.
 
 engine/kernels/gpu/mamba.py (Triton) and engine/kernels/reference/mamba.py (plain torch) have both functions; either
-module is a StateKernels. Rows of padding have page -1: nothing of them is read, and their output is zero.
+module is a StateKernels. Padding rows have page -1: nothing is read for them, and their output is zero.
 
 T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution,
 N = pages.
@@ -15,23 +15,25 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class StatesInPlace:
-    """The states of one layer for the sequences of a step."""
+    """The states of one layer for the sequences of a step; made by StatePages."""
 
     pages: torch.Tensor  #: [N, *shape of the state]: strided pages, each state contiguous
     page_ids: torch.Tensor  #: [B] int64, all distinct, or -1
     starts: torch.Tensor  #: [B] int32: a sequence that starts at 0 has no state yet, whatever its page holds
     query_starts: torch.Tensor  #: [B + 1] int32: tokens of sequence b are rows [query_starts[b], query_starts[b + 1])
-    max_queries: int  #: most tokens of a sequence
+    max_queries: int  #: largest number of tokens of a sequence
 
 
 class StateKernels(Protocol):
+    """Kernels of Mamba layers (Gu and Dao 2023). Both queue their work and do not wait for the device."""
+
     def causal_conv(
         self, x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace
     ) -> torch.Tensor:
-        """silu of each channel's convolution over time, [T, I], newly allocated; moves the states on.
+        """silu of each channel's convolution over time, [T, I], newly allocated. Updates the states.
 
-        x [T, I], strided rows; taps [K, I], the last one meets a token itself; bias [I]; states: the last K - 1 inputs,
-        [N, K - 1, I].
+        x [T, I], strided rows; taps [K, I], the last tap is for the token itself; bias [I]; states: the last K - 1
+        inputs, [N, K - 1, I].
         """
         ...
 
@@ -47,7 +49,7 @@ class StateKernels(Protocol):
         states: StatesInPlace,
     ) -> torch.Tensor:
         """h(t) = exp(s a) h(t - 1) + s b x with s = softplus(dt); returns (h c + d x) silu(gate), [T, I] in the dtype
-        of x, newly allocated; moves the states on.
+        of x, newly allocated. Updates the states.
 
         x, dt, gate [T, I] and b, c [T, S], strided rows; a [I, S] and d [I] float32; states [N, I, S] float32.
         """

@@ -1,12 +1,12 @@
-"""What a CUDA step is made of beside the layers' operators: kernels on pages, page tables and a step's own buffers.
+"""The kernels of a CUDA step beside the layers' operators: they work on pages, page tables and a step's buffers.
 
 Two packages have all of these functions, one file per operator: engine/kernels/gpu (Triton) and
-engine/kernels/reference (plain torch, for CPU and for tests). Either package, as a module, is a StepKernels; the runner
-is handed one of them.
+engine/kernels/reference (plain torch, for CPU and for tests). Either package, as a module, is a StepKernels;
+DeviceRunner is given one of them.
 
-Everything a kernel needs of a step lies on the device in buffers whose address never changes, so that a step can be
-captured as a CUDA graph; grids depend on shapes alone. Nothing here allocates but where it says so, and nothing waits
-for the device. Rows of padding have slot -1 and context length 0: they read and write nothing.
+All inputs lie on the device in buffers whose addresses never change, so that a step can be captured as a CUDA graph;
+grids depend on shapes and on bounds that the host knows. No function allocates unless it says so, and none waits for
+the device. Padding rows have slot -1 and context length 0: they read and write nothing.
 
 T = tokens of the step, B = rows (sequences of the step, with padding), S = slots, H, K = query and key/value heads,
 D = head dimension, N = small pages, P = tokens in a page, V = vocabulary. Pages of a layer are a strided view
@@ -31,10 +31,10 @@ class PageScales:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOptions:
-    """What one layer's attention does beside products and softmax."""
+    """Options of one layer's attention; made by DeviceBackend."""
 
-    scale: float
-    window: int | None = None  #: tokens that a query reads, its own included; None: its whole context
+    scale: float  #: factor on query times key, positive
+    window: int | None = None  #: tokens that a query reads, including its own; None: its whole context
     softcap: float | None = None  #: scores become softcap * tanh(score / softcap)
     alibi_slopes: torch.Tensor | None = None  #: [H] float32: slope * (key position - query position) is added
     sinks: torch.Tensor | None = None  #: [H] float32: a score that takes part in the softmax and has no value
@@ -43,7 +43,8 @@ class AttentionOptions:
 
 @dataclass(frozen=True, slots=True)
 class SplitWorkspace:
-    """Partial results of a context that is read in parts: allocated once, for the largest batch."""
+    """Partial results of contexts that are read in parts: allocated once, for the largest batch. Holds nothing between
+    calls."""
 
     outputs: torch.Tensor  #: [rows, H, splits, D] float32
     lse: torch.Tensor  #: [rows, H, splits] float32: log of the sum of exponentials; -inf: the part was empty
@@ -52,32 +53,36 @@ class SplitWorkspace:
     def allocate(
         cls, num_rows: int, num_heads: int, num_splits: int, head_dim: int, device: torch.device
     ) -> "SplitWorkspace":
+        """For rows of that many heads, in at most num_splits parts."""
         return cls(
             torch.empty((num_rows, num_heads, num_splits, head_dim), dtype=torch.float32, device=device),
             torch.empty((num_rows, num_heads, num_splits), dtype=torch.float32, device=device),
         )
 
 
-#: Neighbouring logits whose maximum and mass are kept as one: a row of 128k logits becomes 2,000 of each.
+#: Number of neighbouring logits (a span) for which one maximum and one mass are kept: 2,000 of each for 128k logits.
 SAMPLING_SPAN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingWorkspace:
-    """What sampling knows of every span of logits: allocated once, for the most rows. Holds nothing between calls."""
+    """Figures of every span of logits: allocated once, for the largest batch. Holds nothing between calls."""
 
     maxima: torch.Tensor  #: [rows, spans] float32
     masses: torch.Tensor  #: [rows, spans] float32: sum of exponentials relative to the span's maximum
-    chosen: torch.Tensor  #: [rows, spans] int32: spans that may hold tokens which truncation leaves, in order
+    chosen: torch.Tensor  #: [rows, spans] int32: spans that may hold tokens which truncation keeps, in order
 
     @classmethod
     def allocate(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingWorkspace":
+        """For up to num_rows rows of logits."""
         shape = (num_rows, -(-vocab_size // SAMPLING_SPAN))
         maxima, masses = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2))
         return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device))
 
 
 class StepKernels(Protocol):
+    """All kernels of a step; see the module docstring for what they have in common."""
+
     # Positions and places
 
     def prepare_decode(
@@ -92,10 +97,10 @@ class StepKernels(Protocol):
         context_lengths: torch.Tensor,
         page_places: Sequence[torch.Tensor],
     ) -> None:
-        """Everything that a step of one token per row needs, from slots and positions alone.
+        """Compute the inputs of a step of one token per row from slots and positions.
 
-        In: slots [B] int32, -1: padding; starts [B] int32, position of the row's token; last_tokens [S] int64, the
-        newest token of every slot; page_tables: for each layer type [S, entries] int32; page_tokens: P of each type.
+        In: slots [B] int32, -1: padding; starts [B] int32, position of the row's token; last_tokens [S] int64, newest
+        token of every slot; page_tables: for each layer type [S, entries] int32; page_tokens: P of each type.
         Out: token_ids [B] int64 and positions [B] int64 (0 for padding); context_lengths [B] int32 (start + 1, or 0);
         page_places: for each type [B] int64, page * P + offset of the row's token, or -1.
         """
@@ -115,12 +120,12 @@ class StepKernels(Protocol):
         page_places: torch.Tensor,
         scales: PageScales | None = None,
     ) -> None:
-        """RMS norm of query and key heads, rotation of both in the half-split form, and keys and values into pages.
+        """RMS norm of query and key heads, rotation of both in the half-split form; stores keys and values in pages.
 
         qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. cos, sin [T, R / 2] float32: the
-        first R channels turn, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither. page_places
-        [T] int64: page * P + offset, -1: not stored; all distinct. scales: written too,
-        where pages are quantised.
+        first R channels are rotated, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither.
+        page_places [T] int64: page * P + offset, -1: not stored; all distinct. scales: written too, where pages are
+        quantised.
         """
         ...
 
@@ -137,9 +142,10 @@ class StepKernels(Protocol):
         max_context: int,
         scales: PageScales | None = None,
     ) -> None:
-        """One query for each row. query [B, H, D], strided rows; output [B, H, D]; page_table [S, entries] int32, row b
-        of the step has row slots[b] of it (slots [B] int32, -1: padding, output zeros); context_lengths [B] int32
-        with the row's own token. max_context: bound on context_lengths known to the host; decides the splits, with B.
+        """Attention of one query per row. query [B, H, D], strided rows; output [B, H, D]; page_table [S, entries]
+        int32, row b of the step has row slots[b] of it (slots [B] int32, -1: padding, output zeros); context_lengths
+        [B] int32 with the row's own token. max_context: bound on context_lengths known to the host; decides the splits,
+        with B.
         """
         ...
 
@@ -159,7 +165,7 @@ class StepKernels(Protocol):
         max_suffix: int,
         scales: PageScales | None = None,
     ) -> None:
-        """As attend_decode, for rows of which some begin with the same pages: these are read once for a group.
+        """As attend_decode, for rows in groups that begin with the same pages, which are read once per group.
 
         group_starts [g + 1] int32: rows of group i are [group_starts[i], group_starts[i + 1]); every row is in one,
         groups may be empty. prefix_lengths [B] int32: first tokens that a row has in common with its group, the same
@@ -182,7 +188,7 @@ class StepKernels(Protocol):
         max_queries: int,
         scales: PageScales | None = None,
     ) -> None:
-        """Any number of queries for each row: prompts, chunks of them and decodes in one launch.
+        """Attention of any number of queries per row: prompts, chunks of prompts and decodes in one launch.
 
         query, output [T, H, D]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
         query_starts[b + 1]), the last ones of its context. max_queries: bound known to the host.
@@ -192,8 +198,8 @@ class StepKernels(Protocol):
     # Whole pages
 
     def copy_pages(self, pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-        """pages [N, words of any integer type]; sources, destinations [n] int64, negative: nothing. No destination is a
-        source of the same call, and none occurs twice."""
+        """pages[destinations[i]] = pages[sources[i]]. pages [N, words of any integer type]; sources, destinations [n]
+        int64, negative: nothing is copied. No destination is a source of the same call, and none occurs twice."""
         ...
 
     def gather_pages(self, pages: torch.Tensor, page_ids: torch.Tensor, staging: torch.Tensor) -> None:
@@ -207,8 +213,8 @@ class StepKernels(Protocol):
     # Sampling
 
     def add_biases(self, logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
-        """To logits of single tokens, in place. logits [R, V] float32; token_ids [R, N] int32, distinct in a row, -1:
-        padding; biases [R, N] float32, -inf: forbidden."""
+        """Add biases to logits of single tokens, in place. logits [R, V] float32; token_ids [R, N] int32, distinct in a
+        row, -1: padding; biases [R, N] float32, -inf: forbidden."""
         ...
 
     def penalise(
@@ -220,12 +226,13 @@ class StepKernels(Protocol):
         presence: torch.Tensor,
         frequency: torch.Tensor,
     ) -> None:
-        """What tokens pay for having occurred: repetition, then frequency, then presence, in place.
+        """Apply penalties to tokens that have occurred, in place: repetition, then frequency, then presence.
 
         logits [R, V] float32; slots [R] int64: which row of counts each is for, -1: none; counts [S, V] int32: twice
         how often a token occurs in the slot's output, and one more where it occurs in its prompt; repetition [R]
         float32, 1: off: positive logits of tokens that occur are divided by it, others multiplied; frequency [R]
-        float32, 0: off: taken once for every occurrence in the output; presence [R] float32, 0: off: taken once.
+        float32, 0: off: subtracted once for every occurrence in the output; presence [R] float32, 0: off: subtracted
+        once.
         """
         ...
 
@@ -241,11 +248,12 @@ class StepKernels(Protocol):
         token_ids: torch.Tensor,
         workspace: SamplingWorkspace,
     ) -> None:
-        """One token for each row into token_ids [R] int64, as engine/sampling draws it from the same random number.
+        """Sample one token per row into token_ids [R] int64, the same as engine/sampling draws from the same random
+        number.
 
-        logits [R, V]; temperatures [R] float32, 0: greedy, the first of equal ones; top_k [R] int32, 0: off; top_p [R]
-        float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R] int64:
-        which random number of the seed. Fast where rows of logits start at multiples of 16 elements.
+        logits [R, V]; temperatures [R] float32, 0: greedy, of equal logits the first; top_k [R] int32, 0: off; top_p
+        [R] float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R]
+        int64: index of the random number of the seed. Fast if rows of logits start at multiples of 16 elements.
         """
         ...
 
@@ -259,5 +267,5 @@ class StepKernels(Protocol):
         workspace: SamplingWorkspace,
     ) -> None:
         """Log probabilities of logits [R, V]: of token_ids [R] int64 into chosen [R] float32, of the k likeliest into
-        top [R, k] float32, their ids into top_ids [R, k] int64: largest first, of equal ones the first."""
+        top [R, k] float32, their ids into top_ids [R, k] int64: largest first; of equal logits the lowest id first."""
         ...

@@ -43,7 +43,7 @@ class TorchOperators:
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         """On CPU the weight is packed into oneDNN's layout."""
-        if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
             return lambda x: F.linear(x, weight, bias)
         if _is_native(weight.dtype):
             return _packed_linear(weight, bias)

@@ -1,7 +1,7 @@
 """Maps the name in config.json's `architectures` to the code that serves the checkpoint.
 
 One entry per architecture is all that the rest of Agon needs: the worker builds the model from it, `agon plan` asks the
-same code what its layers store, `docs/models.md` is written from it (`.ci/models_table.py`), and the tests require a
+same code what its layers store, `docs/models.md` is written from it (`docs/models_table.py`), and the tests require a
 tiny checkpoint of each (`tests/engine/checkpoints.py`).
 """
 

@@ -72,10 +72,7 @@ class EagerRunner:
         self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)
         self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
         self.mirror_plan = mirror
-        self._mirror: HostMirror | None = None
-        if mirror is not None:
-            memory = zeroed_pool(mirror.pool_bytes, torch.device("cpu"))
-            self._mirror = HostMirror(mirror, memory, self._pages, None if device.type == "cpu" else reference)
+        self._mirror = HostMirror.allocate(mirror, self._pages, None if device.type == "cpu" else reference)
         self._page_tokens = {t.name: t.page_tokens for t in plan.types}
         self._page_tables = {
             t.name: np.zeros((max_running, -(-limits.max_model_len // t.page_tokens)), dtype=np.int64)

@@ -6,6 +6,7 @@ page is a row in both.
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import torch
 
@@ -13,6 +14,7 @@ from engine.attention.layout import small_pages
 from engine.batch import PageMove
 from engine.kernels.step_kernels import StepKernels
 from engine.memory.spec import PoolPlan
+from engine.runner.pool import zeroed_pool
 
 #: Bytes of rows that are moved together: bounds the memory beside pool and mirror, and is enough to saturate a bus.
 _STAGING_BYTES = 32 * 2**20
@@ -35,6 +37,15 @@ class HostMirror:
         self._pages = pages
         self._kernels = kernels
         self._mirror = {kind.name: small_pages(plan, kind, memory) for kind in plan.types}
+
+    @classmethod
+    def allocate(
+        cls, plan: PoolPlan | None, pages: Mapping[str, torch.Tensor], kernels: StepKernels | None = None
+    ) -> Self | None:
+        """A mirror in newly allocated memory, with arguments as above; None if there is no plan."""
+        if plan is None:
+            return None
+        return cls(plan, zeroed_pool(plan.pool_bytes, torch.device("cpu")), pages, kernels)
 
     def move(self, outs: Sequence[PageMove], ins: Sequence[PageMove]) -> float:
         """Move pages out of the pool, then pages into it. Returns the time in seconds. On CUDA it waits for the step in

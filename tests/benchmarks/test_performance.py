@@ -192,7 +192,7 @@ def test_memory_after_a_cold_start_is_in_mib(tmp_path: Path) -> None:
 
 
 def test_implementations_of_an_operator_stand_beside_each_other(tmp_path: Path) -> None:
-    slow = {"operator": "RMS norm", "implementation": "torch", "shape": "8 rows", "dtype": "bfloat16"}
+    slow: dict[str, Any] = {"operator": "RMS norm", "implementation": "torch", "shape": "8 rows", "dtype": "bfloat16"}
     slow |= {"best_us": 4.0, "median_us": 5.0, "share_of_limit": 0.25, "limit_us": 1.0}
     fast = {**slow, "implementation": "cpp-avx2", "best_us": 2.0, "share_of_limit": 0.5}
     alone = {**slow, "shape": "9 rows"}

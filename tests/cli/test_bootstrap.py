@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -173,7 +174,7 @@ def test_chromium_that_is_there_is_not_installed(monkeypatch: pytest.MonkeyPatch
 
 def test_without_root_it_says_how_to_get_chromium(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGON_CHROMIUM", raising=False)
-    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="AGON_CHROMIUM"):
         bootstrap.ensure_chromium()
 
@@ -185,6 +186,6 @@ def test_a_compiler_that_is_there_is_not_installed(monkeypatch: pytest.MonkeyPat
 
 
 def test_without_root_it_says_how_to_get_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="apt install g"):
         bootstrap.ensure_compiler()

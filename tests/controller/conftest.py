@@ -2,17 +2,14 @@
 
 import contextlib
 import secrets
-import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
-from arena import Arena, make_settings, running_arena
-from running import StoreProcess, running_store
+from tests.controller.support.arena import Arena, make_settings, running_arena
+from tests.controller.support.running import StoreProcess, running_store
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,22 @@
 """Settings from the environment and from secret files."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from controller.__main__ import main
 from controller.app import create_app
 from controller.config import Settings
 from controller.errors import ConfigurationError
 
-TOKENS = {"worker_token": "w" * 20, "admin_token": "a" * 20}
+TOKENS: dict[str, Any] = {"worker_token": "w" * 20, "admin_token": "a" * 20}
 
 
 def test_a_controller_without_tokens_refuses_to_start_and_says_what_to_set() -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        create_app(Settings(admin_token="a" * 20))
+        create_app(Settings(admin_token=SecretStr("a" * 20)))
 
     assert "AGON_WORKER_TOKEN" in str(refusal.value)
 
@@ -30,12 +32,12 @@ def test_the_process_without_tokens_ends_with_a_message(
 
 def test_a_short_token_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        create_app(Settings(worker_token="short", admin_token="a" * 20))
+        create_app(Settings(worker_token=SecretStr("short"), admin_token=SecretStr("a" * 20)))
 
 
 def test_one_token_for_two_purposes_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="differ"):
-        create_app(Settings(worker_token="x" * 20, admin_token="x" * 20))
+        create_app(Settings(worker_token=SecretStr("x" * 20), admin_token=SecretStr("x" * 20)))
 
 
 def test_secrets_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +77,7 @@ def test_the_store_is_found_under_both_names(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_secret_shows_in_the_text_of_the_settings() -> None:
-    settings = Settings(**TOKENS, api_keys=("the-key",), voter_key="the-voter-key")
+    settings = Settings(**TOKENS, api_keys=("the-key",), voter_key=SecretStr("the-voter-key"))
 
     for secret in (*TOKENS.values(), "the-key", "the-voter-key"):
         assert secret not in repr(settings)

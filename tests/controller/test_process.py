@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
-from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
-from fake_worker import FakeWorker
 
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
+from tests.controller.support.fake_worker import FakeWorker
 from tests.ports import reserved_port
 from wire.sse import SseDecoder
 
@@ -122,7 +122,7 @@ async def test_a_model_whose_only_worker_was_killed_is_drawn_for_no_battle(arena
         views = [await arena.create(mode="anonymous") for _ in range(20)]
 
     keys = [arena.keys.battle(view["id"]) for view in views]
-    sides = [await arena.redis.hget(key, f"side:{side}") for key in keys for side in ("a", "b")]
+    sides: list[Any] = [await arena.redis.hget(key, f"side:{side}") for key in keys for side in ("a", "b")]
     assert len((await arena.client.get("/arena/workers")).json()) == 3, "its registration has not expired"
     assert {json.loads(side)["model"] for side in sides} == {"alpha", "beta"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ FILES = (
 each_model = pytest.mark.parametrize("name", ARCHITECTURES)
 
 
-def _json(path: Path) -> dict:
+def _json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
@@ -62,7 +63,7 @@ def test_config_names_the_architecture_and_the_end_of_a_reply(name: str) -> None
 @each_model
 def test_auto_classes_load_the_folder(name: str) -> None:
     assert AutoConfig.from_pretrained(FOLDER / name).vocab_size == 2048
-    model = AutoModelForCausalLM.from_pretrained(FOLDER / name, dtype=torch.bfloat16)
+    model: Any = AutoModelForCausalLM.from_pretrained(FOLDER / name, dtype=torch.bfloat16)
     assert sum(p.numel() for p in model.parameters()) == _json(FOLDER / name / "training.json")["parameters"]
     assert model.get_output_embeddings().weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
 

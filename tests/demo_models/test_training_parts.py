@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from demo_models.train.architectures import (
     ENDOFTEXT_ID,
     MODEL_NAMES,
     USER_ID,
+    ModelName,
     architecture,
 )
 from demo_models.train.attention import short_causal_attention
@@ -99,7 +101,8 @@ def test_short_attention_equals_torch_attention() -> None:
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
-def test_each_recipe_has_an_architecture_that_fits_the_tokenizer(name: str, tokenizer: Tokenizer) -> None:
-    model = AutoModelForCausalLM.from_config(architecture(name))
+def test_each_recipe_has_an_architecture_that_fits_the_tokenizer(name: ModelName, tokenizer: Tokenizer) -> None:
+    auto_class: Any = AutoModelForCausalLM
+    model = auto_class.from_config(architecture(name))
     assert model.get_input_embeddings().weight.shape[0] == tokenizer.get_vocab_size() == 2048
     assert RECIPES[name].tokens > 1_000_000

@@ -19,7 +19,7 @@ HELLO: Any = [{"role": "user", "content": "Hello! How are you today?"}]
 
 @pytest.fixture
 def sdk(demo_arena: UpProcess) -> Iterator[openai.OpenAI]:
-    http = httpx.Client(trust_env=False)
+    http: Any = httpx.Client(trust_env=False)  # openai names the class of httpx or of httpx2, by what is installed
     with openai.OpenAI(
         base_url=f"{demo_arena.controller_url}/v1", api_key="none", max_retries=0, http_client=http
     ) as sdk:

@@ -94,7 +94,7 @@ def test_no_acknowledged_vote_is_lost_when_the_store_is_killed(
         voter.start()
     for _ in range(2):
         enough = len(acknowledged) + 3
-        wait_until(lambda enough=enough: len(acknowledged) >= enough)  # type: ignore[misc]
+        wait_until(lambda enough=enough: len(acknowledged) >= enough)
         echo_arena.wait_replaced("store", echo_arena.kill("store"))
     enough = len(acknowledged) + 3
     wait_until(lambda: len(acknowledged) >= enough)

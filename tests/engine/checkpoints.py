@@ -220,9 +220,8 @@ class TinyModel:
         """The same checkpoint in transformers, float32. Eager attention: the faster forms ignore soft caps."""
         from transformers import AutoModelForCausalLM
 
-        return AutoModelForCausalLM.from_pretrained(
-            self.folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
+        return model.eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """The greedy continuation by transformers."""

@@ -1,4 +1,4 @@
-"""Fixtures of the engine's tests: tiny checkpoints, written once in a test run, and costs that nobody measures."""
+"""Fixtures of the engine's tests: tiny checkpoints, written once in a test run, and swap costs without a clock."""
 
 from collections.abc import Callable
 from functools import cache
@@ -26,5 +26,5 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], Tin
 
 @pytest.fixture
 def swapping_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether pages are swapped hangs on measured times, and a busy machine measures anything."""
+    """Whether pages are swapped depends on measured times, which a busy machine distorts."""
     monkeypatch.setattr(CostMeter, "cost", lambda meter: SwapCost(seconds_per_byte=0.0, seconds_per_token=1.0))

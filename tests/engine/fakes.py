@@ -23,6 +23,9 @@ EOS = 1
 ALPHABET = "abcdefghijklmnopqrstuvwxyz     "
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
+#: How an engine steps: one after the other; with one in flight; with one in flight that computes at the worst moment.
+Steps = Literal["in turn", "overlapping", "late"]
+
 ONE_TYPE = (LayerSpec("full", 32, "float32"),) * 2
 #: Two types with small pages of 2 and 3 units, so that a large page holds 3 of one or 2 of the other.
 TWO_TYPES = (LayerSpec("full", 64, "float32"), LayerSpec("full", 96, "bfloat16", model="draft"))
@@ -110,10 +113,6 @@ class PagedFakeRunner:
 
     def collect(self) -> StepOutput:
         return self._outputs.popleft()
-
-    def run(self, plan: StepPlan) -> StepOutput:
-        self.launch(plan)
-        return self.collect()
 
     def _run(self, plan: StepPlan) -> StepOutput:
         self.plans.append(plan)
@@ -235,12 +234,12 @@ def make_core(
     clock: "Clock | None" = None,
     num_mirror_pages: int = 0,
     seconds_per_byte: float = 0.0,
-    steps: Literal["in turn", "overlapping", "late"] = "in turn",
+    steps: Steps = "in turn",
     **settings: object,
 ) -> tuple[EngineCore, PagedFakeRunner]:
     """A core over the fake runner; num_pages large pages for requests, num_mirror_pages for swapped-out ones.
 
-    steps "overlapping": with one in flight, "late": and executed by a LateRunner."""
+    steps "late": executed by a LateRunner."""
     config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
     runner = PagedFakeRunner(
         pool_plan(num_pages, layers=layers, page_tokens=page_tokens),
@@ -303,3 +302,16 @@ def run_all(core: EngineCore, max_steps: int = 10_000) -> dict[str, list[Sample]
             sample.num_cached_tokens = delta.num_cached_tokens
         core.check_integrity()
     raise AssertionError("the engine does not finish")
+
+
+def run_one(
+    core: EngineCore,
+    prompt: list[int],
+    params: SamplingParams,
+    *,
+    resume_token_ids: Sequence[int] = (),
+    cache_salt: bytes = b"",
+) -> list[Sample]:
+    """The samples of a request in an engine that has no other."""
+    core.add("only", prompt, params, resume_token_ids=resume_token_ids, cache_salt=cache_salt)
+    return run_all(core)["only"]

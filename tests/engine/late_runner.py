@@ -80,10 +80,6 @@ class LateRunner:
         compute_s = launched.early.compute_s + late.compute_s
         return StepOutput(launched.plan.step, samples, compute_s, launched.early.move_s + late.move_s)
 
-    def run(self, plan: StepPlan) -> StepOutput:
-        self.launch(plan)
-        return self.collect()
-
     def close(self) -> None:
         self.inner.close()
 

@@ -3,9 +3,9 @@
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import pytest
 
@@ -15,64 +15,11 @@ from engine.config import SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.errors import ContextTooLong, EngineDead, InvalidRequest, QueueFull
 from engine.request import RequestDelta
-from tests.engine.fakes import (
-    GREEDY,
-    PagedFakeRunner,
-    continuation,
-    loaded,
-    make_core,
-    text_of,
-)
+from tests.engine.fakes import GREEDY, continuation, loaded, make_core, text_of
+from tests.engine.step_latch import PATIENCE_S, StepLatch, begin, until
 
 PROMPT = [5, 9, 17, 33, 65]
 FOREVER = replace(GREEDY, max_tokens=900)
-PATIENCE_S = 30.0
-
-T = TypeVar("T")
-Launch = Callable[[StepPlan], None]
-
-
-class StepLatch:
-    """Lets a test decide when steps happen: each step waits for a permit; `open` gives all of them."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._num_permits = 0
-        self._num_begun = 0
-        self._is_open = False
-
-    def allow(self, num_steps: int = 1) -> None:
-        with self._changed:
-            self._num_permits += num_steps
-            self._changed.notify_all()
-
-    def open(self) -> None:
-        with self._changed:
-            self._is_open = True
-            self._changed.notify_all()
-
-    async def begun(self, num_steps: int) -> None:
-        """Wait until so many steps have begun; the last one may be waiting for its permit."""
-
-        def wait() -> bool:
-            with self._changed:
-                return self._changed.wait_for(lambda: self._num_begun >= num_steps, PATIENCE_S)
-
-        assert await asyncio.to_thread(wait), f"{self._num_begun} of {num_steps} steps have begun"
-
-    def hold(self, runner: PagedFakeRunner, launch: Launch | None = None) -> None:
-        """Make the steps of a runner wait. launch: what they do then; its own, unless stated."""
-        launch = launch or runner.launch
-
-        def held(plan: StepPlan) -> None:
-            with self._changed:
-                self._num_begun += 1
-                self._changed.notify_all()
-                assert self._changed.wait_for(lambda: self._is_open or self._num_permits > 0, PATIENCE_S)
-                self._num_permits -= 1
-            launch(plan)
-
-        runner.launch = held  # type: ignore[method-assign]
 
 
 async def start(core: EngineCore) -> AsyncEngine:
@@ -111,26 +58,6 @@ async def collect(stream: RequestStream) -> tuple[str, list[int], RequestDelta]:
     """Text, tokens and the last delta."""
     deltas = [delta async for delta in stream]
     return "".join(delta.text for delta in deltas), [t for delta in deltas for t in delta.token_ids], deltas[-1]
-
-
-async def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that has run up to its first wait."""
-    has_begun = asyncio.Event()
-
-    async def run() -> T:
-        has_begun.set()
-        return await work
-
-    task = asyncio.create_task(run())
-    await has_begun.wait()
-    return task
-
-
-async def until(engine: AsyncEngine, condition: Callable[[], bool]) -> None:
-    """Let the engine thread work until something holds: it shows its pool between two steps."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await engine.picture()
 
 
 async def test_a_stream_brings_the_whole_output(engine: AsyncEngine) -> None:

@@ -8,8 +8,8 @@ import pytest
 from engine.config import SamplingParams
 from engine.errors import InvalidRequest, QueueFull
 from engine.memory.spec import LayerSpec
-from tests.engine.fakes import ONE_TYPE, TWO_TYPES, VOCAB_SIZE, continuation, make_core
-from tests.engine.late_runner import ForgetfulInFlight
+from tests.engine.fakes import ONE_TYPE, TWO_TYPES, VOCAB_SIZE, Steps, continuation, make_core
+from tests.engine.late_runner import ForgetfulInFlight, LateRunner
 
 MIXES = [ONE_TYPE, TWO_TYPES, (LayerSpec("full", 40, "float32"), LayerSpec("full", 8, "float32"))]
 NUM_STEPS_WITH_ARRIVALS = 40
@@ -18,7 +18,7 @@ NUM_STEPS_WITH_ARRIVALS = 40
 class RandomLoad:
     """One engine, and for each accepted sample what it must bring and what it has brought."""
 
-    def __init__(self, seed, *, is_crowded=False, steps="in turn"):
+    def __init__(self, seed: int, *, is_crowded: bool = False, steps: Steps = "in turn") -> None:
         """is_crowded: answers grow long in a pool that holds two or three of them. steps: as in make_core."""
         self.random = random.Random(seed)
         self.longest = 40 if is_crowded else 20
@@ -33,15 +33,18 @@ class RandomLoad:
             seconds_per_byte=self.random.choice([0.0, 0.001, 1.0]),
             steps=steps,
         )
-        self.expected, self.brought, self.reasons = {}, {}, {}
+        self.expected: dict[tuple[str, int], list[int]] = {}
+        self.brought: dict[tuple[str, int], list[int]] = {}
+        self.reasons: dict[tuple[str, int], str] = {}
 
-    def arrive(self, request_id):
+    def arrive(self, request_id: str) -> None:
         choose = self.random
         prompt = choose.choice([[5, 6, 7, 8, 9, 10], [9] * 4, [3]]) * choose.randint(1, 4)
         prompt += [choose.randrange(2, 100) for _ in range(choose.randint(0, 6))]
+        seed = choose.randrange(5)
         params = SamplingParams(
             n=choose.choice([1, 1, 2, 4]),
-            seed=choose.randrange(5),
+            seed=seed,
             temperature=choose.choice([0.0, 1.0]),
             max_tokens=choose.randint(1, self.longest),
             ignore_eos=True,
@@ -50,7 +53,7 @@ class RandomLoad:
         params = replace(params, min_tokens=choose.choice([0, 0, params.max_tokens // 2]))
         room = self.core.limits.max_model_len - len(prompt)
         whole = [
-            until_stopped(continuation(prompt, params, seed=params.seed, index=index)[:room], params)
+            until_stopped(continuation(prompt, params, seed=seed, index=index)[:room], params)
             for index in range(params.n)
         ]
         num_done = choose.choice([0, 0, choose.randint(0, len(whole[0]))]) if params.n == 1 else 0
@@ -61,7 +64,7 @@ class RandomLoad:
         for index, tokens in enumerate(whole):
             self.expected[request_id, index], self.brought[request_id, index] = tokens[num_done:], []
 
-    def step(self):
+    def step(self) -> None:
         for delta in self.core.step():
             key = delta.request_id, delta.index
             assert key not in self.reasons, "a delta after the last one"
@@ -70,7 +73,7 @@ class RandomLoad:
                 self.reasons[key] = delta.finish_reason
         self.core.check_integrity()
 
-    def run(self):
+    def run(self) -> None:
         for number in range(NUM_STEPS_WITH_ARRIVALS):
             if self.random.random() < 0.5:
                 self.arrive(str(number))
@@ -84,7 +87,7 @@ class RandomLoad:
         raise AssertionError("the engine does not finish")
 
 
-def until_stopped(token_ids, params):
+def until_stopped(token_ids: list[int], params: SamplingParams) -> list[int]:
     ends = (i for i, token_id in enumerate(token_ids) if i >= params.min_tokens and token_id in params.stop_token_ids)
     return token_ids[: next(ends, len(token_ids)) + 1]
 
@@ -92,7 +95,7 @@ def until_stopped(token_ids, params):
 @pytest.mark.parametrize("steps", ["in turn", "overlapping", "late"])
 @pytest.mark.parametrize("is_crowded", [False, True], ids=["any pool", "crowded"])
 @pytest.mark.parametrize("seed", range(24))
-def test_every_sample_brings_its_tokens_or_is_aborted(seed, is_crowded, steps):
+def test_every_sample_brings_its_tokens_or_is_aborted(seed: int, is_crowded: bool, steps: Steps) -> None:
     load = RandomLoad(seed, is_crowded=is_crowded, steps=steps)
     load.run()
     assert load.reasons.keys() == load.expected.keys()
@@ -106,7 +109,7 @@ def test_every_sample_brings_its_tokens_or_is_aborted(seed, is_crowded, steps):
 
 @pytest.mark.parametrize("steps", ["in turn", "late"])
 @pytest.mark.parametrize("seed", [1093, 1549])
-def test_a_request_that_needs_the_whole_pool_ends_wherever_cached_pages_lie(seed, steps):
+def test_a_request_that_needs_the_whole_pool_ends_wherever_cached_pages_lie(seed: int, steps: Steps) -> None:
     # In these loads it came to a point where it had no room, again and again.
     load = RandomLoad(seed, steps=steps)
     load.run()
@@ -114,7 +117,7 @@ def test_a_request_that_needs_the_whole_pool_ends_wherever_cached_pages_lie(seed
     assert all(load.brought[key] == load.expected[key] for key, reason in load.reasons.items() if reason != "abort")
 
 
-def test_crowded_loads_swap_and_recompute():
+def test_crowded_loads_swap_and_recompute() -> None:
     counts = {"swap": 0, "recompute": 0}
     for seed in range(24):
         load = RandomLoad(seed, is_crowded=True)
@@ -125,7 +128,7 @@ def test_crowded_loads_swap_and_recompute():
     assert min(counts.values()) > 10
 
 
-def test_pages_that_are_handed_out_while_a_step_in_flight_writes_them_are_noticed():
+def test_pages_that_are_handed_out_while_a_step_in_flight_writes_them_are_noticed() -> None:
     num_noticed = num_early = 0
     for seed in range(24):
         load = RandomLoad(seed, is_crowded=True, steps="late")
@@ -138,6 +141,7 @@ def test_pages_that_are_handed_out_while_a_step_in_flight_writes_them_are_notice
             )
         except (AssertionError, KeyError):
             num_noticed += 1
+        assert isinstance(core._runner, LateRunner)
         num_early += core._runner.num_early
     assert num_noticed > 3
     assert num_early > 100

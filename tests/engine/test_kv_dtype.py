@@ -35,7 +35,7 @@ def load(folder: Path, **settings: object) -> LLM:
         "dtype": "float32",
         "kv_dtype": "int8",
     }
-    return LLM(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
+    return LLM(str(folder), **{**defaults, **settings})
 
 
 def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams = GREEDY) -> list[list[int]]:

@@ -1,3 +1,5 @@
+"""The synchronous engine: prompts in, results in the same order out."""
+
 from dataclasses import replace
 from typing import Literal
 

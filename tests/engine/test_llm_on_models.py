@@ -1,6 +1,5 @@
 """The whole engine on real weights: tokens depend on the request alone, and text on the tokens alone."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,33 +8,17 @@ import torch
 
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig, SamplingParams
-from engine.llm import LLM
-from engine.request import sample_seed
 from engine.stats import EngineStats
 from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
+from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 from tests.engine.stepper import random_prompt
 
 pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 
-TinyModels = Callable[[str], TinyModel]
-#: Of four tokens in all layers: 3 layers x 2 heads x 8 dimensions x keys and values x 4 bytes; a tiny llama's page.
-PAGE_BYTES = 3 * 2 * 16 * 2 * 4 * 4
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3")
 RECURRENT = ("mamba", "jamba")
-PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 4, 9, 30, 61, 30, 8, 17))]
-GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
-SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=16, ignore_eos=True)
 DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
-
-
-def load(folder: Path, **settings: object) -> LLM:
-    defaults: dict[str, object] = {"page_tokens": 4, "kv_cache_bytes": 2 << 20, "max_running": 8, "num_threads": 1}
-    return LLM(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
-
-
-def tokens_of(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> list[list[int]]:
-    return [result.outputs[0].token_ids for result in llm.generate(prompts, params)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +91,7 @@ def test_so_they_are_where_all_layers_read_a_window(tiny_model: TinyModels) -> N
 
 
 def pool_bytes(model: TinyModel, num_tokens: int) -> int:
-    """Of that many tokens in all layers."""
+    """Bytes of that many tokens in all layers."""
     config = model.reference.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return num_tokens * int(config.num_hidden_layers * 2 * config.num_key_value_heads * head_dim * 4)
@@ -191,8 +174,8 @@ def test_pages_outside_the_window_are_free_while_a_request_runs(tiny_model: Tiny
     most: dict[str, int] = {}
     while not core.is_idle:
         core.step()
-        for kind in core.stats().types:
-            most[kind.layer_type] = max(most.get(kind.layer_type, 0), kind.num_used)
+        for held in core.stats().types:
+            most[held.layer_type] = max(most.get(held.layer_type, 0), held.num_used)
     kinds = {kind.name: kind for kind in core._cache.plan.types}
     assert {kind.spec.kind for kind in kinds.values()} == {"full", "window"}
     for kind_name, used in most.items():
@@ -230,97 +213,6 @@ def test_32_requests_at_once_equal_the_same_ones_one_at_a_time(tiny_model: TinyM
     together = load(tiny_model("llama").folder, max_running=32).generate(prompts, each)
     alone = load(tiny_model("llama").folder, max_running=1, enable_prefix_caching=False).generate(prompts, each)
     assert [result.outputs[0].token_ids for result in together] == [result.outputs[0].token_ids for result in alone]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({"max_running": 1, "enable_prefix_caching": False}, id="alone"),
-        pytest.param({"max_batched_tokens": 5}, id="small chunks"),
-        pytest.param({"overlap": True}, id="a step in flight"),
-        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES}, id="a pool that preempts"),
-        pytest.param({"kv_cache_bytes": 24 * PAGE_BYTES, "swap_bytes": 1 << 20}, id="a pool that swaps"),
-    ],
-)
-def test_penalties_see_the_same_tokens_under_every_setting(tiny_model: TinyModels, settings: dict[str, object]) -> None:
-    folder = tiny_model("llama").folder
-    penalised = replace(SAMPLED, repetition_penalty=1.3, frequency_penalty=0.8, presence_penalty=-0.4, temperature=0.4)
-    each = [replace(penalised, seed=index, temperature=0.4 * (index % 2)) for index in range(6)] + [SAMPLED, GREEDY]
-    expected = load(folder).generate(PROMPTS, each)
-    without = load(folder).generate(PROMPTS, [replace(params, repetition_penalty=1.0) for params in each])
-    llm = load(folder, **settings)
-    results = llm.generate(PROMPTS, each)
-    assert [result.outputs[0].token_ids for result in results] == [r.outputs[0].token_ids for r in expected]
-    assert [result.outputs[0].token_ids for result in without] != [r.outputs[0].token_ids for r in expected]
-    if "kv_cache_bytes" in settings:
-        assert llm.stats().preemptions_total > 0
-
-
-def test_penalties_go_on_where_an_answer_is_resumed(tiny_model: TinyModels) -> None:
-    params = replace(GREEDY, frequency_penalty=0.7, repetition_penalty=1.2, max_tokens=12)
-    llm = load(tiny_model("llama").folder)
-    (whole,) = tokens_of(llm, [PROMPTS[3]], params)
-    core = load(tiny_model("llama").folder)._core
-    core.add("resumed", PROMPTS[3], params, resume_token_ids=whole[:5])
-    rest: list[int] = []
-    while not core.is_idle:
-        rest += [token_id for delta in core.step() for token_id in delta.token_ids]
-    assert rest == whole[5:]
-
-
-@pytest.mark.parametrize("name", ["gemma3", "jamba"])
-def test_so_they_do_where_layers_store_different_things(tiny_model: TinyModels, name: str) -> None:
-    llm = load(tiny_model(name).folder, checkpoint_tokens=8)
-    (forked,) = llm.generate([PROMPTS[4]], replace(SAMPLED, n=4))
-    assert llm.stats().page_copies_total > 0
-    single = [
-        tokens_of(llm, [PROMPTS[4]], replace(SAMPLED, seed=sample_seed(SAMPLED.seed or 0, index)))[0]
-        for index in range(4)
-    ]
-    assert [output.token_ids for output in forked.outputs] == single
-
-
-@pytest.mark.parametrize("num_pages", [40, 400])
-def test_four_samples_by_fork_equal_four_requests_with_their_seeds(tiny_model: TinyModels, num_pages: int) -> None:
-    prompt = PROMPTS[3]
-    llm = load(tiny_model("llama").folder, kv_cache_bytes=num_pages * PAGE_BYTES)
-    forked, _ = llm.generate([prompt, PROMPTS[4]], replace(SAMPLED, n=4))
-    assert llm.stats().page_copies_total >= 3 + 3, "both prompts end inside a page"
-    single = [
-        tokens_of(llm, [prompt], replace(SAMPLED, seed=sample_seed(SAMPLED.seed or 0, index)))[0] for index in range(4)
-    ]
-    assert [output.token_ids for output in forked.outputs] == single
-    assert len(set(map(tuple, single))) == 4
-
-
-@pytest.mark.parametrize("swap_bytes", [0, 1 << 20], ids=["recomputed", "swapped"])
-def test_four_samples_that_were_preempted_equal_four_that_were_not(tiny_model: TinyModels, swap_bytes: int) -> None:
-    params = [replace(SAMPLED, n=4, seed=seed, max_tokens=24) for seed in range(3)]
-    prompts = [PROMPTS[3], PROMPTS[7], PROMPTS[5]]
-    plenty = load(tiny_model("llama").folder, max_running=12).generate(prompts, params)
-    scarce = load(tiny_model("llama").folder, max_running=12, kv_cache_bytes=56 * PAGE_BYTES, swap_bytes=swap_bytes)
-    tokens = [[output.token_ids for output in result.outputs] for result in scarce.generate(prompts, params)]
-    assert tokens == [[output.token_ids for output in result.outputs] for result in plenty]
-    stats = scarce.stats()
-    assert stats.preemptions_total > 0
-    assert (stats.swap_preemptions_total > 0) == bool(swap_bytes)
-    scarce._core.check_integrity()
-
-
-@pytest.mark.parametrize("num_done", [1, 7, 15])
-async def test_a_resumed_request_equals_an_uninterrupted_one(tiny_model: TinyModels, num_done: int) -> None:
-    config = EngineConfig(str(tiny_model("llama").folder), page_tokens=4, kv_cache_bytes=2 << 20, num_threads=1)
-    engine = await AsyncEngine.from_config(config)
-    whole = [delta async for delta in engine.generate(PROMPTS[4], SAMPLED)]
-    token_ids = [token_id for delta in whole for token_id in delta.token_ids]
-    text = "".join(delta.text for delta in whole)
-    begun = engine.generate(PROMPTS[4], replace(SAMPLED, max_tokens=num_done))
-    text_before = "".join([delta.text async for delta in begun if delta.finish_reason is None])
-    rest = [d async for d in engine.generate(PROMPTS[4], SAMPLED, resume_token_ids=token_ids[:num_done])]
-    assert token_ids[:num_done] + [token_id for delta in rest for token_id in delta.token_ids] == token_ids
-    assert text.endswith("".join(delta.text for delta in rest))
-    assert text.startswith(text_before)
-    await engine.shutdown()
 
 
 async def test_after_an_abort_of_all_every_page_is_free(tiny_model: TinyModels) -> None:

@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 
 from engine.config import EngineConfig, SamplingParams
-from engine.core import Detokenizer, EngineCore, LoadedEngine
+from engine.core import EngineCore, LoadedEngine
 from engine.llm import LLM, RequestOutput
 from engine.runner import load_runner
 from engine.runner.build import Builder, build_device_runner, build_runner
+from engine.text.sequence_text import Detokenizer
 from engine.text.tokenizer import IncrementalDetokenizer
 from tests.engine.checkpoints import TinyModel
 from tests.engine.late_runner import ForgetfulInFlight, LateRunner
@@ -50,10 +51,10 @@ DEFAULTS = {"page_tokens": 4, "checkpoint_tokens": 8, "kv_cache_bytes": 2 << 20,
 
 
 def in_turn(model: TinyModel, **settings: object) -> LLM:
-    return LLM(str(model.folder), **{**DEFAULTS, **settings})  # type: ignore[arg-type]
+    return LLM(str(model.folder), **{**DEFAULTS, **settings})
 
 
-def late(model: TinyModel, build: Builder = build_runner, **settings: object) -> LLM:
+def late(model: TinyModel, build: Builder = build_runner, /, **settings: object) -> LLM:
     """An engine with a step in flight over a LateRunner."""
     config = EngineConfig(str(model.folder), overlap=True, **{**DEFAULTS, **settings})  # type: ignore[arg-type]
     loaded = load_runner(replace(config, max_running=2 * config.max_running), build=build)
@@ -164,7 +165,7 @@ class RandomLoad:
 
 
 @pytest.mark.parametrize(("name", "seed"), [("llama", 0), ("gemma3", 1), ("jamba", 2)])
-def test_who_stays_does_not_notice_who_leaves(tiny_model: TinyModels, name: str, seed: int) -> None:
+def test_aborts_change_no_token_of_other_requests(tiny_model: TinyModels, name: str, seed: int) -> None:
     load = RandomLoad(tiny_model(name), seed)
     assert load.run() == 0
     assert set(load.reasons.values()) == {"abort", "stop", "length"}

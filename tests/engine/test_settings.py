@@ -1,3 +1,5 @@
+"""Fields of EngineConfig: their descriptions, bounds, and which values are refused."""
+
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

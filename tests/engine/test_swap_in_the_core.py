@@ -5,21 +5,30 @@ from dataclasses import replace
 import pytest
 
 from engine.config import SamplingParams
-from tests.engine.fakes import GREEDY, ONE_TYPE, TWO_TYPES, continuation, make_core, run_all
+from engine.core import EngineCore
+from engine.memory.spec import LayerSpec
+from tests.engine.fakes import GREEDY, ONE_TYPE, TWO_TYPES, PagedFakeRunner, continuation, make_core, run_all
 
 LONG = list(range(2, 42))  # ten pages of four tokens
 FORKED = SamplingParams(n=3, seed=2, max_tokens=12, ignore_eos=True)
 
 
-def crowded_core(num_mirror_pages=20, **settings):
+def crowded_core(
+    num_mirror_pages: int = 20, *, enable_prefix_caching: bool = True, seconds_per_byte: float = 0.0
+) -> tuple[EngineCore, PagedFakeRunner]:
     """Room for one request to finish, not for two."""
-    core, runner = make_core(num_pages=12, num_mirror_pages=num_mirror_pages, **settings)
+    core, runner = make_core(
+        num_pages=12,
+        num_mirror_pages=num_mirror_pages,
+        enable_prefix_caching=enable_prefix_caching,
+        seconds_per_byte=seconds_per_byte,
+    )
     core.add("old", LONG[:10], replace(GREEDY, max_tokens=24))
     core.add("young", LONG[20:30], replace(GREEDY, max_tokens=24))
     return core, runner
 
 
-def step_until_swapped(core):
+def step_until_swapped(core: EngineCore) -> None:
     for _ in range(100):
         core.step()
         if core.stats().swapped:
@@ -28,7 +37,7 @@ def step_until_swapped(core):
 
 
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
-def test_a_swapped_request_computes_no_token_twice(enable_prefix_caching):
+def test_a_swapped_request_computes_no_token_twice(enable_prefix_caching: bool) -> None:
     core, runner = crowded_core(enable_prefix_caching=enable_prefix_caching)
     outputs = run_all(core)
     stats = core.stats()
@@ -39,7 +48,7 @@ def test_a_swapped_request_computes_no_token_twice(enable_prefix_caching):
     assert outputs["old"][0].token_ids == continuation(LONG[:10], replace(GREEDY, max_tokens=24))
 
 
-def test_samples_come_back_together_with_their_shared_pages_shared():
+def test_samples_come_back_together_with_their_shared_pages_shared() -> None:
     core, runner = make_core(num_pages=14, num_mirror_pages=20, enable_prefix_caching=False)
     core.add("old", LONG[:10], replace(GREEDY, max_tokens=44))
     core.add("young", LONG[:10], FORKED)
@@ -61,7 +70,9 @@ def test_samples_come_back_together_with_their_shared_pages_shared():
 @pytest.mark.parametrize("layers", [ONE_TYPE, TWO_TYPES], ids=["one type", "two types"])
 @pytest.mark.parametrize("num_mirror_pages", [1, 4, 40])
 @pytest.mark.parametrize("max_batched_tokens", [1, 7, 64])
-def test_tokens_do_not_depend_on_how_a_request_was_preempted(layers, num_mirror_pages, max_batched_tokens):
+def test_tokens_do_not_depend_on_how_a_request_was_preempted(
+    layers: tuple[LayerSpec, ...], num_mirror_pages: int, max_batched_tokens: int
+) -> None:
     core, _ = make_core(
         18, layers=layers, num_mirror_pages=num_mirror_pages, max_batched_tokens=max_batched_tokens, max_running=6
     )
@@ -75,28 +86,28 @@ def test_tokens_do_not_depend_on_how_a_request_was_preempted(layers, num_mirror_
             assert sample.token_ids == continuation(prompt, params[index], seed=params[index].seed or 0, index=which)
 
 
-def test_what_costs_more_to_move_is_recomputed():
+def test_what_costs_more_to_move_is_recomputed() -> None:
     core, _ = crowded_core(seconds_per_byte=10.0)
     run_all(core)
     stats = core.stats()
     assert (stats.preemptions_total, stats.swap_preemptions_total, stats.swapped_bytes_total) == (1, 0, 0)
 
 
-def test_what_the_mirror_has_no_room_for_is_recomputed():
+def test_what_the_mirror_has_no_room_for_is_recomputed() -> None:
     core, _ = crowded_core(num_mirror_pages=3)
     outputs = run_all(core)
     assert (core.stats().preemptions_total, core.stats().swap_preemptions_total) == (1, 0)
     assert outputs["young"][0].token_ids == continuation(LONG[20:30], replace(GREEDY, max_tokens=24))
 
 
-def test_without_a_mirror_nothing_is_swapped():
+def test_without_a_mirror_nothing_is_swapped() -> None:
     core, _ = crowded_core(num_mirror_pages=0)
     run_all(core)
     stats = core.stats()
     assert (stats.preemptions_total, stats.swap_preemptions_total, stats.mirror_bytes_total) == (1, 0, 0)
 
 
-def test_numbers_tell_what_lies_in_the_mirror():
+def test_numbers_tell_what_lies_in_the_mirror() -> None:
     core, runner = crowded_core()
     step_until_swapped(core)
     stats = core.stats()
@@ -112,7 +123,7 @@ def test_numbers_tell_what_lies_in_the_mirror():
 
 
 @pytest.mark.parametrize("params", [replace(GREEDY, max_tokens=24), FORKED], ids=["one sample", "three samples"])
-def test_an_abort_of_a_swapped_out_request_frees_its_pages_in_the_mirror(params):
+def test_an_abort_of_a_swapped_out_request_frees_its_pages_in_the_mirror(params: SamplingParams) -> None:
     core, _ = make_core(num_pages=14, num_mirror_pages=20)
     core.add("old", LONG[:10], replace(GREEDY, max_tokens=44))
     core.add("young", LONG[20:30], params)
@@ -124,7 +135,7 @@ def test_an_abort_of_a_swapped_out_request_frees_its_pages_in_the_mirror(params)
     assert len(run_all(core)["old"][0].token_ids) > 0
 
 
-def test_the_first_plans_only_measure_what_a_move_costs():
+def test_the_first_plans_only_measure_what_a_move_costs() -> None:
     core, runner = crowded_core()
     measured = [plan for plan in runner.plans if not plan.sequences]
     assert len(measured) == 2

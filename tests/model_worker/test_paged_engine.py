@@ -172,7 +172,8 @@ async def test_the_pool_is_drawn_in_cells_of_used_kept_and_empty_pages(client: h
     cells = view.picture.cells
     assert 50 < len(cells) <= 256
     assert all(used == 0 for _, used, _ in cells)
-    assert any(kept == 100 and view.picture.layer_types[which] == "main.full" for which, _, kept in cells if kept)
+    names = view.picture.layer_types
+    assert any(kept == 100 and names[which] == "main.full" for which, _, kept in cells if kept and which is not None)
     assert {which for which, used, kept in cells if used + kept == 0} == {None}
 
 

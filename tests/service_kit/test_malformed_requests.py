@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 import controller.app
 import controller.config
@@ -39,7 +40,7 @@ class ImpatientHttp(BoundedHttp):
 def make_controller() -> Any:
     """Without a store: none of these requests comes so far that it needs one."""
     settings = controller.config.Settings(
-        redis_url="unix:///nonexistent/store.sock", worker_token="w" * 20, admin_token="a" * 20
+        redis_url="unix:///nonexistent/store.sock", worker_token=SecretStr("w" * 20), admin_token=SecretStr("a" * 20)
     )
     return controller.app.create_app(settings, bodies=Bodies(MAX_BYTES, timeout_s=PATIENCE_S))
 
@@ -269,7 +270,7 @@ UNSUPPORTED: dict[str, Any] = {
     "unknown parameter": chat(magic=True),
 }
 
-NO_PROMPT = (None, "", [], ["a", "b"], [1, 2], [[1, 2]], {"text": "x"}, 5, [None])
+NO_PROMPT: tuple[Any, ...] = (None, "", [], ["a", "b"], [1, 2], [[1, 2]], {"text": "x"}, 5, [None])
 
 PATHS = {
     "wrong method on a POST": ("GET", CHAT, ErrorCode.METHOD_NOT_ALLOWED),

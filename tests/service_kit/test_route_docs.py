@@ -9,6 +9,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.models import OpenAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import SecretStr
 
 from controller.app import create_app as create_controller
 from controller.config import Settings
@@ -23,7 +24,7 @@ METHODS = {"get", "post", "delete"}
 
 
 def controller(**given: Any) -> FastAPI:
-    return create_controller(Settings(worker_token="w" * 16, admin_token="a" * 16, **given))
+    return create_controller(Settings(worker_token=SecretStr("w" * 16), admin_token=SecretStr("a" * 16), **given))
 
 
 def worker(**given: Any) -> FastAPI:

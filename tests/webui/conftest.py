@@ -5,21 +5,18 @@ A missing browser fails the tests instead of skipping them, because the pages ar
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parent))
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
-from fake_controller import FakeArena, create_fake
-from server_thread import ServerThread
+from tests.webui.fake_controller import FakeArena, create_fake
+from tests.webui.server_thread import ServerThread
 
 _BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _BROWSER_FLAGS = (

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import fake_views
 import uvicorn
-from fake_answers import MODELS, answers
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
+from tests.webui import fake_views
+from tests.webui.fake_answers import MODELS, answers
 from wire.battles import (
     SIDES,
     Answer,

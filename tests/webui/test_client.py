@@ -2,8 +2,8 @@
 
 import httpx
 import pytest
-from fake_controller import FakeArena
 
+from tests.webui.fake_controller import FakeArena
 from webui.client import ControllerClient, ControllerUnreachable, StreamLost
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
 from wire.chat import ChatMessage, SamplingOptions

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from fake_controller import FakeArena
-
+from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.client import ControllerClient
 from webui.direct_chat import Chat, DirectChats, from_storage

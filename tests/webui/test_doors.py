@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
-from conftest import MAX_EVENTS, Site
-from fake_answers import MODELS
 from gradio.queueing import Queue
 from gradio.routes import App
 
+from tests.webui.conftest import MAX_EVENTS, Site
+from tests.webui.fake_answers import MODELS
 from webui import texts
 from webui.theme import ASSETS
 
@@ -99,7 +100,7 @@ def test_an_idle_web_ui_polls_at_most_a_hundred_times_a_second(
     """Gradio polls the length of its event queue, by default every millisecond."""
     client.get("/")  # the first visitor starts the queue
     looks = 0
-    length = Queue.__len__
+    length: Any = Queue.__len__
 
     def counted(queue: Queue) -> int:
         nonlocal looks

@@ -1,10 +1,10 @@
 """The pages as a visitor uses them, in Chromium."""
 
 import pytest
-from conftest import Visit
-from fake_answers import MODELS, STORY
-from fake_controller import FakeBattle
 
+from tests.webui.conftest import Visit
+from tests.webui.fake_answers import MODELS, STORY
+from tests.webui.fake_controller import FakeBattle
 from webui import texts
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -49,7 +49,7 @@ def test_a_battle_is_votable_when_both_sides_are_answered_and_the_stream_has_end
 
 
 def test_the_other_side_of_a_failed_one_goes_on_and_ends_by_itself() -> None:
-    events = [
+    events: list[DeltaEvent | FailedEvent] = [
         DeltaEvent(side="a", seq=0, text="Go"),
         FailedEvent(side="b", error=ERROR),
         DeltaEvent(side="a", seq=1, text="od"),

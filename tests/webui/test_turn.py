@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from fake_answers import MODELS
-from fake_controller import FakeArena
 
+from tests.webui.fake_answers import MODELS
+from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient

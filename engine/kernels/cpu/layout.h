@@ -1,4 +1,4 @@
-// How the C++ operators keep keys and values inside a layer's part of a small page.
+// The order of keys and values inside a layer's part of a small page.
 //
 // The part has the size that engine/attention/layout.py defines, [2 (key, value), K heads, page_tokens, D], but within
 // a head the elements have the order that the dot product instruction takes, with G = 2 if bfloat16 is computed with

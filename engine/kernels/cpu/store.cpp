@@ -85,7 +85,7 @@ static void store_values(int64_t head_dim, const S* value, int64_t stride, int64
     S* to = page + t / G * head_dim * G + t % G;
     if (G == 1) {
       std::memcpy(to, value, head_dim * sizeof(S));
-    } else if (t % G == 0 && t + 1 < offset + count) {  // a pair of tokens: whole words
+    } else if (t % G == 0 && t + 1 < offset + count) {  // a pair of tokens makes whole words
       const S* second = value + stride;
       for (int64_t d = 0; d < head_dim; d++) {
         to[2 * d] = value[d];

@@ -18,7 +18,7 @@
 
 namespace agon {
 
-constexpr int kTile = 64;  // tokens whose scores are computed at a time
+constexpr int kTile = 64;  // tokens whose scores are computed at once
 constexpr int kTileVectors = kTile / kLanes;
 
 // Addresses of a tile's keys and values: for each vector of kLanes tokens its first word. key_stride: words from one

@@ -124,7 +124,7 @@ AGON_INLINE void widen(bf16* to, const int8_t* from) {
 AGON_INLINE void store(int8_t* to, Floats v) {
   v += 0.5f;
   Ints whole = __builtin_convertvector(v, Ints);
-  whole += (Ints)(__builtin_convertvector(whole, Floats) > v);  // a true lane is -1: down, not towards zero
+  whole += (Ints)(__builtin_convertvector(whole, Floats) > v);  // a true lane is -1: rounds down, not towards zero
   const Bytes bytes = __builtin_convertvector(whole, Bytes);
   std::memcpy(to, &bytes, sizeof bytes);
 }

@@ -160,33 +160,11 @@ def store_heads(
     """Overwrites the query heads of qkv [T, H + 2 K, D] and writes keys, values and scales into pages, as
     StepKernels.store_heads defines. Channels of a head and angles of a token are adjacent, and so are a token's
     heads."""
+    _check_heads(qkv, cos, sin, query_norm, key_norm)
+    _check_pages(qkv, pages, page_places, scales)
     num_tokens, all_heads, head_dim = qkv.shape
-    token_stride, head_stride, channel_stride = qkv.stride()
-    num_pages, num_parts, num_kv_heads, page_tokens, page_head_dim = pages.shape
-    *page_strides, page_channel_stride = pages.stride()
-    assert (num_parts, page_head_dim, channel_stride, page_channel_stride) == (2, head_dim, 1, 1)
-    assert page_places.shape == (num_tokens,)
-    assert page_places.dtype == torch.int64
-    assert page_places.is_contiguous()
-    assert (scales is None) == (pages.dtype not in _LARGEST), "scales are for quantised pages"
-    half = 0
-    if cos is not None and sin is not None:
-        half = cos.shape[1]
-        assert cos.shape == sin.shape == (num_tokens, half)
-        assert cos.stride() == sin.stride()
-        assert cos.stride(1) == 1
-        assert cos.dtype == sin.dtype == torch.float32
-        assert 2 * half <= head_dim
-    assert (query_norm is None) == (key_norm is None), "both norms, or none"
-    if query_norm is not None and key_norm is not None:
-        assert query_norm.shape == key_norm.shape == (head_dim,)
-        assert query_norm.dtype == key_norm.dtype == torch.float32
-        assert query_norm.stride(0) == key_norm.stride(0) == 1
-    scale_strides: tuple[int, ...] = (0, 0, 0)
-    if scales is not None:
-        scale_strides = scales.key.stride()
-        assert scales.value.stride() == scale_strides
-        assert scales.key.shape == scales.value.shape == (num_pages, num_kv_heads, page_tokens)
+    num_kv_heads, page_tokens = pages.shape[2:4]
+    half = 0 if cos is None else cos.shape[1]
     if not num_tokens:
         return
     blocks, num_warps = _blocks(head_dim, half)
@@ -200,11 +178,10 @@ def store_heads(
         page_places,
         None if scales is None else scales.key,
         None if scales is None else scales.value,
-        token_stride,
-        head_stride,
+        *qkv.stride()[:2],
         0 if cos is None else cos.stride(0),
-        *page_strides,
-        *scale_strides,
+        *pages.stride()[:4],
+        *((0, 0, 0) if scales is None else scales.key.stride()),
         norm_eps,
         NUM_HEADS=all_heads - 2 * num_kv_heads,
         NUM_KV_HEADS=num_kv_heads,
@@ -215,6 +192,41 @@ def store_heads(
         **blocks,
         num_warps=num_warps,
     )
+
+
+def _check_heads(
+    qkv: torch.Tensor,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    query_norm: torch.Tensor | None,
+    key_norm: torch.Tensor | None,
+) -> None:
+    num_tokens, _, head_dim = qkv.shape
+    assert qkv.stride(2) == 1
+    assert (cos is None) == (sin is None), "both, or none"
+    if cos is not None and sin is not None:
+        assert cos.shape == sin.shape == (num_tokens, cos.shape[1])
+        assert cos.stride() == sin.stride()
+        assert cos.stride(1) == 1
+        assert cos.dtype == sin.dtype == torch.float32
+        assert 2 * cos.shape[1] <= head_dim
+    assert (query_norm is None) == (key_norm is None), "both norms, or none"
+    if query_norm is not None and key_norm is not None:
+        assert query_norm.shape == key_norm.shape == (head_dim,)
+        assert query_norm.dtype == key_norm.dtype == torch.float32
+        assert query_norm.stride(0) == key_norm.stride(0) == 1
+
+
+def _check_pages(qkv: torch.Tensor, pages: torch.Tensor, page_places: torch.Tensor, scales: PageScales | None) -> None:
+    num_pages, num_parts, num_kv_heads, page_tokens, head_dim = pages.shape
+    assert (num_parts, head_dim, pages.stride(4)) == (2, qkv.shape[2], 1)
+    assert page_places.shape == (len(qkv),)
+    assert page_places.dtype == torch.int64
+    assert page_places.is_contiguous()
+    assert (scales is None) == (pages.dtype not in _LARGEST), "scales are for quantised pages"
+    if scales is not None:
+        assert scales.key.stride() == scales.value.stride()
+        assert scales.key.shape == scales.value.shape == (num_pages, num_kv_heads, page_tokens)
 
 
 @cache

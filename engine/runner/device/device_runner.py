@@ -102,10 +102,7 @@ class DeviceRunner:
         self._max_running = max_running
         pool = zeroed_pool(plan.pool_bytes, device)
         self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
-        self._mirror: HostMirror | None = None
-        if mirror is not None:
-            memory = zeroed_pool(mirror.pool_bytes, torch.device("cpu"))
-            self._mirror = HostMirror(mirror, memory, self._pages, kernels)
+        self._mirror = HostMirror.allocate(mirror, self._pages, kernels)
         self._tables = PageTables(plan, max_running, limits.max_model_len, device)
         self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
         shapes = model.attention_shapes

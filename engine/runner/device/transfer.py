@@ -166,7 +166,7 @@ class Download:
 def _event(device: torch.device, *, has_time: bool = False) -> torch.cuda.Event | None:
     if device.type != "cuda":
         return None
-    return torch.cuda.Event(enable_timing=has_time)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=has_time)
 
 
 def host_memory(count: int, kind: torch.dtype, device: torch.device) -> torch.Tensor:

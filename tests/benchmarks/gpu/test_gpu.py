@@ -35,7 +35,7 @@ def test_every_row_of_the_miniature_is_measured() -> None:
     lines: list[str] = []
     saved: list[int] = []
     rows = Rows(MINIATURE, "cpu", Limits(), 1e9, lines.append, lambda rows: saved.append(len(rows))).measure()
-    assert set(saved) == set(range(1, len(rows) + 1))  # who is cut off has all that was measured
+    assert set(saved) == set(range(1, len(rows) + 1))  # a run that is cut off keeps all that was measured
     assert [line for line in lines if "failed" in line] == []
     assert {row["work"] for row in rows} == {"load", "decode", "prefill", "uniform", "sharegpt"}
     assert {row["system"] for row in rows} == {

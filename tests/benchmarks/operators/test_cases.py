@@ -1,3 +1,5 @@
+"""The measured operators: their list, limits, and the rows of a run."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Cores used by this run, its children, and other processes."""
+
 import os
 import subprocess
 import sys

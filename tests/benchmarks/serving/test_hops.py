@@ -1,3 +1,5 @@
+"""What each hop adds to the first token: intervals of the median, and times from the access log."""
+
 import asyncio
 import json
 import math

@@ -1,3 +1,5 @@
+"""Servers that a benchmark starts and stops."""
+
 import os
 from pathlib import Path
 

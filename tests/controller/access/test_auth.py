@@ -1,13 +1,14 @@
 from typing import Any
 
 import pytest
-from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from pydantic import SecretStr
 
 from controller.access.auth import Guard
 from controller.app import create_app
 from controller.config import Settings
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
 from wire.errors import ApiError
 
 USER_KEY = "user-key-for-tests"
@@ -48,7 +49,7 @@ def _all_routes(app: FastAPI) -> set[str]:
     found = set()
     for route in app.router.routes:
         for inner in _flat(route):
-            found |= {f"{method} {inner.path}" for method in inner.methods}
+            found |= {f"{method} {inner.path}" for method in inner.methods or ()}
     return found
 
 
@@ -60,7 +61,7 @@ def _flat(route: Any) -> list[APIRoute]:
 
 
 def _app(**changes: Any) -> FastAPI:
-    return create_app(Settings(worker_token=WORKER_TOKEN, admin_token=ADMIN_TOKEN, **changes))
+    return create_app(Settings(worker_token=SecretStr(WORKER_TOKEN), admin_token=SecretStr(ADMIN_TOKEN), **changes))
 
 
 def test_every_route_of_the_application_is_listed_in_this_test() -> None:

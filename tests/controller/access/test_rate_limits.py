@@ -1,7 +1,7 @@
 from typing import Any
 
-from arena import Arena
-from fake_worker import FakeWorker
+from tests.controller.support.arena import Arena
+from tests.controller.support.fake_worker import FakeWorker
 
 
 async def _create(arena: Arena, address: str, count: int) -> list[int]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from arena import Arena, eventually
-from fake_worker import FakeWorker
 
+from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.fake_worker import FakeWorker
 from wire.errors import ApiError, ErrorCode
 
 SECRETS = ("zebrafish", "okapi", "rev-", "10.1.2.3", "Traceback")

@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from arena import Arena, end_state, eventually, of_kind
-from fake_worker import FakeWorker, words
+
+from tests.controller.support.arena import Arena, end_state, eventually, of_kind
+from tests.controller.support.fake_worker import FakeWorker, words
 
 
 async def test_a_battle_runs_from_its_first_prompt_to_the_vote(arena: Arena) -> None:

@@ -4,9 +4,8 @@ import asyncio
 import json
 from typing import Any
 
-from arena import Arena, end_state, eventually, of_kind
-from fake_worker import FakeWorker, words
-
+from tests.controller.support.arena import Arena, end_state, eventually, of_kind
+from tests.controller.support.fake_worker import FakeWorker, words
 from wire.errors import ApiError, ErrorCode
 
 

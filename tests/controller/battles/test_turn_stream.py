@@ -4,9 +4,8 @@ import asyncio
 import json
 from typing import Any
 
-from arena import Arena, eventually, of_kind
-from fake_worker import words
-
+from tests.controller.support.arena import Arena, eventually, of_kind
+from tests.controller.support.fake_worker import words
 from wire.sse import SseDecoder, SseEvent
 
 
@@ -127,7 +126,7 @@ async def test_when_the_owner_of_a_turn_dies_its_readers_get_one_failure(arena: 
     key = arena.keys.battle(battle["id"])
     await arena.turn(battle["id"])
     now = int((await arena.redis.time())[0]) * 1000
-    dead = {
+    dead: dict[Any, Any] = {
         "state": "streaming",
         "turn": "2",
         "turn:2": '{"content":"lost"}',

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
-from fake_worker import FakeWorker
 
 from tests.api_page import curl_lines, parse_curl
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
+from tests.controller.support.fake_worker import FakeWorker
 
 SERVER = "http://127.0.0.1:8100"
 VOTE = '{"vote_id":"1-0","battle_id":"elsewhere","time":1,"mode":"anonymous","outcome":"a","a":{"model":"raven",'

@@ -2,10 +2,10 @@ import logging
 import re
 
 import pytest
-from arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
-from fake_worker import FakeWorker
 
 from service_kit.logs import JsonLines
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
+from tests.controller.support.fake_worker import FakeWorker
 
 
 async def test_a_controller_says_that_it_lives_and_which_version_it_is(arena: Arena) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 import openai
 import pytest
-from arena import Arena
-from fake_worker import FakeWorker, words
 
-HELLO = [{"role": "user", "content": "hello"}]
+from tests.controller.support.arena import Arena
+from tests.controller.support.fake_worker import FakeWorker, words
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
 JSON = {"Content-Type": "application/json"}
 
 
@@ -43,7 +44,7 @@ async def test_null_parameters_mean_absent(arena: Arena) -> None:
 
 
 async def test_the_openai_client_chats(client: openai.AsyncOpenAI) -> None:
-    answer = await client.chat.completions.create(model="alpha", messages=HELLO)  # type: ignore[arg-type]
+    answer = await client.chat.completions.create(model="alpha", messages=HELLO)
 
     assert answer.choices[0].message.content == words(5)
     assert answer.choices[0].finish_reason == "stop"
@@ -54,7 +55,7 @@ async def test_the_openai_client_chats(client: openai.AsyncOpenAI) -> None:
 async def test_the_openai_client_streams_with_usage(client: openai.AsyncOpenAI) -> None:
     stream = await client.chat.completions.create(
         model="alpha",
-        messages=HELLO,  # type: ignore[arg-type]
+        messages=HELLO,
         stream=True,
         stream_options={"include_usage": True},
     )

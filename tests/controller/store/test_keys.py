@@ -2,9 +2,8 @@
 
 import asyncio
 
-from arena import Arena, eventually
-
 from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, Keys
+from tests.controller.support.arena import Arena, eventually
 
 KEYS = Keys("p")
 

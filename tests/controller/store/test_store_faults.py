@@ -10,9 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from arena import Arena, eventually, make_settings, of_kind, running_arena
-from fake_worker import words
-from running import StoreProcess
+
+from tests.controller.support.arena import Arena, eventually, make_settings, of_kind, running_arena
+from tests.controller.support.fake_worker import words
+from tests.controller.support.running import StoreProcess
 
 
 def _settings(store: StoreProcess, **changes: Any) -> Any:

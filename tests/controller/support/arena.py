@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from fake_worker import FakeWorker
 from fastapi import FastAPI
 from redis.asyncio import Redis
-from running import running_app
 
 from controller.app import create_app
 from controller.config import Settings
 from controller.store.keys import Keys
 from tests.api_page import only_declared_errors
+from tests.controller.support.fake_worker import FakeWorker
+from tests.controller.support.running import running_app
 from wire.sse import SseDecoder, SseEvent
 
 WORKER_TOKEN = "worker-token-for-tests"

@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Literal
 
 import httpx
-from running import running_app
 
+from tests.controller.support.running import running_app
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
@@ -157,7 +157,7 @@ class FakeWorker:
             yield _event("delta", GenerateDelta(seq=seq, text=texts[i], token_ids=(1000 + i,)))
             await asyncio.sleep(self.delay_s)
         usage = Usage(prompt_tokens=7, completion_tokens=len(texts), total_tokens=7 + len(texts))
-        reason = "length" if limit < self.num_tokens else "stop"
+        reason: Literal["length", "stop"] = "length" if limit < self.num_tokens else "stop"
         yield _event("finished", GenerateFinished(finish_reason=reason, usage=usage))
 
     def card(self) -> ModelCard:

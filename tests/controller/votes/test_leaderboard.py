@@ -4,10 +4,11 @@ import secrets
 from typing import Any
 
 import pytest
-from arena import Arena, eventually
-from fake_worker import FakeWorker
 
-from controller.votes.leaderboard import BOARDS, fold_votes
+from controller.votes.leaderboard import fold_votes
+from controller.votes.vote_fold import BOARDS
+from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.fake_worker import FakeWorker
 from wire.leaderboard import LeaderboardView
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 

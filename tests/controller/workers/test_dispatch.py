@@ -5,10 +5,9 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from arena import eventually
-from running import StoreProcess
 
 from controller.access.addresses import ClientAddress
 from controller.access.rate_limits import Rate, RateLimiter
@@ -20,6 +19,8 @@ from controller.workers.dispatch import Dispatcher, Wish
 from controller.workers.registry import WorkerRegistry
 from controller.workers.routing_table import RoutingTable
 from controller.workers.worker_hosts import WorkerHosts
+from tests.controller.support.arena import eventually
+from tests.controller.support.running import StoreProcess
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, ModelCard, RegisterRequest
 
@@ -51,7 +52,8 @@ class _Parts:
 
     async def end_of_lease(self, worker_id: str) -> float:
         """When the only lease at the worker ends, in milliseconds of the store's clock."""
-        [(_, end_ms)] = await self.store.redis.zrange(self.keys.leases(worker_id), 0, -1, withscores=True)
+        found: Any = await self.store.redis.zrange(self.keys.leases(worker_id), 0, -1, withscores=True)
+        [(_, end_ms)] = found
         return float(end_ms)
 
 

@@ -5,9 +5,9 @@ import contextlib
 from typing import Any
 
 import httpx
-from arena import Arena, eventually
-from fake_worker import FakeWorker
 
+from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.fake_worker import FakeWorker
 from wire.errors import ApiError, ErrorCode
 
 CHAT: dict[str, Any] = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}

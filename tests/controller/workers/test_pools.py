@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from arena import Arena, eventually
-from fake_worker import PICTURE, FakeWorker
 
 from controller.workers import pools
+from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.fake_worker import PICTURE, FakeWorker
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 import pytest
-from arena import WORKER_TOKEN, Arena, eventually
-from fake_worker import FakeWorker
 
+from tests.controller.support.arena import WORKER_TOKEN, Arena, eventually
+from tests.controller.support.fake_worker import FakeWorker
 from wire.workers import Load
 
 HEADERS = {"Authorization": f"Bearer {WORKER_TOKEN}"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from arena import Arena, eventually
-from fake_worker import FakeWorker, words
 
+from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.fake_worker import FakeWorker, words
 from wire.errors import ApiError, ErrorCode
 
 BODY = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}

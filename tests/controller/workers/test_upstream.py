@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from arena import eventually
-from fake_worker import FakeWorker, words
-from loop_clock import LoopClock
-from running import running_app
 
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.upstream import VANISHED_S, Delta, Finished, Opened, Trouble, Upstream
 from controller.workers.worker_http import WorkerHttp
+from tests.controller.support.arena import eventually
+from tests.controller.support.fake_worker import FakeWorker, words
+from tests.controller.support.loop_clock import LoopClock
+from tests.controller.support.running import running_app
 from wire.chat import Usage
 from wire.sse import SseEvent, encode
 from wire.workers import Capacity, GenerateFinished, GenerateRequest, Load, ModelCard

@@ -10,7 +10,7 @@ from engine.attention.backend import AttentionShape, AttentionStep, StepLayout
 from engine.attention.layout import TypeLayout, layer_specs, type_layouts
 from engine.kernels.reference.store_heads import LARGEST, quantised
 from engine.kernels.step_kernels import AttentionOptions, PageScales
-from engine.memory.planning.planner import group_layers
+from engine.memory.planning.grouping import group_layers
 from engine.memory.spec import LayerType, PoolPlan
 from tests.engine.attention.oracle import paged_attention, store_key_value
 
@@ -121,8 +121,8 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
     for which, type_layout in enumerate(layouts):
         order = torch.randperm(int(num_pages.sum()), generator=generator).numpy() + case.pages_from(which)
         table = np.full((len(starts), num_pages.max()), nowhere)
-        for row, pages in enumerate(np.split(order, np.cumsum(num_pages)[:-1])):
-            table[row, : len(pages)] = pages
+        for row, own in enumerate(np.split(order, np.cumsum(num_pages)[:-1])):
+            table[row, : len(own)] = own
         tables[type_layout.layer_type.name] = table
         for layer_id in type_layout.layer_type.layer_ids:
             pages, scales = type_layout.layer_pages(pool, layer_id), type_layout.layer_scales(pool, layer_id)

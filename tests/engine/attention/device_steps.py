@@ -53,8 +53,8 @@ def begin(
         max_queries=int(layout.lengths.max()),
         max_context=int(contexts.max()),
     )
-    rows, context = count + num_padding, int(contexts.max())
-    backend = DeviceBackend(kernels, case.plan, prepared.pool, case.shapes, case.dtype, tables, rows, context)
+    pool, max_rows, max_context = prepared.pool, count + num_padding, int(contexts.max())
+    backend = DeviceBackend(kernels, case.plan, pool, case.shapes, case.dtype, tables, max_rows, max_context)
     return backend, device_layout
 
 

@@ -1,4 +1,4 @@
-"""Small configurations with one flaw each, and one without: what the ahead-of-time check must tell apart."""
+"""Small kernel configurations with one flaw each, and two without: input of test_ahead_of_time.py."""
 
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ from engine.kernels.gpu.compilation import Compilation, Expectation
 
 @triton.jit
 def scale_rows(input_ptr, output_ptr, row_stride, factor, num_columns, COLUMNS: tl.constexpr):
+    """Grid (rows). output = input * factor, row by row, with loads that should be 128 bits wide."""
     columns = tl.arange(0, COLUMNS)
     is_inside = columns < num_columns
     place = tl.program_id(0).to(tl.int64) * row_stride + columns
@@ -19,6 +20,7 @@ def scale_rows(input_ptr, output_ptr, row_stride, factor, num_columns, COLUMNS: 
 
 @triton.jit
 def multiply(a_ptr, b_ptr, output_ptr, num_steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """One program. output [M, N] = sum over steps of a [M, K] times b [K, N], in a loop that should be pipelined."""
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     total = tl.zeros((M, N), dtype=tl.float32)
     for step in range(num_steps):
@@ -29,6 +31,7 @@ def multiply(a_ptr, b_ptr, output_ptr, num_steps, M: tl.constexpr, N: tl.constex
 
 
 def shipped() -> tuple[Compilation, ...]:
+    """The two sound configurations, then one for each kind of violation."""
     pointers = {"input_ptr": "*bf16", "output_ptr": "*bf16"}
     plain = Compilation(
         name="without a flaw",

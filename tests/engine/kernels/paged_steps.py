@@ -1,4 +1,4 @@
-"""Steps over pages that are poisoned wherever no query reads, for the tests of attention kernels."""
+"""Attention inputs whose pages are poisoned (NaN or 127) wherever no query reads, for tests of attention kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,14 @@ import torch
 from engine.kernels.step_kernels import AttentionOptions, PageScales
 
 CPU = torch.device("cpu")
-GARBAGE = (-1, 2**30, -(2**31))  #: what entries of page tables may hold that nothing reads
+GARBAGE = (-1, 2**30, -(2**31))  #: values of page table entries that are never read
 
 
 @dataclass(frozen=True)
 class PagedStep:
-    query: torch.Tensor  #: [T, H, D], rows with something between them
+    """Inputs of attend_mixed or attend_decode; letters as in engine/kernels/step_kernels.py."""
+
+    query: torch.Tensor  #: [T, H, D], strided rows
     pages: torch.Tensor  #: [N, 2, K, P, D]: one layer of several, pages with padding between them
     page_table: torch.Tensor  #: [S, entries]
     slots: torch.Tensor  #: [B]
@@ -24,6 +26,7 @@ class PagedStep:
 
     @property
     def row_tables(self) -> torch.Tensor:
+        """Page table of every row of the step, [B, entries]."""
         return self.page_table[self.slots.long()]
 
 
@@ -42,7 +45,8 @@ def paged_step(
     seed: int = 0,
     device: torch.device = CPU,
 ) -> PagedStep:
-    """contexts: tokens of each sequence, those of the step among them; queries: how many those are."""
+    """A step with random queries, keys and values. contexts: tokens of each sequence, including those of the step;
+    queries: tokens of each sequence in the step."""
     generator = torch.Generator().manual_seed(seed)
     page_dtype = page_dtype or dtype
     num_pages = [-(-context // page_tokens) for context in contexts]
@@ -54,7 +58,7 @@ def paged_step(
     pool = torch.full((total_pages * page_elements,), poison, dtype=torch.float32).to(page_dtype)
     strides = (page_elements, layer_elements // 2, page_tokens * head_dim, head_dim, 1)
     pages = pool.as_strided((total_pages, 2, num_kv_heads, page_tokens, head_dim), strides, layer_elements)
-    order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()  # page 0 belongs to nobody
+    order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()  # page 0 is the null page
 
     scales = None
     if page_dtype != dtype:

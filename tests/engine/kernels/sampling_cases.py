@@ -1,4 +1,4 @@
-"""Rows of logits and the parameters to draw from them, for every implementation of sampling, and what must be drawn."""
+"""Logits, sampling parameters and expected tokens, for tests of every implementation of sampling."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from engine.sampling.sampler import SamplingRow
 from engine.sampling.sampler import sample as sample_on_cpu
 
 PLAIN = SamplingParams(temperature=1.0)
-#: Every truncation alone and with others, at temperatures that flatten and sharpen.
+#: Each truncation alone and combined, at temperatures below and above 1.
 PARAMS = (
     SamplingParams(temperature=0.0),
     PLAIN,
@@ -33,14 +33,14 @@ PARAMS = (
 
 
 def random_rows(vocab_size: int, params: Sequence[SamplingParams] = PARAMS, seed: int = 0) -> torch.Tensor:
-    """Logits that are flat in some rows and peaked in others; one row for each of the params."""
+    """Logits [len(params), vocab_size], flat in the first rows and peaked in the last ones."""
     generator = torch.Generator().manual_seed(seed)
     widths = torch.linspace(0.5, 6.0, len(params))[:, None]
     return torch.randn(len(params), vocab_size, generator=generator) * widths
 
 
 def special_rows(vocab_size: int) -> torch.Tensor:
-    """Equal logits, a single one that is not -inf, pairs of equal ones, half of them -inf, huge gaps."""
+    """Five rows of logits: all equal; all but one -inf; many ties; every second one -inf; huge gaps."""
     generator = torch.Generator().manual_seed(1)
     equal = torch.full((vocab_size,), 3.0)
     one_hot = torch.full((vocab_size,), float("-inf"))
@@ -60,6 +60,9 @@ def draw(
     seeds: Sequence[int],
     index: int,
 ) -> list[int]:
+    """Tokens sampled by a StepKernels.sample function: one row per seed, each with random number `index` of its
+    seed."""
+
     def column(values: list[float], dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=device)
 
@@ -80,5 +83,6 @@ def draw(
 
 
 def expected(logits: torch.Tensor, params: Sequence[SamplingParams], seeds: Sequence[int], index: int) -> list[int]:
+    """Tokens that the CPU sampler draws for the same arguments."""
     rows = [SamplingRow(p, seed, index) for p, seed in zip(params, seeds, strict=True)]
     return [token.token_id for token in sample_on_cpu(logits.cpu(), rows, frozenset(), TorchOperators().argmax)]

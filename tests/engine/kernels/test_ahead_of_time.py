@@ -1,6 +1,7 @@
 """The machine code of shipped kernel configurations, without a GPU: no spills, wide loads, pipelined loops.
 
-In another process: the interpreter of tests/engine/kernels/gpu replaces the compiler wherever a kernel is defined.
+The check runs in another process, because Triton's interpreter, which tests/engine/kernels/gpu uses, replaces the
+compiler when a kernel is defined.
 """
 
 import json
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def outcomes(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status and JSON lines of the command-line check."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "engine.kernels.gpu.ahead_of_time", *arguments]
     done = subprocess.run(
@@ -71,7 +73,7 @@ def test_an_instruction_count_is_read_from_the_machine_code(flawed: dict[tuple[s
     "arguments",
     [
         pytest.param(("--architecture", "90"), id="everything on sm_90"),
-        # The least shared memory. `make kernel-report` compiles everything for every architecture.
+        # sm_89 has the least shared memory. `make kernel-report` compiles everything for every architecture.
         pytest.param(("--architecture", "89", "--name", "attend_pages"), id="attention on sm_89"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The C++ draw takes the tokens that plain torch takes, on every instruction set that this machine can run."""
+"""C++ sampling draws the same tokens as plain torch, on every instruction set that this machine can run."""
 
 from dataclasses import replace
 from itertools import product
@@ -33,7 +33,7 @@ def test_it_takes_the_tokens_that_torch_takes(
 ) -> None:
     operators = CppOperators(library(instruction_set), dtype)
     logits = torch.randn(len(PARAMS), vocab_size, generator=torch.Generator().manual_seed(vocab_size)) * spread
-    logits[::5, ::2] = float("-inf")  # as logit bans leave them
+    logits[::5, ::2] = float("-inf")  # as banned tokens have
     wanted = drawn(None, logits.to(dtype), PARAMS, 1)
     assert drawn(operators, logits.to(dtype), PARAMS, 1) == wanted
     assert len(set(wanted)) > min(5, vocab_size // 3)
@@ -46,7 +46,7 @@ def test_tokens_that_are_as_likely_share_their_fate(params: SamplingParams) -> N
     operators = CppOperators(library(), torch.float32)
     logits = torch.zeros(1, 33)
     logits[0, 7] = float("-inf")
-    # The last one that is kept has equals, and they are kept with it.
+    # The last token that the filter keeps has ties, which are kept with it.
     tokens = set(drawn(operators, logits.expand(600, -1), [params] * 600, 5))
     assert tokens == {token for token in range(33) if token != 7}
 

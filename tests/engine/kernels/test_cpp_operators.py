@@ -39,7 +39,7 @@ def random(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 
 
 def assert_near(result: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Within some units of the last place of the largest value."""
+    """Close within TOLERANCE, relative to the largest magnitude."""
     tolerance = TOLERANCE[result.dtype] * float(wanted.abs().max())
     torch.testing.assert_close(result.double(), wanted.double(), atol=tolerance, rtol=0)
 
@@ -56,7 +56,7 @@ def test_linear(operators: Operators, dtype: torch.dtype, shape: tuple[int, int,
     wanted = F.linear(x.double(), weight.double(), bias.double() if bias is not None else None)
     multiply = operators.linear(weight, bias)
     assert_near(multiply(x), wanted)
-    assert_near(multiply(random(dtype, rows, inputs + 6)[:, :inputs].copy_(x)), wanted)  # rows apart
+    assert_near(multiply(random(dtype, rows, inputs + 6)[:, :inputs].copy_(x)), wanted)  # strided rows
 
 
 @pytest.mark.parametrize("instruction_set", USABLE)

@@ -1,4 +1,5 @@
-"""Packed weights files: one worker writes, others find; what a process that dies or a full disk leaves behind."""
+"""Packed weights files: one worker writes a file and others map it; dead writers and full disks leave nothing
+behind."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""The operator tests once more, with a library that was built with address and undefined-behaviour sanitizers."""
+"""Runs the operator tests again with a library built with the address and undefined-behaviour sanitizers."""
 
 import os
 import subprocess
@@ -27,9 +27,9 @@ def test_the_operators_read_and_write_only_what_is_theirs() -> None:
     environment = {
         **os.environ,
         SANITIZE: "1",
-        "LD_PRELOAD": runtime.stdout.strip(),  # the interpreter was not built with it
-        "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter's own
-        "PYTHONMALLOC": "malloc",  # small tensors too
+        "LD_PRELOAD": runtime.stdout.strip(),  # Python was built without the sanitizers
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python itself leaks at exit
+        "PYTHONMALLOC": "malloc",  # so that small allocations are checked too
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not torch", *TESTS]
@@ -39,7 +39,7 @@ def test_the_operators_read_and_write_only_what_is_theirs() -> None:
 
 
 def test_a_write_beyond_the_end_would_be_seen() -> None:
-    """Otherwise the test above would prove nothing."""
+    """Checks that the test above can fail."""
     compiler = find_compiler()
     assert compiler is not None
     runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)

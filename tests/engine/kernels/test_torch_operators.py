@@ -1,4 +1,4 @@
-"""Products in plain torch on a processor whose oneDNN does not know the format."""
+"""Plain torch products of a dtype that the processor has no instructions for."""
 
 import pytest
 import torch

@@ -44,7 +44,7 @@ def write_table(folder: Path, architecture: int, key: Key, tiles: AttentionTiles
 
 
 def assert_legal(tiles: AttentionTiles, group_size: int) -> None:
-    """What the kernel's indexing and Triton's products need."""
+    """The tiles meet the requirements of the kernel's indexing and of Triton's products."""
     for size in (tiles.block_m, tiles.block_t, tiles.num_warps):
         assert size & (size - 1) == 0
     assert min(tiles.block_m, tiles.block_t) >= 16
@@ -57,16 +57,16 @@ def test_an_entry_is_found_by_all_of_its_key(tmp_path: Path) -> None:
     write_table(tmp_path, 90, KEY, TILES)
     assert tuned_values(KEY, 90, tmp_path) == asdict(TILES)
     assert tuned_values(KEY, 80, tmp_path) is None
-    others = {
-        "mode": "mixed",
-        "dtype": "float32",
-        "page_dtype": "bfloat16",
-        "head_dim": 64,
-        "rows": 32,
-        "kernel": "other",
-    }
-    for name, value in others.items():
-        assert tuned_values(replace(KEY, **{name: value}), 90, tmp_path) is None, name
+    others = (
+        replace(KEY, kernel="other"),
+        replace(KEY, mode="mixed"),
+        replace(KEY, dtype="float32"),
+        replace(KEY, page_dtype="bfloat16"),
+        replace(KEY, head_dim=64),
+        replace(KEY, rows=32),
+    )
+    for other in others:
+        assert tuned_values(other, 90, tmp_path) is None, other
 
 
 @given(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 64))
@@ -82,7 +82,7 @@ def test_shapes_that_fill_the_same_tile_have_one_key(num_queries: int, group_siz
 def test_measured_tiles_beat_the_formula_for_plain_shapes_on_that_architecture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Windows and soft caps were not measured: they need more registers."""
+    """Shapes with windows or soft caps use the formula: they need more registers and were not measured."""
     shape: Shape = ("decode", torch.bfloat16, torch.int8, 128, 4, 1)
     write_table(tmp_path, 90, KEY, TILES)
     monkeypatch.setattr(attention_tiles, "tuned_values", partial(tuned_values, tables=tmp_path))
@@ -95,8 +95,8 @@ def test_measured_tiles_beat_the_formula_for_plain_shapes_on_that_architecture(
 
 @given(shapes(), st.sampled_from(sorted(SHARED_KIB)), st.booleans())
 def test_tiles_by_formula_are_legal_and_fit_into_shared_memory(shape: Shape, architecture: int, is_plain: bool) -> None:
-    """At least the tiles of keys and values that are on their way, and the queries, lie in shared memory; what the
-    compiler adds is checked by test_ahead_of_time.py."""
+    """Shared memory holds at least the queries and the tiles of keys and values in flight; what the compiler adds is
+    checked by test_ahead_of_time.py."""
     _, dtype, page_dtype, head_dim, group_size, _ = shape
     tiles = formula_tiles(*shape, architecture, is_plain)
     assert_legal(tiles, group_size)

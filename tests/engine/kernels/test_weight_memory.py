@@ -1,3 +1,5 @@
+"""Private memory for packed weights: alignment, huge pages, lifetime."""
+
 import re
 from pathlib import Path
 
@@ -38,7 +40,7 @@ def test_memory_outlives_the_object() -> None:
 
 @pytest.mark.skipif(not HUGE_PAGES.is_file() or "[never]" in HUGE_PAGES.read_text(), reason="no huge pages here")
 def test_it_lies_in_huge_pages() -> None:
-    """A mapping that other processes could share would get none, and the products read a third slower."""
+    """A shared mapping would get no huge pages, and products would read weights a third slower."""
     tensor = PrivateMemory().empty(32 << 20, torch.uint8).fill_(1)
     kilobytes, is_inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():

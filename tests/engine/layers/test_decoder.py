@@ -106,7 +106,8 @@ class OneByOne:
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 def test_it_gives_what_its_operators_give(make: object, weights: str) -> None:
     dtype = torch.float32 if weights == "float32" else torch.bfloat16
-    results = [run(make, dtype, USABLE[0], 2, weights == "int8", is_recorded=is_recorded) for is_recorded in (0, 1)]
+    has_int8_weights = weights == "int8"
+    results = [run(make, dtype, USABLE[0], 2, has_int8_weights, is_recorded=recorded) for recorded in (False, True)]
     for one_by_one, recorded in zip(*results, strict=True):
         assert torch.equal(one_by_one, recorded)
         assert recorded.isfinite().all()

@@ -1,3 +1,5 @@
+"""A mixture of experts, against the sum over the experts that each token chooses."""
+
 import contextlib
 
 import pytest

@@ -74,7 +74,7 @@ def test_sequences_side_by_side_in_chunks_equal_each_one_alone_and_whole(kernels
     for lengths in ([1, 7, 2], [5, 1, 1], [1, 2, 15], [13, 10, 2]):
         states.lengths = np.array(lengths)
         parts = [inputs[index, done[index] : done[index] + length] for index, length in enumerate(lengths)]
-        result = run(mamba, torch.cat(parts), states).split(lengths)  # type: ignore[no-untyped-call]
+        result = run(mamba, torch.cat(parts), states).split(lengths)
         for index, part in enumerate(result):
             outputs[index].append(part)
         done += states.lengths

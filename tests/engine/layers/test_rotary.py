@@ -1,3 +1,5 @@
+"""Rotary positions: what turns, and what the scores depend on."""
+
 import torch
 
 from engine.layers.rotary import Rotary

@@ -1,9 +1,12 @@
 """Uses the page cache as a scheduler does, and models what each sequence's pages must contain."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from engine.memory.growth import Extension
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import picture, take_ledger
+from engine.memory.planning.designs import Design
 from engine.memory.planning.grouping import group_layers, large_page_bytes
 from engine.memory.spec import NULL_PAGE, LayerSpec, PoolPlan
 
@@ -25,6 +28,19 @@ def plan_of(layers: Sequence[LayerSpec], num_pages: int, page_tokens: int = PAGE
     """A pool of that many large pages, not counting the null page."""
     types = group_layers(layers, page_tokens=page_tokens)
     return PoolPlan(types, large_page_bytes(types), num_pages + 1)
+
+
+class MakeDesign(Protocol):
+    """lcm_design and its rivals."""
+
+    def __call__(self, layers: Sequence[LayerSpec], *, page_tokens: int) -> Design: ...
+
+
+def extended(cache: KVCache, sequence: int, start: int, end: int) -> Extension:
+    """What the cache changed to hold positions [start, end), for which there must be room."""
+    extension = cache.extend(sequence, start, end)
+    assert extension is not None
+    return extension
 
 
 class PoolDriver:

@@ -19,38 +19,38 @@ class PoolMachine(RuleBasedStateMachine):
     sequences = Bundle("sequences")
 
     @initialize(mix=st.sampled_from(sorted(MIXES)), num_pages=st.integers(1, 5), has_cache=st.booleans())
-    def make(self, mix, num_pages, has_cache):
+    def make(self, mix: str, num_pages: int, has_cache: bool) -> None:
         self.driver = PoolDriver(mix, num_pages, enable_prefix_caching=has_cache)
 
     @rule(target=sequences, tokens=TOKENS, salt=st.sampled_from([b"", b"other"]))
-    def start(self, tokens, salt):
+    def start(self, tokens: list[int], salt: bytes) -> int:
         return self.driver.start(tokens, salt)
 
     @rule(sequence=sequences)
-    def admit(self, sequence):
+    def admit(self, sequence: int) -> None:
         self.driver.admit(sequence)
 
     @rule(sequence=sequences, more=st.lists(st.integers(0, 1), min_size=1, max_size=6))
-    def grow(self, sequence, more):
+    def grow(self, sequence: int, more: list[int]) -> None:
         self.driver.grow(sequence, more)
 
     @rule(target=sequences, source=sequences)
-    def fork(self, source):
+    def fork(self, source: int) -> int:
         return self.driver.fork(source)
 
     @rule(sequence=sequences)
-    def preempt(self, sequence):
+    def preempt(self, sequence: int) -> None:
         self.driver.preempt(sequence)
 
     @rule(sequence=consumes(sequences))
-    def close(self, sequence):
+    def close(self, sequence: int) -> None:
         self.driver.close(sequence)
 
     @rule()
-    def next_step(self):
+    def next_step(self) -> None:
         self.driver.next_step()
 
-    def teardown(self):
+    def teardown(self) -> None:
         if hasattr(self, "driver"):
             self.driver.close_all()
 
@@ -64,11 +64,13 @@ TestAnySequenceOfOperations = PoolMachine.TestCase
 @pytest.mark.parametrize("mix", sorted(MIXES))
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
 @pytest.mark.parametrize("num_pages", [3, 7])
-def test_long_runs_in_a_crowded_pool_keep_every_page_accounted_for(mix, enable_prefix_caching, num_pages):
+def test_long_runs_in_a_crowded_pool_keep_every_page_accounted_for(
+    mix: str, enable_prefix_caching: bool, num_pages: int
+) -> None:
     choose = random.Random(f"{mix} {enable_prefix_caching} {num_pages}")
     driver = PoolDriver(mix, num_pages, enable_prefix_caching=enable_prefix_caching)
 
-    def tokens(longest):
+    def tokens(longest: int) -> list[int]:
         return [choose.randrange(2) for _ in range(choose.randint(1, longest))]
 
     operations = {

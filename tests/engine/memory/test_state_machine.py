@@ -4,19 +4,21 @@ AGON_SOAK=1 runs 5,000 x 100 instead of 200 x 50.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.memory.images import ImageSpan
+from engine.memory.images import Images, ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import take_ledger
 from engine.memory.planning.designs import equal_page_design, gcd_design, lcm_design
 from engine.memory.spec import IMAGE_KINDS, LayerSpec, PoolPlan
 from engine.memory.swap import MirrorPool
-from tests.engine.memory.twin import Twin
+from tests.engine.memory.pool_driver import MakeDesign
+from tests.engine.memory.twin import Content, Twin
 
 PAGE_TOKENS = 4
 MAX_TOKENS = 40
@@ -52,15 +54,16 @@ IMAGES = (
 
 
 class PageCacheMachine(RuleBasedStateMachine):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.tokens = {}  # sequence -> token ids, as many as are or will be computed
-        self.filled = {}
-        self.request = {}
-        self.images = {}
-        self.away = {}  # request -> its sequences that are swapped out
-        self.host = {}  # (type, page of the mirror) -> content
-        self.freed = {}  # (type, page freed by its last sequence) -> newest step that may still touch it
+        self.tokens: dict[int, list[int]] = {}  # by sequence: as many as are or will be computed
+        self.filled: dict[int, int | None] = {}  # None: it has no pages
+        self.request: dict[int, int] = {}
+        self.images: dict[int, Images] = {}
+        self.away: dict[int, list[int]] = {}  # by request: its sequences that are swapped out
+        self.host: dict[tuple[int, int], Content] = {}  # by type and page of the mirror
+        #: By type and page freed by its last sequence: the newest step that may still touch it.
+        self.freed: dict[tuple[int, int], int] = {}
         self.step = 0  # the newest step; [ended + 1, launched] are in flight
         self.launched = 0
         self.ended = 0
@@ -73,7 +76,9 @@ class PageCacheMachine(RuleBasedStateMachine):
         num_mirror_pages=st.integers(1, 20),
         max_in_flight=st.sampled_from([0, 1, 2, 3]),
     )
-    def make_pool(self, layers, make, num_pages, num_mirror_pages, max_in_flight):
+    def make_pool(
+        self, layers: list[LayerSpec], make: MakeDesign, num_pages: int, num_mirror_pages: int, max_in_flight: int
+    ) -> None:
         if make is equal_page_design and any(layer.kind in ("recurrent", "vision", "budgeted") for layer in layers):
             make = lcm_design  # its types are not these layers'
         design = make(layers, page_tokens=PAGE_TOKENS)
@@ -83,24 +88,29 @@ class PageCacheMachine(RuleBasedStateMachine):
         self.twin = Twin(self.cache)
         self.mirror = MirrorPool(PoolPlan(design.types, design.large_page_bytes, num_mirror_pages + 1))
 
-    def pick(self, data, chosen=None):
-        return data.draw(st.sampled_from(sorted(self.tokens if chosen is None else chosen)))
+    def pick(self, data: st.DataObject, chosen: Iterable[int]) -> int:
+        return data.draw(st.sampled_from(sorted(chosen)))
 
-    def idle(self):
+    def num_filled(self, sequence: int) -> int:
+        filled = self.filled[sequence]
+        assert filled is not None
+        return filled
+
+    def idle(self) -> list[int]:
         return [sequence for sequence in self.tokens if self.filled[sequence] is None]
 
-    def active(self):
+    def active(self) -> list[int]:
         is_away = {sequence for group in self.away.values() for sequence in group}
         return [sequence for sequence in self.tokens if self.filled[sequence] is not None and sequence not in is_away]
 
-    def here(self):
+    def here(self) -> list[int]:
         return self.idle() + self.active()
 
     @rule(
         stem=st.sampled_from(STEMS), shared=st.integers(0, 36), ending=st.integers(0, 3), images=st.sampled_from(IMAGES)
     )
     @precondition(lambda self: len(self.tokens) < 8)
-    def open(self, stem, shared, ending, images):
+    def open(self, stem: list[int], shared: int, ending: int, images: Images) -> None:
         sequence, self.next_id = self.next_id, self.next_id + 1
         self.tokens[sequence] = (stem[:shared] + [50 + ending] * MAX_TOKENS)[:MAX_TOKENS]
         self.filled[sequence], self.request[sequence], self.images[sequence] = None, sequence, images
@@ -108,7 +118,7 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), stem=st.sampled_from(STEMS), ending=st.integers(0, 3), num_steps=st.integers(0, 4))
     @precondition(lambda self: len(self.tokens) < 8)
-    def serve(self, data, stem, ending, num_steps):
+    def serve(self, data: st.DataObject, stem: list[int], ending: int, num_steps: int) -> None:
         """The common path; with the other rules alone few sequences would compute anything."""
         self.open(stem, 7, ending, ())
         self.admit(data, MAX_TOKENS - 1, MAX_STEP_TOKENS)
@@ -117,7 +127,7 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), limit=st.integers(0, MAX_TOKENS - 1), wanted=st.integers(1, MAX_TOKENS))
     @precondition(lambda self: self.idle())
-    def admit(self, data, limit, wanted):
+    def admit(self, data: st.DataObject, limit: int, wanted: int) -> None:
         sequence = self.pick(data, self.idle())
         tokens, images = self.tokens[sequence], self.images[sequence]
         expected = self.twin.longest_hit(tokens, images, limit)
@@ -128,9 +138,9 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), num_tokens=st.integers(1, MAX_STEP_TOKENS))
     @precondition(lambda self: self.active())
-    def compute(self, data, num_tokens):
+    def compute(self, data: st.DataObject, num_tokens: int) -> None:
         sequence = self.pick(data, self.active())
-        tokens, start = self.tokens[sequence], self.filled[sequence]
+        tokens, start = self.tokens[sequence], self.num_filled(sequence)
         end = self.cache.chunk_end(start, min(start + num_tokens, MAX_TOKENS))
         if end <= start:
             return
@@ -153,10 +163,10 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), ending=st.integers(4, 6))
     @precondition(lambda self: self.active() and len(self.tokens) < 8)
-    def fork(self, data, ending):
+    def fork(self, data: st.DataObject, ending: int) -> None:
         source = self.pick(data, self.active())
         target, self.next_id = self.next_id, self.next_id + 1
-        filled = self.filled[source]
+        filled = self.num_filled(source)
         self.tokens[target] = (self.tokens[source][:filled] + [60 + ending] * MAX_TOKENS)[:MAX_TOKENS]
         self.filled[target], self.request[target] = filled, self.request[source]
         self.images[target] = self.images[source]
@@ -165,7 +175,7 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.active())
-    def preempt(self, data):
+    def preempt(self, data: st.DataObject) -> None:
         sequence = self.pick(data, self.active())
         self.note_freed(sequence)
         self.cache.free(sequence)
@@ -174,7 +184,7 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: any(self.request[sequence] not in self.away for sequence in self.active()))
-    def swap_out(self, data):
+    def swap_out(self, data: st.DataObject) -> None:
         free = [sequence for sequence in self.active() if self.request[sequence] not in self.away]
         request = self.request[self.pick(data, free)]
         group = [sequence for sequence in free if self.request[sequence] == request]
@@ -193,11 +203,11 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.away)
-    def swap_in(self, data):
+    def swap_in(self, data: st.DataObject) -> None:
         request = self.pick(data, self.away)
         group = self.away[request]
         before = take_ledger(self.cache)
-        lengths = [min(MAX_TOKENS, self.filled[sequence] + 1) for sequence in group]
+        lengths = [min(MAX_TOKENS, self.num_filled(sequence) + 1) for sequence in group]
         tables = self.cache.resume(group, self.mirror.tables(request), lengths)
         if tables is None:
             assert take_ledger(self.cache) == before
@@ -209,13 +219,13 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.away)
-    def abort_swapped_out(self, data):
+    def abort_swapped_out(self, data: st.DataObject) -> None:
         request = self.pick(data, self.away)
         self.drop(request)
         for sequence in self.away.pop(request):
             self.finish_one(sequence)
 
-    def drop(self, request):
+    def drop(self, request: int) -> None:
         for table in self.mirror.tables(request):
             for which, pages in enumerate(table):
                 for page in pages:
@@ -224,10 +234,10 @@ class PageCacheMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     @precondition(lambda self: self.here())
-    def finish(self, data):
+    def finish(self, data: st.DataObject) -> None:
         self.finish_one(self.pick(data, self.here()))
 
-    def finish_one(self, sequence):
+    def finish_one(self, sequence: int) -> None:
         self.note_freed(sequence)
         self.cache.close(sequence)
         request = self.request.pop(sequence)
@@ -235,35 +245,35 @@ class PageCacheMachine(RuleBasedStateMachine):
         if request not in self.request.values():
             self.cache.end_request(request)
 
-    def note_freed(self, sequence):
+    def note_freed(self, sequence: int) -> None:
         for which, pages in enumerate(self.cache.page_table(sequence)):
             self.freed.update({(which, page): self.launched for page in pages})
 
     @rule()
     @precondition(lambda self: self.step == self.launched or self.max_in_flight == 0)
-    def next_step(self):
+    def next_step(self) -> None:
         self.step += 1
         self.cache.begin_step(self.step)
 
     @rule()
     @precondition(lambda self: self.step > self.launched and self.launched - self.ended < self.max_in_flight)
-    def launch(self):
+    def launch(self) -> None:
         self.launched = self.step
         self.cache.note_launch(self.step)
 
     @rule()
     @precondition(lambda self: self.ended < self.launched)
-    def end_oldest(self):
+    def end_oldest(self) -> None:
         self.ended += 1
         self.cache.note_end(self.ended)
 
-    def end_all(self):
+    def end_all(self) -> None:
         while self.ended < self.launched:
             self.end_oldest()
 
     @rule()
     @precondition(lambda self: self.tokens and not self.active() and not self.away)
-    def what_fits_ever_fits_an_unused_pool(self):
+    def what_fits_ever_fits_an_unused_pool(self) -> None:
         self.end_all()
         assert self.cache.is_unused
         longest = self.cache.rule.max_tokens(MAX_TOKENS)
@@ -272,7 +282,7 @@ class PageCacheMachine(RuleBasedStateMachine):
         )
 
     @invariant()
-    def every_page_is_accounted_for(self):
+    def every_page_is_accounted_for(self) -> None:
         if not hasattr(self, "cache"):
             return
         self.cache.check_integrity()
@@ -280,7 +290,7 @@ class PageCacheMachine(RuleBasedStateMachine):
         ledger = take_ledger(self.cache)
         assert ledger.tail_waste_bytes + ledger.padding_bytes <= ledger.used_bytes
 
-    def teardown(self):
+    def teardown(self) -> None:
         if not hasattr(self, "cache"):
             return
         for request in self.away:

@@ -1,14 +1,16 @@
+"""The mirror pool: pages of preempted requests go out together and come back shared as before."""
+
 import pytest
 
 from engine.memory.kv_cache import KVCache
 from engine.memory.planning.designs import lcm_design
 from engine.memory.spec import LayerSpec, PoolPlan
-from engine.memory.swap import MirrorPool, mirror_plan
+from engine.memory.swap import MirrorPool, Move, mirror_plan
 
 LAYERS = (LayerSpec("full", 8, "bf16"), LayerSpec("window", 12, "bf16", span=6))
 
 
-def forked_request(num_mirror_pages=20):
+def forked_request(num_mirror_pages: int = 20) -> tuple[KVCache, MirrorPool]:
     design = lcm_design(LAYERS, page_tokens=4)
     plan = PoolPlan(design.types, design.large_page_bytes, 40)
     cache = KVCache(plan, max_step_tokens=16)
@@ -22,21 +24,28 @@ def forked_request(num_mirror_pages=20):
     return cache, MirrorPool(PoolPlan(plan.types, plan.large_page_bytes, num_mirror_pages))
 
 
-def test_all_sequences_go_out_together_and_a_shared_page_once():
+def swapped_out(mirror: MirrorPool, request: int, *tables: list[tuple[int, ...]]) -> tuple[Move, ...]:
+    """Moves of a request with these page tables, for which the mirror must have room."""
+    moves = mirror.swap_out(request, tables)
+    assert moves is not None
+    return moves
+
+
+def test_all_sequences_go_out_together_and_a_shared_page_once() -> None:
     cache, mirror = forked_request()
     tables = [cache.page_table(0), cache.page_table(1)]
     num_bytes, num_moves = mirror.bytes_of(tables)
-    moves = mirror.swap_out(7, tables)
+    moves = swapped_out(mirror, 7, *tables)
     assert (num_bytes, num_moves) == (mirror.used_bytes, len(moves))
     assert len(moves) == sum(len({page for table in tables for page in table[which] if page}) for which in (0, 1))
     assert mirror.used_bytes == sum(mirror.pools[move.layer_type].layer_type.small_page_bytes for move in moves)
     mirror.check_integrity()
 
 
-def test_what_comes_back_is_what_went_out():
+def test_what_comes_back_is_what_went_out() -> None:
     cache, mirror = forked_request()
     tables = [cache.page_table(0), cache.page_table(1)]
-    out = mirror.swap_out(7, tables)
+    out = swapped_out(mirror, 7, *tables)
     assert 7 in mirror
     back = mirror.swap_in(7, tables)
     assert sorted(map(repr, back)) == sorted(map(repr, out))
@@ -45,21 +54,21 @@ def test_what_comes_back_is_what_went_out():
     mirror.check_integrity()
 
 
-def test_a_full_mirror_refuses_and_keeps_nothing():
+def test_a_full_mirror_refuses_and_keeps_nothing() -> None:
     cache, mirror = forked_request(num_mirror_pages=2)
     assert mirror.swap_out(7, [cache.page_table(0), cache.page_table(1)]) is None
     assert mirror.used_bytes == 0
     mirror.check_integrity()
 
 
-def test_an_aborted_request_leaves_the_mirror():
+def test_an_aborted_request_leaves_the_mirror() -> None:
     cache, mirror = forked_request()
     mirror.swap_out(7, [cache.page_table(0)])
     mirror.drop(7)
     assert mirror.used_bytes == 0
 
 
-def test_an_aborted_request_leaves_the_mirror_while_others_stay():
+def test_an_aborted_request_leaves_the_mirror_while_others_stay() -> None:
     cache, mirror = forked_request()
     mirror.swap_out(7, [cache.page_table(0)])
     mirror.swap_out(8, [cache.page_table(1)])
@@ -69,16 +78,17 @@ def test_an_aborted_request_leaves_the_mirror_while_others_stay():
     assert 8 in mirror
 
 
-def test_a_request_that_comes_back_has_its_pages_its_forks_and_its_missing_pages():
+def test_a_request_that_comes_back_has_its_pages_its_forks_and_its_missing_pages() -> None:
     cache, mirror = forked_request()
     before = [cache.page_table(0), cache.page_table(1)]
-    out = mirror.swap_out(7, before)
+    out = swapped_out(mirror, 7, *before)
     for sequence in (0, 1):
         cache.suspend(sequence)
     cache.end_request(7)
     assert cache.is_unused
     cache.check_integrity()
     after = cache.resume([0, 1], mirror.tables(7), [16, 16], 14)
+    assert after is not None
     back = mirror.swap_in(7, after)
     for which in (0, 1):
         old_pages = [page for table in before for page in table[which]]
@@ -94,7 +104,7 @@ def test_a_request_that_comes_back_has_its_pages_its_forks_and_its_missing_pages
     assert mirror.used_bytes == 0
 
 
-def test_pages_that_came_back_are_found_by_others_again():
+def test_pages_that_came_back_are_found_by_others_again() -> None:
     design = lcm_design(LAYERS, page_tokens=4)
     cache = KVCache(PoolPlan(design.types, design.large_page_bytes, 6), max_step_tokens=16)
     mirror = MirrorPool(cache.plan)
@@ -113,14 +123,16 @@ def test_pages_that_came_back_are_found_by_others_again():
         cache.close(number)
     cache.open(3, 3)
     assert cache.match(3, text, 20) == 0
-    mirror.swap_in(7, cache.resume([0], mirror.tables(7), [20]))
+    after = cache.resume([0], mirror.tables(7), [20])
+    assert after is not None
+    mirror.swap_in(7, after)
     cache.extend(0, 13, 17)
     cache.advance(0, text, 17)
     assert cache.match(3, text, 20) == 16
     cache.check_integrity()
 
 
-def test_a_request_does_not_come_back_where_its_next_token_has_no_room():
+def test_a_request_does_not_come_back_where_its_next_token_has_no_room() -> None:
     cache, mirror = forked_request()
     mirror.swap_out(7, [cache.page_table(0)])
     cache.suspend(0)
@@ -131,10 +143,12 @@ def test_a_request_does_not_come_back_where_its_next_token_has_no_room():
     cache.check_integrity()
 
 
-def test_a_mirror_has_the_pages_that_its_bytes_hold_and_none_without_bytes():
+def test_a_mirror_has_the_pages_that_its_bytes_hold_and_none_without_bytes() -> None:
     cache, _ = forked_request()
     page = cache.plan.large_page_bytes
     assert mirror_plan(cache.plan, 0) is None
-    assert mirror_plan(cache.plan, 5 * page + 1).pool_bytes == 5 * page
+    plan = mirror_plan(cache.plan, 5 * page + 1)
+    assert plan is not None
+    assert plan.pool_bytes == 5 * page
     with pytest.raises(ValueError, match="at least"):
         mirror_plan(cache.plan, 2 * page - 1)

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_documentation_has_the_table_of_the_registry() -> None:
     page = (ROOT / "docs" / "models.md").read_text()
-    written = runpy.run_path(str(ROOT / ".ci" / "models_table.py"))["with_table"](page)
-    assert page == written, "run `python .ci/models_table.py`"
+    written = runpy.run_path(str(ROOT / "docs" / "models_table.py"))["with_table"](page)
+    assert page == written, "run `make pages`"
 
 
 def test_every_architecture_has_a_tiny_checkpoint_and_every_checkpoint_an_architecture() -> None:

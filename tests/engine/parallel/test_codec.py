@@ -85,7 +85,7 @@ def test_a_field_of_another_version_is_refused() -> None:
         Codec(New).decode(b"3")
 
 
-def test_a_field_that_nobody_can_send_is_refused_before_anything_is_sent() -> None:
+def test_a_field_that_cannot_be_sent_is_refused_before_anything_is_sent() -> None:
     @dataclass(frozen=True)
     class Unknown:
         fine: int

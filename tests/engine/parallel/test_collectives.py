@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 import torch
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
 
 from engine.errors import RankLost
 from engine.parallel.collectives import TorchGroup

@@ -25,7 +25,7 @@ TinyModels = Callable[[str], TinyModel]
 ROOT = Path(__file__).parents[3]
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 9, 30, 61, 30, 17))]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
-#: Of one rank: 3 layers x 1 of 2 heads x 16 dimensions x keys and values x 4 bytes; 96 tokens.
+#: A pool on one rank: 3 layers x 1 of 2 heads x 16 dimensions x keys and values x 4 bytes x 96 tokens.
 SCARCE_BYTES = 3 * 16 * 2 * 4 * 96
 
 
@@ -118,7 +118,7 @@ def _environment() -> dict[str, str]:
 
 
 def _followers() -> list[int]:
-    """Of this process, which may have other children: those of fixtures for the whole run."""
+    """Child processes of this one, without those that fixtures keep for the whole run."""
     threads = Path("/proc/self/task").iterdir()
     children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
     commands = {child: Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0") for child in children if _runs(child)}

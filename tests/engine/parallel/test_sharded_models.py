@@ -77,7 +77,7 @@ def test_more_ranks_than_key_value_heads_store_them_several_times(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "phi3"])
 def test_ranks_hold_what_one_process_holds_and_little_twice(tiny_model: TinyModels, name: str) -> None:
-    """Of two ranks each holds half of all matrices; norms of a few hundred numbers are on both."""
+    """Each of two ranks holds half of all matrices; norms of a few hundred numbers are on both."""
     folder = tiny_model(name).folder
     whole, *shares = [_numbers_held(folder, Place(rank, size)) for rank, size in ((0, 1), (0, 2), (1, 2))]
     assert whole == Checkpoint(folder).num_parameters
@@ -118,7 +118,7 @@ def test_a_pool_of_unstated_size_is_what_the_poorest_rank_can_spare(tiny_model: 
 
 
 def _numbers_held(folder: Path, place: Place) -> int:
-    """Of all tensors that a model takes."""
+    """How many numbers all tensors have that a model takes."""
     held = 0
 
     class Counting(CheckpointWeights):

@@ -1,4 +1,4 @@
-"""Which runner a model gets, and how large its page pool is where nobody says so."""
+"""Which runner a model gets, and how large its page pool is where no size is stated."""
 
 import logging
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def test_a_pool_of_unstated_size_fits_beside_steps_and_graphs(
     tiny_model: TinyModels, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Free: before the runner, before the graphs, behind the first one, behind the second one. Of the 112 MiB that go in
-    # its first steps 12 are nobody's tensors.
+    # its first steps 12 belong to no tensor.
     gauge = FixedGauge(
         total_bytes=GIB,
         free=[512 * MIB, 400 * MIB, 390 * MIB, 387 * MIB],

@@ -13,7 +13,8 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import CheckpointError
 from engine.llm import LLM
 from engine.runner import EagerRunner, LoadedModel, load_runner
-from engine.runner.runner import run_step
+from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.runner import Runner, run_step
 from tests.engine.checkpoints import CONTEXT, VOCAB_SIZE, TinyModel
 from tests.engine.runner.device.device_runners import load_device
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
@@ -42,7 +43,7 @@ def loaded(load: Loader, tiny_model: TinyModels) -> LoadedModel:
     return load(tiny_model("llama").folder)
 
 
-def run(runner: EagerRunner, *sequences: ScheduledSequence, **parts: object) -> tuple[tuple[SampledToken, ...], ...]:
+def run(runner: Runner, *sequences: ScheduledSequence, **parts: object) -> tuple[tuple[SampledToken, ...], ...]:
     updates, copies = parts.pop("updates", ()), parts.pop("copies", ())
     plan = StepPlan(0, updates, copies, sequences, **parts)  # type: ignore[arg-type]
     return run_step(runner, plan).samples
@@ -53,7 +54,7 @@ def share(slot: int, tokens: list[int], start: int = 0, **changes: object) -> Sc
     return replace(sequence, **changes)  # type: ignore[arg-type]
 
 
-def pages(runner: EagerRunner, slot: int, ids: list[int], start: int = 0) -> PageTableUpdate:
+def pages(runner: Runner, slot: int, ids: list[int], start: int = 0) -> PageTableUpdate:
     return PageTableUpdate(slot, runner.pool_plan.types[0].name, start, tuple(ids))
 
 
@@ -138,7 +139,7 @@ def test_pages_that_were_away_serve_as_before(load: Loader, tiny_model: TinyMode
     name = runner.pool_plan.types[0].name
     prompt, other = random_prompt(4, 6), random_prompt(9, 8)
     ((first,),) = run(runner, share(0, prompt), updates=(pages(runner, 0, [1, 2]),))
-    # In the step in which pages 1 and 2 go out they are written by somebody else.
+    # In the step in which pages 1 and 2 go out another sequence writes them.
     outs = (PageMove(name, 1, 7), PageMove(name, 2, 3))
     run(runner, share(1, other), updates=(pages(runner, 1, [2, 1]),), swap_outs=outs)
     # In the step in which they come back one of them is copied at once, as a fork does.
@@ -240,6 +241,7 @@ def test_a_pool_of_unstated_size_holds_every_slot_at_full_context(
 
 
 def test_loading_leaves_the_null_page_empty(loaded: LoadedModel) -> None:
+    assert isinstance(loaded.runner, EagerRunner | DeviceRunner)
     assert not any(pages[0].any() for pages in loaded.runner._pages.values())
 
 

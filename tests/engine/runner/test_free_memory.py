@@ -1,3 +1,5 @@
+"""Free memory, from the system and from the limit of a container."""
+
 from pathlib import Path
 
 import pytest

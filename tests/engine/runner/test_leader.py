@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
 
 from engine.batch import StepOutput, StepPlan
 from engine.errors import RankLost
@@ -16,7 +16,7 @@ PLAN = StepPlan(0, (), (), ())
 
 
 class FailingRunner:
-    """A device that reports its error where somebody waits for it, as CUDA does, or when something is launched."""
+    """A device that reports its error where a caller waits for it, as CUDA does, or when something is launched."""
 
     max_in_flight = 2
     mirror_plan = None

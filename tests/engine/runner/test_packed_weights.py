@@ -47,7 +47,7 @@ def tokens(folder: Path, share_weights: str, weights: str = "auto") -> list[int]
 @pytest.mark.parametrize(
     "name", ["llama", "llama-tied", "gpt2", "gpt-neox", "opt", "gemma3-with-vision", "mixtral", "jamba", "phi3"]
 )
-def test_who_packs_and_who_finds_them_packed_give_the_same_tokens(
+def test_freshly_packed_and_found_weights_give_the_same_tokens(
     packed: Path, tiny_model: Callable[[str], TinyModel], monkeypatch: pytest.MonkeyPatch, name: str, weights: str
 ) -> None:
     folder = tiny_model(name).folder

@@ -39,7 +39,8 @@ def test_repetition_and_bias_are_those_of_transformers(penalty: float) -> None:
     values = logits()
     bias = {5: 4.0, 11: -100.0, 39: 2.5}
     input_ids = torch.tensor([PROMPT + OUTPUT])
-    reference = SequenceBiasLogitsProcessor({(token_id,): value for token_id, value in bias.items()})(input_ids, values)
+    add_bias = SequenceBiasLogitsProcessor([[[token_id], value] for token_id, value in bias.items()])
+    reference = add_bias(input_ids, values)
     reference = RepetitionPenaltyLogitsProcessor(penalty)(input_ids, reference.clone())
     ours = changed(values, row(replace(GREEDY, repetition_penalty=penalty, logit_bias=bias)))
     torch.testing.assert_close(ours, reference, rtol=1e-6, atol=0)

@@ -1,3 +1,5 @@
+"""The counter-based generator, against its published known answers."""
+
 import numpy as np
 import pytest
 

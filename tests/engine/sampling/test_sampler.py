@@ -1,4 +1,4 @@
-"""Drawing tokens: the distribution, its truncations, and independence from whoever shares the batch."""
+"""Drawing tokens: the distribution, its truncations, and independence from other rows of the batch."""
 
 from collections import Counter
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_top_p_leaves_the_smallest_set_with_that_mass(top_p: float) -> None:
 
 def test_top_p_sees_what_top_k_has_left() -> None:
     row = torch.tensor([[3.0, 2.9, 2.8, 2.7, 2.6]])
-    # Of the two tokens that top-k leaves, the first has more than half: alone it reaches 0.5.
+    # The first of the two tokens that top-k leaves has more than half: alone it reaches 0.5.
     assert set(draw_many(row, replace(PLAIN, top_k=2, top_p=0.5), 300)) == {0}
 
 

@@ -1,4 +1,4 @@
-"""Triton's kernels run on a CUDA device where there is one and in Triton's interpreter elsewhere.
+"""Runs Triton kernels on a CUDA device if there is one, else in Triton's interpreter.
 
 The interpreter is chosen by an environment variable that Triton reads when it is first imported (tests/conftest.py).
 """
@@ -45,6 +45,7 @@ def device() -> torch.device:
 
 @pytest.fixture(autouse=True)
 def _arithmetic_of_a_device() -> Iterator[None]:
-    """On a device infinities and NaN come about in silence; the interpreter's NumPy warns, and warnings are errors."""
+    """NumPy, which the interpreter uses, warns about infinities and NaN, and warnings are errors; a device does not
+    warn."""
     with np.errstate(all="ignore"):
         yield

@@ -1,4 +1,4 @@
-"""Activations against their references."""
+"""Activation kernels against their references."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""Offsets into a pool of more than 2^31 elements, and of more than 2^31 words of eight bytes: the file behind it is
-sparse, only what is touched takes memory."""
+"""Offsets beyond 2^31 elements and beyond 2^31 words of eight bytes. Without a device the pool is a sparse file, so
+only touched pages take memory."""
 
 from pathlib import Path
 

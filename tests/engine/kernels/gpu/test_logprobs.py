@@ -1,4 +1,4 @@
-"""Log probabilities by the kernels are those of log_softmax, in order, with the first of equal ones."""
+"""Log probabilities of the kernel equal log_softmax, in descending order, ties by token id."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def test_the_likeliest_tokens_and_the_drawn_one(vocab_size: int, k: int, device:
     flat = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(3)) * torch.tensor([[0.1], [5.0]])
     logits = torch.cat((flat, special_rows(vocab_size))).to(device)
     token_ids = torch.arange(len(logits), device=device) * 3
-    token_ids[3] = vocab_size // 2  # the only possible one of its row
+    token_ids[3] = vocab_size // 2  # the only token of its row that is possible
     rows = len(logits)
     results = []
     for kernel in (top_logprobs, by_torch):

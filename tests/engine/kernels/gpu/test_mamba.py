@@ -1,4 +1,4 @@
-"""Convolution and recurrence of Mamba layers on pages, against the reference: chunks, new sequences, padding."""
+"""Convolution and selective scan of Mamba layers on pages, against the reference: chunks, new sequences, padding."""
 
 from dataclasses import dataclass, replace
 
@@ -15,14 +15,15 @@ NUM_PAGES = 7
 
 @dataclass(frozen=True)
 class Step:
-    """starts 0: a sequence that begins; page -1: padding, whose output is zero."""
+    """Sequences of a step. Start 0: the sequence begins; page -1: padding, whose output is zero."""
 
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
     pages: tuple[int, ...]
 
     def states(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> StatesInPlace:
-        """Pages of sequences that go on hold something, all others NaN; pages are further apart than their size."""
+        """Random states for sequences that have begun before, NaN in all other pages; pages have padding between
+        them."""
         size = shape[0] * shape[1]
         pool = torch.full((NUM_PAGES, size + 16), float("nan"))
         for start, page in zip(self.starts, self.pages, strict=True):
@@ -63,7 +64,7 @@ def test_convolution_and_its_states_are_those_of_the_reference(
     output = mamba.causal_conv(x, taps, bias, ours)
     expected = reference.causal_conv(x, taps, bias, theirs)
     assert_near(output, expected)
-    assert torch.equal(ours.pages.nan_to_num(7), theirs.pages.nan_to_num(7))  # inputs, bit for bit
+    assert torch.equal(ours.pages.nan_to_num(7), theirs.pages.nan_to_num(7))  # copies of inputs: bit for bit
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -75,7 +76,7 @@ def test_recurrence_and_its_states_are_those_of_the_reference(
     ours, theirs = (step.states((num_channels, num_states), torch.float32, device) for _ in range(2))
     num_tokens = sum(step.lengths)
     x, dt, gate = (_random(num_tokens, num_channels, dtype, device, seed) for seed in (1, 2, 3))
-    dt = dt * 8 - 4  # softplus near zero, curved and straight
+    dt = dt * 8 - 4  # softplus: flat, curved and straight
     b, c = (_random(num_tokens, num_states, dtype, device, seed) for seed in (4, 5))
     a = -torch.rand(num_channels, num_states, device=device) - 0.1
     d = torch.rand(num_channels, device=device)
@@ -90,14 +91,16 @@ def test_recurrence_and_its_states_are_those_of_the_reference(
 
 def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(device: torch.device) -> None:
     num_channels, num_states, length = 8, 4, 13
-    parts = [_random(length, size, torch.float32, device, seed) for seed, size in enumerate((8, 8, 4, 4, 8))]
+    sizes = (num_channels, num_channels, num_states, num_states, num_channels)
+    x, dt, b, c, gate = (_random(length, size, torch.float32, device, seed) for seed, size in enumerate(sizes))
     a, d = -torch.rand(num_channels, num_states, device=device), torch.rand(num_channels, device=device)
     whole = Step((0,), (length,), (3,)).states((num_channels, num_states), torch.float32, device)
-    expected = mamba.selective_scan(*parts, a, d, whole)
+    expected = mamba.selective_scan(x, dt, b, c, gate, a, d, whole)
     chunked, outputs = whole, []
     for first, last in ((0, 1), (1, 6), (6, 13)):
         step = Step((first,), (last - first,), (3,)).states((num_channels, num_states), torch.float32, device)
         chunked = replace(step, pages=chunked.pages if first else torch.full_like(whole.pages, float("nan")))
-        outputs.append(mamba.selective_scan(*(part[first:last] for part in parts), a, d, chunked))
+        part = slice(first, last)
+        outputs.append(mamba.selective_scan(x[part], dt[part], b[part], c[part], gate[part], a, d, chunked))
     assert torch.equal(torch.cat(outputs), expected)
     assert torch.equal(chunked.pages[3], whole.pages[3])

@@ -1,4 +1,4 @@
-"""States of attention joined by their sums of exponentials."""
+"""Merging attention states, against the reference."""
 
 import pytest
 import torch

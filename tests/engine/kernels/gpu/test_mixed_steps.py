@@ -1,4 +1,4 @@
-"""Steps of prompts and decodes by Triton's kernels: each kind is read by its own tiles."""
+"""Steps of prompts and decodes with Triton kernels: prompts and decodes have launches of their own."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from tests.engine.attention.device_steps import NOWHERE, begin
 
 
 def test_a_decode_has_the_same_bits_beside_a_prompt_and_without_one(device: torch.device) -> None:
-    """The first decode is read in parts."""
+    """The context of the first decode is long enough to be split into parts."""
     shape = AttentionShape(2, 1, 16)
     mixed = Case(shape, 16, starts=[600, 20, 33], lengths=[1, 1, 9], seed=0, dtype=torch.float32)
     results = []

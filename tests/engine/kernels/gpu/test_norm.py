@@ -1,4 +1,4 @@
-"""Norms with the residual update against their references, rows with something between them."""
+"""Norm kernels with the residual update against their references, on strided rows."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def _rows(num_rows: int, size: int, dtype: torch.dtype, device: torch.device, se
 def test_norms_and_the_new_stream_are_those_of_the_reference(
     dtype: torch.dtype, size: int, has_update: bool, device: torch.device
 ) -> None:
-    weight = torch.rand(size, device=device) + 0.5  # float32, as Gemma's
+    weight = torch.rand(size, device=device) + 0.5  # float32, as in Gemma
     bias = torch.rand(size, device=device).to(dtype)
     update = _rows(3, size, dtype, device, 1) if has_update else None
     streams = [_rows(3, size, dtype, device, 0) for _ in range(4)]

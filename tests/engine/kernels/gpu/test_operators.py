@@ -1,4 +1,4 @@
-"""The operators of CUDA devices compute what the torch ones compute, alone and as a whole model."""
+"""The CUDA operators equal the torch operators, one by one and in whole models."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ def test_every_operator_gives_what_torch_s_gives(dtype: torch.dtype, device: tor
             stream,
         ]
 
-    # Torch's in float32: where there is no float16 in hardware it multiplies no float16 either.
+    # The torch operators run in float32, because torch does not multiply float16 on every CPU.
     for ours, expected in zip(results(GpuOperators(), dtype), results(TorchOperators(), torch.float32), strict=True):
         if expected.dtype == torch.int64:
             assert torch.equal(ours, expected)
@@ -61,7 +61,7 @@ def test_every_operator_gives_what_torch_s_gives(dtype: torch.dtype, device: tor
 def test_a_whole_model_gives_the_logits_of_transformers(
     tiny_model: Callable[[str], TinyModel], name: str, device: torch.device
 ) -> None:
-    """With the attention of torch. Chunks of 5, of 5 and of 1."""
+    """With torch attention; the prompt runs in chunks of 5, 5 and 1 tokens."""
     tiny = tiny_model(name)
     prompt = random_prompt(9, 11)
     with torch.inference_mode():

@@ -1,6 +1,7 @@
-"""Paged attention against its reference, on pages that are poisoned wherever no query reads."""
+"""Paged attention kernels against their reference, on pages that are poisoned wherever no query reads."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def decode(
     kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4, max_context: int | None = None
 ) -> torch.Tensor:
     output = torch.full_like(step.query, float("nan"))
-    workspace = SplitWorkspace.allocate(len(step.slots) + 1, *step.query.shape[1:2], splits, step.query.shape[2], CPU)
+    workspace = SplitWorkspace.allocate(len(step.slots) + 1, step.query.shape[1], splits, step.query.shape[2], CPU)
     for part in (workspace.outputs, workspace.lse):
         part.fill_(float("nan"))
     workspace = SplitWorkspace(workspace.outputs.to(step.query.device), workspace.lse.to(step.query.device))
@@ -40,7 +41,7 @@ def decode(
 
 
 def row(step: PagedStep, i: int) -> PagedStep:
-    """A step of one query for each row, with the i-th row alone."""
+    """Row i of a decode step as a step of its own."""
     rows = slice(i, i + 1)
     lengths, slots = step.context_lengths[rows], step.slots[rows].clone()
     return replace(step, query=step.query[rows], slots=slots, context_lengths=lengths.clone())
@@ -55,7 +56,7 @@ class Shape:
     dtype: torch.dtype = torch.float16
 
 
-#: Options by name and window; contexts and queries at the edges of tiles of 64 tokens and 64 or 128 rows.
+#: Shape, options by name, window, contexts and queries: at the edges of tiles of 64 tokens and of 64 or 128 rows.
 MIXED = {
     "plain": (Shape(), "plain", None, [1, 64, 65, 129, 33], [1, 1, 33, 32, 33]),
     "groups of three, pages of 24": (
@@ -82,7 +83,7 @@ def test_steps_of_prompts_chunks_and_decodes_equal_the_reference(name: str, devi
     assert_close(mixed(gpu, step, options), mixed(reference, step, options), shape.dtype)
 
 
-#: Contexts at the edges of tiles and of parts (256 tokens), and longer than all parts of that length together.
+#: Contexts at the edges of tiles and of parts (256 tokens), and too long for max_parts parts of that length.
 DECODE = {
     "plain": (Shape(), "plain", None, [1, 64, 255, 256, 257, 1025]),
     "groups of three, pages of 48": (Shape(3, 16, 48, 2), "plain", None, [513, 1100]),
@@ -110,10 +111,10 @@ def test_decodes_equal_the_reference_in_any_number_of_parts(name: str, device: t
 def test_quantised_pages_equal_the_reference(page_dtype: torch.dtype, kind: str, device: torch.device) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         options = options_of(kind, 6, None, device)
-        several = {"dtype": dtype, "page_dtype": page_dtype, "group_size": 3}
-        step = paged_step([70, 90], [1, 20], device=device, **several)
+        quantised_step = partial(paged_step, dtype=dtype, page_dtype=page_dtype, group_size=3, device=device)
+        step = quantised_step([70, 90], [1, 20])
         assert_close(mixed(gpu, step, options), mixed(reference, step, options), dtype)
-        step = paged_step([300], [1], device=device, **several)
+        step = quantised_step([300], [1])
         assert_close(decode(gpu, step, options, 2), decode(reference, step, options), dtype)
 
 
@@ -179,7 +180,7 @@ def test_options_that_change_nothing_change_nothing(device: torch.device) -> Non
         replace(plain, alibi_slopes=no_slopes),
         replace(plain, sinks=no_sinks),
     ):
-        # 1e-5 of the soft cap is what its hyperbolic tangent is exact to.
+        # The kernel's tanh is exact to 1e-5 of the soft cap.
         torch.testing.assert_close(mixed(gpu, step, options), expected, atol=2e-3, rtol=2e-3)
 
 
@@ -209,9 +210,11 @@ def test_rows_of_padding_and_tokens_of_no_row_are_not_written(device: torch.devi
     assert output[6:].isnan().all()
 
     step = paged_step([300], [1], device=device)
-    rows = {"query": step.query.repeat(3, 1, 1), "slots": torch.cat((step.slots, padding))}
     lengths = torch.cat((step.context_lengths, torch.tensor([0, 99], dtype=torch.int32, device=device)))
-    output = decode(gpu, replace(step, context_lengths=lengths, **rows), options)
+    padded = replace(
+        step, query=step.query.repeat(3, 1, 1), slots=torch.cat((step.slots, padding)), context_lengths=lengths
+    )
+    output = decode(gpu, padded, options)
     assert_close(output[:1], decode(reference, step, options), torch.float32)
     assert (output[1:] == 0).all()
 

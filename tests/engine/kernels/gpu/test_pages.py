@@ -1,11 +1,11 @@
-"""Whole pages move bit for bit, in words of any width."""
+"""Copies of whole pages are equal bit for bit, for words of any width."""
 
 import pytest
 import torch
 
 from engine.kernels import gpu
 
-#: dtype, words of a page, words from a page to the next: wide words; halves of them; bytes; more than one block.
+#: dtype, words of a page, words between page starts. Cases: 128-bit words, 64-bit words, bytes, more than one block.
 SHAPES = [
     (torch.int64, 20, 20),
     (torch.int64, 13, 13),

@@ -1,4 +1,4 @@
-"""Biases and penalties by the kernels are those of the reference, to the last bit; other logits stay as they are."""
+"""Biases and penalties of the kernels equal the reference to the last bit; other logits do not change."""
 
 import torch
 

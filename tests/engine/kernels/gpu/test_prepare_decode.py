@@ -1,4 +1,4 @@
-"""Places of a decode step: exactly those of the reference."""
+"""Inputs of a decode step equal those of the reference exactly."""
 
 import pytest
 import torch
@@ -18,12 +18,13 @@ def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens:
         torch.randint(0, 2**31 - 1, (num_slots, 128 // tokens + 3), generator=generator, dtype=torch.int32)[:, :-2]
         for tokens in page_tokens
     ]
-    inputs = [x.to(device) for x in (slots, starts, last_tokens)]
+    slots, starts, last_tokens = (x.to(device) for x in (slots, starts, last_tokens))
     outputs = [torch.full((num_rows,), 9, device=device) for _ in range(2 + len(page_tokens))]
     contexts = torch.full((num_rows,), 9, dtype=torch.int32, device=device)
     token_ids, positions, *page_places = outputs
     tables = [table.to(device) for table in tables]
-    kernels.prepare_decode(*inputs, tables, page_tokens, token_ids, positions, contexts, page_places)
+    inputs = (slots, starts, last_tokens, tables, page_tokens)
+    kernels.prepare_decode(*inputs, token_ids, positions, contexts, page_places)
     return [*outputs, contexts]
 
 

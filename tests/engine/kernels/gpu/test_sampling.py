@@ -1,4 +1,4 @@
-"""Tokens that the kernel draws are those of the engine's sampler on CPU, from the same random numbers."""
+"""The sampling kernel draws the same tokens as the engine's CPU sampler, from the same random numbers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Decodes that read a shared prefix once against the reference, to which it is an ordinary decode."""
+"""Decode attention with a shared prefix, against the reference, which runs an ordinary decode."""
 
 from itertools import pairwise
 

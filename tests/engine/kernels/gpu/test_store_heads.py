@@ -1,4 +1,4 @@
-"""Heads that are normed, turned and stored, against the reference; a pool that is NaN wherever nobody writes."""
+"""Heads that are normed, turned and stored, against the reference; a pool that is NaN wherever nothing is written."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ CASES = {
 
 
 def _layer(heads: Heads, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The pool, poisoned, and the second of three layers in it: pages are further apart than their own size."""
+    """A poisoned pool, and the pages of the second of its three layers; pages have padding between them."""
     layer_elements = 2 * heads.num_kv_heads * PAGE_TOKENS * heads.head_dim
     page_elements = 3 * layer_elements + 16
     poison = -128 if dtype == torch.int8 else float("nan")
@@ -51,11 +51,11 @@ def _run(
     device: torch.device,
     scales: PageScales | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Queries, the pool, the layer."""
+    """Runs store_heads; returns queries, the pool, and the layer's pages."""
     generator = torch.Generator().manual_seed(heads.head_dim)
     num_tokens, all_heads = len(SLOTS), heads.num_heads + 2 * heads.num_kv_heads
     rows = torch.randn(num_tokens, (all_heads + 1) * heads.head_dim, generator=generator).to(dtype).to(device)
-    qkv = rows[:, heads.head_dim :].view(num_tokens, all_heads, heads.head_dim)  # something lies between tokens
+    qkv = rows[:, heads.head_dim :].view(num_tokens, all_heads, heads.head_dim)  # rows are strided
     norms: list[torch.Tensor | None] = [None, None]
     if heads.has_norms:
         norms = [torch.rand(heads.head_dim, generator=generator).add(0.5).to(device) for _ in range(2)]
@@ -84,7 +84,7 @@ def _scales(heads: Heads, device: torch.device) -> PageScales:
 
 @pytest.mark.parametrize(
     "page_dtype",
-    # Triton's interpreter loses the carry when it rounds to float8.
+    # Triton's interpreter rounds to float8 wrongly: it loses the carry.
     [torch.int8, pytest.param(torch.float8_e4m3fn, marks=pytest.mark.gpu)],
 )
 @pytest.mark.parametrize("case", ["a quarter turns", "all turn, with norms, groups of three"])
@@ -97,7 +97,7 @@ def test_quantised_pages_and_their_scales_are_those_of_the_reference(
     _, expected, pages = _run(reference, heads, torch.float32, page_dtype, device, theirs)
     assert_near(ours.key, theirs.key)
     assert_near(ours.value, theirs.value)
-    # Halves are rounded either way, by how far the scaled numbers are off in their last place.
+    # A scaled number near a half may round either way, because it may differ in the last place.
     codes, expected_codes = (bits.view(torch.int8).int() for bits in (pool, expected))
     assert (codes - expected_codes).abs().max() <= 1
     assert (codes != expected_codes).sum() <= 2

@@ -1,4 +1,4 @@
-"""Pages that travel to the mirror in host memory and back, gathered and scattered by the kernels of a device."""
+"""Pages are swapped to the mirror in host memory and back with the Triton gather and scatter kernels."""
 
 import torch
 

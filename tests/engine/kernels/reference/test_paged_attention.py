@@ -1,4 +1,4 @@
-"""The reference of the attention kernels against attention as one would write it on paper."""
+"""The reference attention kernels against the textbook formula (tests/engine/attention/oracle.py)."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Whole pages that move: bit for bit, and nothing where nothing was asked for."""
+"""Copies of whole pages: equal bit for bit, and no other page changes."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What every row of a decode step needs, against a loop over the rows."""
+"""Inputs of a decode step: token, position, context length and places of every row."""
 
 import torch
 

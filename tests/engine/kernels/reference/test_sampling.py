@@ -1,4 +1,4 @@
-"""The definition of sampling on devices draws what the engine's sampler on CPU draws."""
+"""The reference of the sampling kernels draws the same tokens as the engine's CPU sampler."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Heads that are rotated and stored, against a loop over tokens in float64."""
+"""Norm, rotation and storing of heads, against a loop over tokens in float64."""
 
 import math
 

@@ -12,11 +12,11 @@ from engine.memory.spec import LayerSpec, PoolPlan
 _FILLER = -1  # a request that allocates pages and frees none
 
 
-def cache_of(*layers: LayerSpec, num_pages: int, page_tokens: int = 4, **options: int) -> KVCache:
+def cache_of(*layers: LayerSpec, num_pages: int, page_tokens: int = 4, max_step_tokens: int = 64) -> KVCache:
     """num_pages: large pages beside the null page."""
     design = lcm_design(layers, page_tokens=page_tokens)
     plan = PoolPlan(design.types, design.large_page_bytes, num_pages + 1)
-    return KVCache(plan, **{"max_step_tokens": 64, **options})
+    return KVCache(plan, max_step_tokens=max_step_tokens)
 
 
 def start(cache: KVCache, sequence: int, tokens: Sequence[int], salt: bytes = b"", images: Images = ()) -> int | None:

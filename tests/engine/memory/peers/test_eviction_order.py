@@ -2,7 +2,9 @@
 
 import itertools
 
-from engine.memory.spec import LayerSpec
+from engine.memory.hashing import PageName
+from engine.memory.kv_cache import KVCache
+from engine.memory.spec import LayerKind, LayerSpec
 from tests.engine.memory.peers.cache_user import cache_of, end, fill, find, go_on, page_names, start
 
 FULL, WINDOW = LayerSpec("full", 4, "bf16"), LayerSpec("window", 4, "bf16", span=9)
@@ -10,15 +12,15 @@ STEM = list(range(100, 116))
 FIRST, SECOND = STEM + [1] * 8, STEM + [2] * 8
 
 
-def evicted(cache):
+def evicted(cache: KVCache) -> list[tuple[str, str, int]]:
     """Allocate pages until nothing is cached; returns the evicted pages as (type, text, page of the text)."""
-    places = {}
+    places: dict[tuple[LayerKind, PageName], tuple[str, str, int]] = {}
     for group, (text, tokens) in itertools.product(cache.groups, {"first": FIRST, "second": SECOND}.items()):
         for index, name in enumerate(page_names(cache, group, tokens)):
             places[group.kind, name] = (group.kind, "stem" if index < 4 else text, index)
     pools = {group.kind: group.pool for group in cache.groups}
     fill(cache)
-    order = []
+    order: list[tuple[str, str, int]] = []
     while cache.large_pool.num_evictable:
         cached = [key for key in places if pools[key[0]].lookup(key[1]) is not None]
         pools["full"].allocate(60)
@@ -26,7 +28,7 @@ def evicted(cache):
     return order
 
 
-def test_what_two_conversations_with_a_common_beginning_leave_goes_in_this_order():
+def test_what_two_conversations_with_a_common_beginning_leave_goes_in_this_order() -> None:
     """First what fell out of the first one's window; then the first one's own text, then the second one's, both types
     one after the other at each place (aligned: what one type has lost is of no use to the other); the beginning, which
     both have used, last. vLLM frees one group after another into one queue: a group loses all of a text before the next
@@ -50,7 +52,7 @@ def test_what_two_conversations_with_a_common_beginning_leave_goes_in_this_order
     ]
 
 
-def test_a_session_that_waits_keeps_its_window_while_others_write_long_answers():
+def test_a_session_that_waits_keeps_its_window_while_others_write_long_answers() -> None:
     """vLLM issue 48435: what falls out of the windows of running requests enters its queue as the youngest, and the
     ends of waiting conversations go first; hit rates of many sessions fall to nothing."""
     cache = cache_of(FULL, WINDOW, num_pages=40)

@@ -3,6 +3,7 @@ belongs to two, whatever the mix of layers and the history of the pool."""
 
 import itertools
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,18 +14,19 @@ from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import choose_design
 from engine.memory.spec import NULL_PAGE, LayerSpec, PoolPlan
 from engine.models.stored_layers import layers_from_config
+from tests.engine.memory.pool_driver import MakeDesign
 
 LAYERS = (
     *[LayerSpec("full", 6, "bf16")] * 2,
     *[LayerSpec("window", 4, "bf16", span=9)] * 4,
     LayerSpec("recurrent", 48, "float32", span=8),
 )
-DESIGNS = (lcm_design, gcd_design, equal_page_design)
+DESIGNS: tuple[MakeDesign, ...] = (lcm_design, gcd_design, equal_page_design)
 
 
-def used_bytes(cache, sequences):
+def used_bytes(cache: KVCache, sequences: Iterable[int]) -> list[tuple[int, int]]:
     """(start, end) of every small page that one of these sequences has, each page once."""
-    spans = set()
+    spans: set[tuple[int, int]] = set()
     for sequence in sequences:
         for kind, table in zip(cache.plan.types, cache.page_table(sequence), strict=True):
             size = kind.small_page_bytes
@@ -35,10 +37,11 @@ def used_bytes(cache, sequences):
 
 
 @pytest.mark.parametrize("make", DESIGNS)
-def test_no_byte_belongs_to_two_pages_and_every_page_lies_in_one_large_page(make):
+def test_no_byte_belongs_to_two_pages_and_every_page_lies_in_one_large_page(make: MakeDesign) -> None:
     design = make(LAYERS, page_tokens=4)
     cache = KVCache(PoolPlan(design.types, design.large_page_bytes, 40), max_step_tokens=8)
-    choose, running, next_id = random.Random(0), {}, 0
+    choose, next_id = random.Random(0), 0
+    running: dict[int, tuple[list[int], int]] = {}
     for step in range(150):
         cache.begin_step(step)
         if len(running) < 5:
@@ -68,7 +71,7 @@ def test_no_byte_belongs_to_two_pages_and_every_page_lies_in_one_large_page(make
 
 
 @pytest.mark.parametrize("model", ["gemma-3-27b", "jamba-1.5-mini", "llama-3.2-11b-vision", "ministral-8b"])
-def test_layers_lie_one_after_another_in_a_page_and_fill_it_but_for_the_padding(model):
+def test_layers_lie_one_after_another_in_a_page_and_fill_it_but_for_the_padding(model: str) -> None:
     layers = layers_from_config(CONFIGS[model]).layers
     for design in (choose_design(layers, page_tokens=16), *(make(layers, page_tokens=16) for make in DESIGNS[:2])):
         for kind in design.types:
@@ -79,7 +82,7 @@ def test_layers_lie_one_after_another_in_a_page_and_fill_it_but_for_the_padding(
         assert stored == [index for index, spec in enumerate(layers) if spec.shares_with is None]
 
 
-def test_layers_that_share_keys_and_values_are_in_no_page_of_their_own():
+def test_layers_that_share_keys_and_values_are_in_no_page_of_their_own() -> None:
     layers = layers_from_config(CONFIGS["character"]).layers
     design = lcm_design(layers, page_tokens=16)
     stored = {layer for kind in design.types for layer in kind.layer_ids}
@@ -89,7 +92,7 @@ def test_layers_that_share_keys_and_values_are_in_no_page_of_their_own():
     )
 
 
-def test_pages_that_come_from_eviction_are_whole_and_different():
+def test_pages_that_come_from_eviction_are_whole_and_different() -> None:
     design = lcm_design(LAYERS[:6], page_tokens=4)
     cache = KVCache(PoolPlan(design.types, design.large_page_bytes, 9), max_step_tokens=16)
     for sequence in range(3):  # cached, until the pool is full and beyond

@@ -13,7 +13,7 @@ FULL = LayerSpec("full", 4, "bf16")
 COMMON = [token for token in range(3) for _ in range(16)]  # three full pages of 16
 
 
-def test_pages_that_are_not_full_have_no_name():
+def test_pages_that_are_not_full_have_no_name() -> None:
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     start(cache, 0, [*COMMON, *[3] * 7])
     ((first, second, third, partial),) = cache.page_table(0)
@@ -21,7 +21,7 @@ def test_pages_that_are_not_full_have_no_name():
     assert cache.pools[0].ref_counts == {first: 1, second: 1, third: 1, partial: 1}
 
 
-def test_a_prefix_in_use_is_shared_and_counted_twice():
+def test_a_prefix_in_use_is_shared_and_counted_twice() -> None:
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     start(cache, 0, [*COMMON, *[3] * 7])
     assert start(cache, 1, [*COMMON, *[4] * 5]) == 48
@@ -31,7 +31,7 @@ def test_a_prefix_in_use_is_shared_and_counted_twice():
     assert cache.large_pool.num_empty == 5
 
 
-def test_when_all_have_ended_all_pages_can_be_had_and_what_is_cached_goes_last_its_end_first():
+def test_when_all_have_ended_all_pages_can_be_had_and_what_is_cached_goes_last_its_end_first() -> None:
     """The order in which a request of the whole pool gets its pages. vLLM's is the same; ours follows from age and
     position, not from the order of release."""
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
@@ -46,13 +46,13 @@ def test_when_all_have_ended_all_pages_can_be_had_and_what_is_cached_goes_last_i
     assert find(cache, COMMON) == 0
 
 
-def test_of_a_prompt_that_is_cached_to_its_last_token_one_page_is_computed_again():
+def test_of_a_prompt_that_is_cached_to_its_last_token_one_page_is_computed_again() -> None:
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     start(cache, 0, COMMON)
     assert start(cache, 1, COMMON) == 32
 
 
-def test_what_was_generated_is_found_by_the_next_turn():
+def test_what_was_generated_is_found_by_the_next_turn() -> None:
     cache = cache_of(FULL, num_pages=20, page_tokens=16)
     conversation = [*COMMON, *[3] * 7]
     start(cache, 0, conversation)
@@ -63,7 +63,7 @@ def test_what_was_generated_is_found_by_the_next_turn():
     assert find(cache, conversation) == len(conversation) // 16 * 16
 
 
-def test_a_page_with_new_content_is_not_found_under_its_old_name():
+def test_a_page_with_new_content_is_not_found_under_its_old_name() -> None:
     cache = cache_of(FULL, num_pages=2, page_tokens=16)
     start(cache, 0, COMMON[:16])
     end(cache, 0)
@@ -73,7 +73,7 @@ def test_a_page_with_new_content_is_not_found_under_its_old_name():
     assert find(cache, [7] * 32) == 32
 
 
-def test_the_pages_of_a_hit_are_not_evicted_for_the_rest_of_the_same_prompt():
+def test_the_pages_of_a_hit_are_not_evicted_for_the_rest_of_the_same_prompt() -> None:
     cache = cache_of(FULL, num_pages=4, page_tokens=16)
     start(cache, 0, COMMON[:32])
     end(cache, 0)
@@ -84,7 +84,7 @@ def test_the_pages_of_a_hit_are_not_evicted_for_the_rest_of_the_same_prompt():
     assert find(cache, [7] * 32) == 0
 
 
-def test_a_hit_that_leaves_too_little_room_is_given_back_untouched():
+def test_a_hit_that_leaves_too_little_room_is_given_back_untouched() -> None:
     cache = cache_of(FULL, num_pages=6, page_tokens=16)
     start(cache, 0, [7] * 40)
     start(cache, 1, COMMON[:32])
@@ -96,7 +96,7 @@ def test_a_hit_that_leaves_too_little_room_is_given_back_untouched():
     cache.check_integrity()
 
 
-def test_the_least_recently_used_text_goes_first():
+def test_the_least_recently_used_text_goes_first() -> None:
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     texts = [[index] * 48 for index in range(3)]
     for step, text in enumerate(texts):
@@ -111,7 +111,7 @@ def test_the_least_recently_used_text_goes_first():
     assert [find(cache, text) for text in texts] == [48, 0, 48]
 
 
-def test_a_page_that_is_computed_again_takes_the_place_of_the_cached_one():
+def test_a_page_that_is_computed_again_takes_the_place_of_the_cached_one() -> None:
     """A prompt sent again, whose length is a whole number of pages: its last page is computed anew. If the old one kept
     the name it would be the first to go, and all that follows it could not be found any more."""
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
@@ -135,7 +135,7 @@ def test_a_page_that_is_computed_again_takes_the_place_of_the_cached_one():
     cache.check_integrity()
 
 
-def test_two_sequences_that_write_the_same_text_at_once_leave_one_entry():
+def test_two_sequences_that_write_the_same_text_at_once_leave_one_entry() -> None:
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     for sequence in (0, 1):
         cache.open(sequence, sequence)
@@ -148,7 +148,7 @@ def test_two_sequences_that_write_the_same_text_at_once_leave_one_entry():
     assert (cache.large_pool.num_empty, cache.large_pool.num_evictable) == (7, 3)
 
 
-def test_an_image_separates_texts_from_its_page_on():
+def test_an_image_separates_texts_from_its_page_on() -> None:
     layers = (FULL, LayerSpec("cross", 4, "bf16"))
     cache = cache_of(*layers, num_pages=40, page_tokens=16)
     cat, dog = (ImageSpan(20, 24, key) for key in (b"cat", b"dog"))
@@ -158,7 +158,7 @@ def test_an_image_separates_texts_from_its_page_on():
     assert find(cache, COMMON) == 16
 
 
-def test_a_salt_separates_texts_from_the_first_page_on():
+def test_a_salt_separates_texts_from_the_first_page_on() -> None:
     cache = cache_of(FULL, num_pages=10, page_tokens=16)
     start(cache, 0, [*COMMON, 3], salt=b"one")
     assert find(cache, COMMON, salt=b"one") == 48
@@ -183,7 +183,9 @@ HYBRID = (FULL, LayerSpec("window", 4, "bf16", span=32), LayerSpec("window", 4, 
         (((0, 2), (1, 0), (2, 0)), 0),  # full attention has two pages, the windows end after three or none
     ],
 )
-def test_a_hit_of_full_attention_and_windows_by_what_was_evicted(evicted, num_pages):
+def test_a_hit_of_full_attention_and_windows_by_what_was_evicted(
+    evicted: tuple[tuple[int, int], ...], num_pages: int
+) -> None:
     cache = cache_of(*HYBRID, num_pages=12, page_tokens=16)
     start(cache, 0, [*COMMON, 3])
     end(cache, 0)
@@ -196,7 +198,7 @@ def test_a_hit_of_full_attention_and_windows_by_what_was_evicted(evicted, num_pa
         pool.check_integrity()
 
 
-def test_pages_outside_a_window_are_the_null_page_in_a_hit():
+def test_pages_outside_a_window_are_the_null_page_in_a_hit() -> None:
     cache = cache_of(*HYBRID, num_pages=30, page_tokens=16)
     start(cache, 0, [*COMMON, 3])
     assert start(cache, 1, [*COMMON, 4]) == 48
@@ -217,7 +219,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kinds", [kinds for size in (1, 2, 3, 4) for kinds in itertools.combinations(KINDS, size)])
-def test_a_prefix_is_found_whatever_the_layers(kinds):
+def test_a_prefix_is_found_whatever_the_layers(kinds: tuple[str, ...]) -> None:
     cache = cache_of(*(KINDS[kind] for kind in kinds), num_pages=200, page_tokens=16)
     start(cache, 0, [*COMMON, *[3] * 7])
     cache.begin_step(1)

@@ -1,10 +1,14 @@
 """What vLLM's tests of Mamba checkpoints pin (test_mamba_align_chunk_split.py, test_partial_prefix_cache_hits.py), in
 our terms: a cached state is always the one behind the tokens that its name says."""
 
+from collections.abc import Iterable
+
 import pytest
 
+from engine.memory.kv_cache import KVCache
 from engine.memory.spec import NULL_PAGE, LayerSpec
 from tests.engine.memory.peers.cache_user import cache_of, end, find, go_on, start
+from tests.engine.memory.pool_driver import extended
 
 FULL = LayerSpec("full", 4, "bf16")
 STATE = LayerSpec("recurrent", 64, "bf16", span=1600)
@@ -13,13 +17,14 @@ STATE = LayerSpec("recurrent", 64, "bf16", span=1600)
 class States:
     """The states as a model would compute them: how many tokens each page of the recurrent type has behind it."""
 
-    def __init__(self, cache, which):
-        self.cache, self.which, self.tokens_in = cache, which, {}
+    def __init__(self, cache: KVCache, which: int) -> None:
+        self.cache, self.which = cache, which
+        self.tokens_in: dict[int, int] = {}
 
-    def step(self, sequence, text, position, num_tokens):
+    def step(self, sequence: int, text: list[int], position: int, num_tokens: int) -> int:
         """One step of at most so many tokens; returns where it ended."""
         stop = self.cache.chunk_end(position, min(position + num_tokens, len(text)))
-        extension = self.cache.extend(sequence, position, stop)
+        extension = extended(self.cache, sequence, position, stop)
         for copy in extension.copies:
             if copy.layer_type == self.which:
                 self.tokens_in[copy.dst] = self.tokens_in[copy.src]
@@ -29,12 +34,12 @@ class States:
         self.cache.advance(sequence, text, stop)
         return stop
 
-    def prefill(self, sequence, text, budgets, position=0):
-        budgets = iter(budgets)
+    def prefill(self, sequence: int, text: list[int], budgets: Iterable[int], position: int = 0) -> None:
+        rest = iter(budgets)
         while position < len(text):
-            position = self.step(sequence, text, position, next(budgets, len(text)))
+            position = self.step(sequence, text, position, next(rest, len(text)))
 
-    def check(self, text):
+    def check(self, text: list[int]) -> int:
         """Every state that is found is the one behind so many tokens."""
         num_found = 0
         for num_tokens in range(1600, len(text) + 1, 1600):
@@ -46,7 +51,7 @@ class States:
         return num_found
 
 
-def states():
+def states() -> States:
     cache = cache_of(FULL, STATE, num_pages=800, page_tokens=16, max_step_tokens=30_000)
     return States(cache, 1)
 
@@ -63,7 +68,7 @@ def states():
         (9000, [7, 5000, 13, 1700, 2]),
     ],
 )
-def test_however_a_prompt_is_cut_into_steps_no_state_has_a_wrong_name(num_tokens, budgets):
+def test_however_a_prompt_is_cut_into_steps_no_state_has_a_wrong_name(num_tokens: int, budgets: list[int]) -> None:
     model = states()
     text = list(range(num_tokens))
     model.cache.open(0, 0)
@@ -74,7 +79,7 @@ def test_however_a_prompt_is_cut_into_steps_no_state_has_a_wrong_name(num_tokens
 
 
 @pytest.mark.parametrize("start_at", [331, 1599, 1600, 1601, 2531, 3011])
-def test_no_step_runs_across_a_checkpoint_wherever_it_starts(start_at):
+def test_no_step_runs_across_a_checkpoint_wherever_it_starts(start_at: int) -> None:
     cache = states().cache
     position, ends = start_at, []
     while position < 3602:
@@ -84,7 +89,7 @@ def test_no_step_runs_across_a_checkpoint_wherever_it_starts(start_at):
     assert ends[-1] == 3602
 
 
-def test_a_checkpoint_is_resumed_in_a_page_of_its_own():
+def test_a_checkpoint_is_resumed_in_a_page_of_its_own() -> None:
     model = states()
     text = list(range(3300))
     model.cache.open(0, 0)
@@ -99,7 +104,7 @@ def test_a_checkpoint_is_resumed_in_a_page_of_its_own():
     assert model.check(text) == 2
 
 
-def test_generating_takes_no_new_page_between_checkpoints_and_never_holds_more_than_two():
+def test_generating_takes_no_new_page_between_checkpoints_and_never_holds_more_than_two() -> None:
     cache = cache_of(LayerSpec("recurrent", 64, "bf16", span=8), num_pages=100, page_tokens=4)
     text = [1] * 5
     start(cache, 0, text)
@@ -112,7 +117,7 @@ def test_generating_takes_no_new_page_between_checkpoints_and_never_holds_more_t
     assert num_tables == [-(-length // 8) for length in range(6, 46)]
 
 
-def test_every_checkpoint_of_a_shared_text_is_kept_until_room_is_needed():
+def test_every_checkpoint_of_a_shared_text_is_kept_until_room_is_needed() -> None:
     """vLLM keeps only the last one by default, which no text that differs earlier can use."""
     cache = cache_of(FULL, LayerSpec("recurrent", 16, "bf16", span=8), num_pages=200)
     article = list(range(100, 132))
@@ -123,7 +128,7 @@ def test_every_checkpoint_of_a_shared_text_is_kept_until_room_is_needed():
     assert find(cache, article[:7]) == 0
 
 
-def test_a_hit_needs_one_state_and_nothing_before_it():
+def test_a_hit_needs_one_state_and_nothing_before_it() -> None:
     cache = cache_of(FULL, LayerSpec("recurrent", 16, "bf16", span=8), num_pages=60)
     text = list(range(24))
     start(cache, 0, text)
@@ -133,7 +138,7 @@ def test_a_hit_needs_one_state_and_nothing_before_it():
     cache.check_integrity()
 
 
-def test_both_states_of_a_layer_are_restored_together():
+def test_both_states_of_a_layer_are_restored_together() -> None:
     conv = LayerSpec("recurrent", 16, "bf16", span=8, part="conv")
     ssm = LayerSpec("recurrent", 48, "bf16", span=8, part="ssm")
     cache = cache_of(conv, ssm, num_pages=60)
@@ -141,7 +146,7 @@ def test_both_states_of_a_layer_are_restored_together():
     start(cache, 0, text)
     cache.open(1, 1)
     assert cache.admit(1, [*text, 5, 6], 25, [26]) == 24
-    copies = cache.extend(1, 24, 26).copies
+    copies = extended(cache, 1, 24, 26).copies
     assert [copy.layer_type for copy in copies] == [0, 1]
     assert [copy.src for copy in copies] == [table[2] for table in cache.page_table(1)]
     assert [copy.dst for copy in copies] == [table[3] for table in cache.page_table(1)]

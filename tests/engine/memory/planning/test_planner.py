@@ -1,3 +1,5 @@
+"""Layer types, small and large pages, and the pool that is laid out for them."""
+
 import pytest
 
 from engine.memory.planning.grouping import group_layers, large_page_bytes
@@ -11,7 +13,7 @@ GEMMA_3_27B = [LayerSpec("full", 2 * 16 * 128 * 2, "bfloat16")] * 10 + [
 ] * 52
 
 
-def test_layers_that_store_the_same_form_one_type():
+def test_layers_that_store_the_same_form_one_type() -> None:
     spec = LayerSpec("full", 512, "bfloat16")
     (layer_type,) = group_layers([spec] * 6, page_tokens=16)
     assert layer_type.name == "main.full"
@@ -19,7 +21,7 @@ def test_layers_that_store_the_same_form_one_type():
     assert layer_type.small_page_bytes == 6 * 16 * 512
 
 
-def test_types_are_told_apart_by_size_dtype_and_model_and_have_different_names():
+def test_types_are_told_apart_by_size_dtype_and_model_and_have_different_names() -> None:
     specs = [
         LayerSpec("full", 512, "bfloat16"),
         LayerSpec("full", 256, "bfloat16"),
@@ -32,13 +34,13 @@ def test_types_are_told_apart_by_size_dtype_and_model_and_have_different_names()
     assert len({layer_type.name for layer_type in types}) == 4
 
 
-def test_the_pages_of_gemma_3_27b_have_the_published_sizes():
+def test_the_pages_of_gemma_3_27b_have_the_published_sizes() -> None:
     types = group_layers(GEMMA_3_27B, page_tokens=16)
     assert [layer_type.small_page_bytes / MIB for layer_type in types] == [1.25, 6.5]
     assert large_page_bytes(types) / MIB == 32.5
 
 
-def test_a_pool_is_laid_out_in_the_design_that_wastes_least_and_keeps_to_its_size():
+def test_a_pool_is_laid_out_in_the_design_that_wastes_least_and_keeps_to_its_size() -> None:
     plan = plan_pool(GEMMA_3_27B, page_tokens=16, pool_bytes=1024 * MIB)
     assert len(plan.types) == 31
     assert [plan.ratio(layer_type) for layer_type in plan.types] == [1] * 31
@@ -46,20 +48,20 @@ def test_a_pool_is_laid_out_in_the_design_that_wastes_least_and_keeps_to_its_siz
     assert 1024 * MIB - plan.large_page_bytes < plan.pool_bytes <= 1024 * MIB
 
 
-def test_the_tables_of_a_sequence_are_bounded():
+def test_the_tables_of_a_sequence_are_bounded() -> None:
     report = plan_layers(GEMMA_3_27B, page_tokens=16, max_page_tables=8)
     assert report.chosen.num_page_tables <= 8
     assert "at most 8 page tables" in report.reason
 
 
-def test_a_pool_without_room_for_a_request_is_refused():
+def test_a_pool_without_room_for_a_request_is_refused() -> None:
     spec = LayerSpec("full", 512, "bfloat16")
     page_bytes = large_page_bytes(group_layers([spec], page_tokens=16))
     with pytest.raises(ValueError, match=f"needs at least {2 * page_bytes} bytes"):
         plan_pool([spec], page_tokens=16, pool_bytes=2 * page_bytes - 1)
 
 
-def test_the_stated_bytes_are_enough_for_the_stated_sequences():
+def test_the_stated_bytes_are_enough_for_the_stated_sequences() -> None:
     types = group_layers(GEMMA_3_27B, page_tokens=16)
     # 7 sequences of 100 tokens: 49 small pages of each type, 2 large pages for one and 10 for the other.
     assert pool_bytes_for(types, num_tokens=100, num_sequences=7) == (1 + 2 + 10) * large_page_bytes(types)

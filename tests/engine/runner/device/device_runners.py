@@ -1,5 +1,7 @@
 """Runners of devices for tests: on CPU over kernels in plain torch, with tapes for graphs; on CUDA the real thing."""
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -7,7 +9,8 @@ from types import SimpleNamespace
 
 import torch
 
-from engine.config import EngineConfig
+from engine.batch import ScheduledSequence
+from engine.config import EngineConfig, SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.kernels import reference
 from engine.kernels.operators import Operators
@@ -21,7 +24,15 @@ from engine.runner import EagerRunner, LoadedModel, load_runner
 from engine.runner.build import Builder, Machinery, Parts, build_device_runner
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.graphs import GraphRecorder
+from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.tape import TapeRecorder, opaque
+from tests.engine.stepper import GREEDY, Running, Stepper, random_prompt
+
+TinyModels = Callable[[str], TinyModel]
+SLOTS = 17  #: graphs of 1, 2, 4, 8, 16 and 17 rows
+PROMPTS = [
+    random_prompt(index, length) for index, length in enumerate((3, 30, 5, 1, 41, 2, 9, 16, 4, 2, 3, 7, 1, 8, 4, 5, 1))
+]
 
 
 @dataclass
@@ -104,7 +115,7 @@ def with_kv_dtype(build: Builder, kv_dtype: torch.dtype | None) -> Builder:
 
 
 def load_device(
-    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, /, **settings: object
 ) -> LoadedModel:
     """On CPU. operators: torch's, unless stated. A tape does not see what C++ operators do, and would repeat half of a
     step: those it refuses."""
@@ -116,7 +127,7 @@ def load_device(
 
 
 def device_runner(
-    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, **settings: object
+    folder: Path, machinery: Machinery | None = None, operators: Operators | None = None, /, **settings: object
 ) -> DeviceRunner:
     """Without an engine, and so without a prefix cache unless a test wants one."""
     runner = load_device(folder, machinery, operators, **{"enable_prefix_caching": False, **settings}).runner
@@ -138,3 +149,28 @@ class NoText:
 
     def flush(self) -> str:
         return ""
+
+
+def eager_runner(folder: Path) -> EagerRunner:
+    runner = load_runner(settings_for(folder, max_running=SLOTS)).runner
+    assert isinstance(runner, EagerRunner)
+    return runner
+
+
+def in_random_company(
+    runner: EagerRunner | DeviceRunner, params: SamplingParams, num_tokens: int = 8, chunk: int = 24
+) -> list[list[int]]:
+    """Every prompt's continuation; the sequences of a step are drawn anew each time, so batches have every size."""
+    chosen = random.Random(7)
+    stepper = Stepper(runner, chunk=chunk)
+    running = [Running(slot, prompt, params, seed=slot) for slot, prompt in enumerate(PROMPTS)]
+    while any(sequence.num_computed < len(sequence.prompt) for sequence in running):
+        stepper.step(chosen.sample(running, chosen.randint(1, len(running))))
+    stepper.step(running)
+    while unfinished := [sequence for sequence in running if len(sequence.drawn) < num_tokens]:
+        stepper.step(chosen.sample(unfinished, chosen.randint(1, len(unfinished))))
+    return [sequence.output[:num_tokens] for sequence in running]
+
+
+def share(slot: int, tokens: list[int], start: int = 0, **changes: object) -> ScheduledSequence:
+    return replace(ScheduledSequence(slot, slot, tuple(tokens), start, 1, GREEDY, (0,), 0), **changes)  # type: ignore[arg-type]

@@ -33,6 +33,9 @@ class WaitsForDevice(Exception):
 class NoWaiting(TorchDispatchMode):
     """Raises where a device would make the host wait."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name in _WAITING:
             raise WaitsForDevice(func._schema.name)

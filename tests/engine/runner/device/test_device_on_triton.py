@@ -52,7 +52,7 @@ class InterpretedOperators(GpuOperators):
     @property
     def state_kernels(self) -> StateKernels:
         kernels = {name: opaque(getattr(mamba, name)) for name in ("causal_conv", "selective_scan")}
-        return SimpleNamespace(**kernels)  # type: ignore[return-value]
+        return SimpleNamespace(**kernels)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         return opaque(super().rms_norm(weight, eps))
@@ -62,7 +62,7 @@ class InterpretedOperators(GpuOperators):
 
 
 def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
-    """Of two slots: graphs of one row and of two."""
+    """A runner with two slots: graphs of one row and of two."""
     settings = {"max_running": 2, "max_batched_tokens": 8, "max_model_len": 32, **settings}
     if HAS_CUDA:
         config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})
@@ -70,7 +70,7 @@ def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
         assert isinstance(runner, DeviceRunner)
         return runner
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
-    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge())  # type: ignore[arg-type]
+    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge())
     return device_runner(folder, machinery, InterpretedOperators(), **settings)
 
 

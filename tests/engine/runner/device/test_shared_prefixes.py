@@ -70,7 +70,7 @@ def test_a_page_that_was_copied_is_shared_no_longer() -> None:
     assert groups(prefixes.find(step)) == [(list(range(8)), 16)]
 
 
-def test_pages_that_a_prompt_adds_are_shared_with_who_finds_them_later() -> None:
+def test_pages_that_a_prompt_adds_are_shared_with_requests_that_find_them_later() -> None:
     prefixes = SharedPrefixes(PLAN)
     prefixes.note([whole(0, *SYSTEM[:2])])
     prefixes.note([PageTableUpdate(0, NAME, 2, SYSTEM[2:])])

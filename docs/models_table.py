@@ -1,4 +1,4 @@
-"""The table of docs/models.md, written from the registry: `python .ci/models_table.py` after registering a model."""
+"""Write the table of docs/models.md from the registry of models: `make pages`."""
 
 from pathlib import Path
 
