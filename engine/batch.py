@@ -73,8 +73,8 @@ class ScheduledSequence:
     params: SamplingParams
     seeds: tuple[int, ...]  #: one per sample, 64-bit unsigned
     output_index: int  #: how many output tokens the sequence has: the counter of its random numbers
-    #: All tokens of the sequence so far, if its params need them and its slot samples for the first time; else None. The
-    #: runner keeps them and appends the tokens that the slot samples. They are sent again after a step with several
+    #: All tokens of the sequence so far, if its params need them and its slot samples for the first time; else None.
+    #: The runner keeps them and appends the tokens that the slot samples. They are sent again after a step with several
     #: samples, because only the host knows which sample belongs to this sequence.
     history: tuple[int, ...] | None = None
 
