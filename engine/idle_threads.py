@@ -4,7 +4,7 @@ There are two kinds of idle time, and each has its spin counts in one place:
 
 * Between two steps OpenMP's threads wait for the next step. Their spin count is here.
 * Within a step threads wait for one another at the end of a phase. Those counts are `kTries` and `kTriesAlone` of
-  `engine/kernels/cpu/gate.h`: about 50 us in a loop, giving the core away every 10 us, then sleep.
+  `engine/kernels/cpu/barrier.h`: about 50 us in a loop, giving the core away every 10 us, then sleep.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gate.h"
+#include "barrier.h"
 #include "share.h"
 
 #if defined(_OPENMP)
@@ -30,8 +30,8 @@ inline void parallel_for(int64_t num_items, int num_threads, const Body& body) {
 // object, made by with_team().
 class Team {
  public:
-  Team(int thread, int num_threads, Gate* gate, Share* shares)
-      : thread(thread), num_threads(num_threads), gate_(gate), shares_(shares) {}
+  Team(int thread, int num_threads, Barrier* barrier, Share* shares)
+      : thread(thread), num_threads(num_threads), barrier_(barrier), shares_(shares) {}
 
   const int thread, num_threads;
 
@@ -51,15 +51,15 @@ class Team {
     assert(total / num_threads < kMostItems);
     const uint32_t phase = phase_++;
     int64_t num_done = 0;
-    for (int helped = 0; helped < num_threads && !gate_->is_behind(phase); helped++) {
+    for (int helped = 0; helped < num_threads && !barrier_->is_behind(phase); helped++) {
       const int owner = (thread + helped) % num_threads;
       const bool is_own = helped == 0;
       const Range whole = part_of(total, owner, num_threads);
       for (int64_t item; (item = shares_[owner].take(phase, whole, is_own)) >= 0; num_done++)
         body(item, is_own ? (item + 1 < whole.last ? item + 1 : -1) : (item > whole.first ? item - 1 : -1));
     }
-    if (num_done > 0 && gate_->finish(phase, num_done, total)) return;
-    gate_->wait(phase, [this] {
+    if (num_done > 0 && barrier_->finish(phase, num_done, total)) return;
+    barrier_->wait(phase, [this] {
       if (ahead_ < ahead_end_) __builtin_prefetch(ahead_, 0, 2);
       ahead_ += 64;
     });
@@ -87,7 +87,7 @@ class Team {
   static constexpr int64_t kMostAhead = 256 << 10;  // bytes: a quarter of a second level cache
   const char *ahead_ = nullptr, *ahead_end_ = nullptr;
   uint32_t phase_ = 1;
-  Gate* gate_;
+  Barrier* barrier_;
   Share* shares_;  // one per thread
 };
 
@@ -97,11 +97,11 @@ template <typename Body>
 inline void with_team(int num_threads, const Body& body) {
 #if defined(_OPENMP)
   if (num_threads > 1) {
-    Gate gate;
+    Barrier barrier;
     std::vector<Share> shares(num_threads);
 #pragma omp parallel num_threads(num_threads)
     {
-      Team team(omp_get_thread_num(), omp_get_num_threads(), &gate, shares.data());
+      Team team(omp_get_thread_num(), omp_get_num_threads(), &barrier, shares.data());
       body(team);
     }
     return;

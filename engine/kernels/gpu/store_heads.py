@@ -88,9 +88,9 @@ def _store_heads(
     is_value = heads >= NUM_HEADS + NUM_KV_HEADS
     heads_ptr = qkv_ptr + token * token_stride + heads * head_stride
 
-    slot = tl.load(page_places_ptr + token)
-    page, offset = slot // PAGE_TOKENS, slot % PAGE_TOKENS
-    is_stored = is_head & (heads >= NUM_HEADS) & (slot >= 0)
+    place = tl.load(page_places_ptr + token)
+    page, offset = place // PAGE_TOKENS, place % PAGE_TOKENS
+    is_stored = is_head & (heads >= NUM_HEADS) & (place >= 0)
     part = tl.where(is_value, 1, 0)
     kv_heads = heads - NUM_HEADS - part * NUM_KV_HEADS
     token_ptr = pages_ptr + page * page_stride + offset * page_token_stride

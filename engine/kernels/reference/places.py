@@ -17,9 +17,9 @@ class Places:
         self._is_real = page_places >= 0
         self._first = self._is_real.to(torch.int8).argmax(dim=0, keepdim=True)  # [1]
         self._has_any = self._is_real.index_select(0, self._first)
-        first_slot = torch.where(self._has_any, page_places.index_select(0, self._first), 0)
-        slots = torch.where(self._is_real, page_places, first_slot)
-        self._page_ids, self._offsets = slots // page_tokens, slots % page_tokens
+        first_place = torch.where(self._has_any, page_places.index_select(0, self._first), 0)
+        places = torch.where(self._is_real, page_places, first_place)
+        self._page_ids, self._offsets = places // page_tokens, places % page_tokens
 
     def write(self, target: torch.Tensor, values: torch.Tensor) -> None:
         """Writes values [T, K] or [T, K, D] at the tokens' places of target [N, K, P] or [N, K, P, D] (same dtype)."""

@@ -9,12 +9,12 @@ from engine.kernels.reference import store_heads
 from engine.kernels.step_kernels import PageScales
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, PAGE_TOKENS, NUM_PAGES = 4, 2, 16, 4, 5
-SLOTS = torch.tensor([6, -1, 19, 0, -1])
+PLACES = torch.tensor([6, -1, 19, 0, -1])
 
 
 def _heads(seed: int) -> torch.Tensor:
     return torch.randn(
-        len(SLOTS), NUM_HEADS + 2 * NUM_KV_HEADS, HEAD_DIM, generator=torch.Generator().manual_seed(seed)
+        len(PLACES), NUM_HEADS + 2 * NUM_KV_HEADS, HEAD_DIM, generator=torch.Generator().manual_seed(seed)
     )
 
 
@@ -23,7 +23,7 @@ def _pages(dtype: torch.dtype) -> torch.Tensor:
 
 
 def _angles(num_channels: int) -> tuple[torch.Tensor, torch.Tensor]:
-    angles = torch.rand(len(SLOTS), num_channels // 2, generator=torch.Generator().manual_seed(5)) * 6
+    angles = torch.rand(len(PLACES), num_channels // 2, generator=torch.Generator().manual_seed(5)) * 6
     return angles.cos(), angles.sin()
 
 
@@ -32,8 +32,8 @@ def test_queries_and_keys_are_normed_and_turned_and_keys_and_values_stored(num_r
     qkv, pages, (cos, sin) = _heads(0), _pages(torch.float32), _angles(num_rotated)
     weights = torch.rand(2, HEAD_DIM)
     before = qkv.double()
-    store_heads(qkv, cos, sin, weights[0], weights[1], 1e-6, pages, SLOTS)
-    for token, slot in enumerate(SLOTS.tolist()):
+    store_heads(qkv, cos, sin, weights[0], weights[1], 1e-6, pages, PLACES)
+    for token, place in enumerate(PLACES.tolist()):
         for head in range(NUM_HEADS + NUM_KV_HEADS):
             x = before[token, head]
             x = x / math.sqrt(float(x.square().mean()) + 1e-6) * weights[int(head >= NUM_HEADS)].double()
@@ -44,18 +44,18 @@ def test_queries_and_keys_are_normed_and_turned_and_keys_and_values_stored(num_r
                 turned[i], turned[i + half] = x[i] * c - x[i + half] * s, x[i + half] * c + x[i] * s
             if head < NUM_HEADS:
                 torch.testing.assert_close(qkv[token, head].double(), turned, atol=1e-5, rtol=1e-5)
-            elif slot >= 0:
-                stored = pages[slot // PAGE_TOKENS, 0, head - NUM_HEADS, slot % PAGE_TOKENS]
+            elif place >= 0:
+                stored = pages[place // PAGE_TOKENS, 0, head - NUM_HEADS, place % PAGE_TOKENS]
                 torch.testing.assert_close(stored.double(), turned, atol=1e-5, rtol=1e-5)
-        if slot >= 0:
-            values = pages[slot // PAGE_TOKENS, 1, :, slot % PAGE_TOKENS]
+        if place >= 0:
+            values = pages[place // PAGE_TOKENS, 1, :, place % PAGE_TOKENS]
             assert torch.equal(values.double(), before[token, NUM_HEADS + NUM_KV_HEADS :])
     assert (pages == 7).all(dim=-1).sum() == 2 * NUM_KV_HEADS * (NUM_PAGES * PAGE_TOKENS - 3)
 
 
 def test_a_step_of_padding_alone_changes_no_page() -> None:
     pages = _pages(torch.float32)
-    store_heads(_heads(0), None, None, None, None, 0.0, pages, torch.full_like(SLOTS, -1))
+    store_heads(_heads(0), None, None, None, None, 0.0, pages, torch.full_like(PLACES, -1))
     assert (pages == 7).all()
 
 
@@ -64,11 +64,11 @@ def test_quantised_values_are_near_the_real_ones(dtype: torch.dtype, error: floa
     qkv, pages = _heads(1), _pages(dtype)
     shape = (NUM_PAGES, NUM_KV_HEADS, PAGE_TOKENS)
     scales = PageScales(torch.zeros(shape), torch.zeros(shape))
-    store_heads(qkv.clone(), None, None, None, None, 0.0, pages, SLOTS, scales)
-    for token, slot in enumerate(SLOTS.tolist()):
-        if slot < 0:
+    store_heads(qkv.clone(), None, None, None, None, 0.0, pages, PLACES, scales)
+    for token, place in enumerate(PLACES.tolist()):
+        if place < 0:
             continue
-        page, offset = slot // PAGE_TOKENS, slot % PAGE_TOKENS
+        page, offset = place // PAGE_TOKENS, place % PAGE_TOKENS
         heads = qkv[token, NUM_HEADS:].view(2, NUM_KV_HEADS, HEAD_DIM)
         for part, all_scales in enumerate((scales.key, scales.value)):
             real = pages[page, part, :, offset].float() * all_scales[page, :, offset, None]

@@ -31,7 +31,7 @@ inline void pause() {
 }
 
 // Used by Team (threads.h), one for all threads of a team. All methods are safe to call from any of them.
-class Gate {
+class Barrier {
  public:
   // True if that phase is over. Phases are numbered from 1.
   bool is_behind(uint32_t phase) const { return open_.load(std::memory_order_acquire) != phase; }
