@@ -24,6 +24,8 @@ from engine.memory.spec import LayerType
 app = typer.Typer(add_completion=False)
 
 _DTYPES = ("auto", "bfloat16", "float32")
+#: Names of torch that the flags call otherwise; specs from model code have the name of torch.
+_FLAG_VALUES = {"float8_e4m3fn": "fp8"}
 _GIB = 2**30
 _NOT_SERVED = (
     "No worker of Agon can run this: some of its storage comes from rules about config.json, not from model code "
@@ -169,7 +171,7 @@ def _type_data(design: Design) -> list[dict[str, Any]]:
             "name": kind.name,
             "kind": kind.spec.kind,
             "model": kind.spec.model,
-            "dtype": kind.spec.dtype,
+            "dtype": _FLAG_VALUES.get(kind.spec.dtype, kind.spec.dtype),
             "num_layers": len(kind.layer_ids),
             "tokens_per_page": kind.page_tokens,
             "small_page_bytes": kind.small_page_bytes,
