@@ -191,7 +191,7 @@ class ControllerClient:
         return LeaderboardView.model_validate(await self._json("GET", f"/arena/leaderboard?{query}", visitor))
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
-        """Every worker that holds a lease."""
+        """Every registered worker."""
         return _WORKERS.validate_python(await self._json("GET", "/arena/workers", visitor), strict=False)
 
     async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:

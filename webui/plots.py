@@ -75,7 +75,7 @@ def axis(scale: Scale) -> str:
 
 
 def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> str:
-    """Heat map of the measured win rates, row against column; None where two models never met."""
+    """Heat map of the measured win rates, row against column. None, for two models that never met, is an empty cell."""
 
     def cell(row: int, column: int) -> "_Cell | None":
         rate = rates[row][column]

@@ -137,7 +137,7 @@ class RegisterReply(_Frozen):
 
 
 class HeartbeatRequest(_Frozen):
-    """Body of `POST /internal/workers/{worker_id}/heartbeat`; it renews the worker's lease."""
+    """Body of `POST /internal/workers/{worker_id}/heartbeat`; it renews the registration of the worker."""
 
     epoch: int = Field(description="what the registration gave")
     state: WorkerState
