@@ -53,7 +53,7 @@ class Boards:
         return await self._leaderboards[board, style_control].get(visitor)
 
     async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
-        """Every worker that holds a lease."""
+        """Every registered worker."""
         return await self._workers.get(visitor)
 
     async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
