@@ -351,7 +351,7 @@ class AsyncEngine:
     def _apply(self, core: EngineCore, command: _Command) -> bool:
         match command:
             case _Add():
-                core.submit(
+                core.submit_reserved(
                     command.request_id,
                     command.prompt_token_ids,
                     command.params,

@@ -91,7 +91,7 @@ class EngineCore:
 
     # Requests
 
-    def add(
+    def add_request(
         self,
         request_id: str,
         prompt_token_ids: ReadOnly[int],
@@ -100,7 +100,7 @@ class EngineCore:
         resume_token_ids: ReadOnly[int] = (),
         cache_salt: bytes = b"",
     ) -> None:
-        """Admission control, then `submit`. Raises InvalidRequest, ContextTooLong or QueueFull.
+        """Admission control, then `submit_reserved`. Raises InvalidRequest, ContextTooLong or QueueFull.
 
         resume_token_ids: output that this request already has from another replica. It counts as output in every
         respect (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
@@ -108,9 +108,9 @@ class EngineCore:
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         self.admission.check_request(prompt, params, resume)
         self.admission.reserve_place(len(prompt) + len(resume))
-        self.submit(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
+        self.submit_reserved(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
 
-    def submit(
+    def submit_reserved(
         self,
         request_id: str,
         prompt: tuple[int, ...],
@@ -119,7 +119,7 @@ class EngineCore:
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
     ) -> None:
-        """Queue a request that has passed admission control and holds a reservation there. Arguments: as `add`."""
+        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`."""
         assert request_id not in self._requests
         seed = request_seed(params, self._engine_seed, request_id)
         request = Request(

@@ -158,7 +158,7 @@ class LLM:
         request_ids = [str(first + index) for index in range(len(token_ids))]
         try:
             for request_id, prompt, its_params in zip(request_ids, token_ids, each, strict=True):
-                self._core.add(request_id, prompt, its_params)
+                self._core.add_request(request_id, prompt, its_params)
             gathered = self._gather(sum(its_params.n for its_params in each), use_progress_bar)
         except BaseException:  # KeyboardInterrupt too: the next call must find an idle engine
             self._core.abort_all()

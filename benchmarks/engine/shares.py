@@ -54,7 +54,7 @@ def measure_shares(config: EngineConfig, *, batch: int, prompt_tokens: int, step
     model = runner._model  # type: ignore[attr-defined]  # the protocol hides it; a benchmark may look
     params = SamplingParams(temperature=0.0, max_tokens=steps + 16, ignore_eos=True)
     for index, item in enumerate(random_work(batch, prompt_tokens, 1, loaded.core.limits.vocab_size)):
-        core.add(str(index), item.ids, params)
+        core.add_request(str(index), item.ids, params)
     while any(not delta_counts for delta_counts in _outputs(core)):
         core.step()
     core.step()

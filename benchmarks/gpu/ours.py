@@ -102,7 +102,7 @@ class Agon:
         generator = random.Random(request_id)
         prompt = generator.choices(range(FIRST_ID, self._vocab_size), k=num_tokens)
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
-        self._core.add(request_id, prompt, params)
+        self._core.add_request(request_id, prompt, params)
 
     def _step(self, lengths: dict[str, int]) -> set[str]:
         """Run a step and add the new tokens to the lengths of the requests; returns the requests that got any."""

@@ -313,5 +313,5 @@ def run_one(
     cache_salt: bytes = b"",
 ) -> list[Sample]:
     """The samples of a request in an engine that has no other."""
-    core.add("only", prompt, params, resume_token_ids=resume_token_ids, cache_salt=cache_salt)
+    core.add_request("only", prompt, params, resume_token_ids=resume_token_ids, cache_salt=cache_salt)
     return run_all(core)["only"]

@@ -49,7 +49,7 @@ def test_tokens_do_not_depend_on_pool_chunk_or_cache(
         enable_prefix_caching=enable_prefix_caching,
     )
     for index, prompt in enumerate(PROMPTS):
-        core.add(str(index), prompt, GREEDY)
+        core.add_request(str(index), prompt, GREEDY)
     outputs = run_all(core)
     assert [outputs[str(index)][0].token_ids for index in range(len(PROMPTS))] == [
         continuation(prompt, GREEDY) for prompt in PROMPTS
@@ -67,7 +67,7 @@ def test_32_requests_at_once_equal_the_same_ones_one_at_a_time() -> None:
     params = [SamplingParams(seed=seed, max_tokens=6, ignore_eos=True) for seed in range(32)]
     together, _ = make_core(400)
     for seed in range(32):
-        together.add(str(seed), PROMPTS[seed % 12], params[seed])
+        together.add_request(str(seed), PROMPTS[seed % 12], params[seed])
     outputs = run_all(together)
     alone, _ = make_core(400)
     for seed in range(32):
@@ -79,7 +79,7 @@ def test_a_small_pool_preempts_and_the_tokens_stay_the_same() -> None:
     core, _ = make_core(10, max_running=8)
     params = replace(GREEDY, max_tokens=24)
     for index in range(6):
-        core.add(str(index), PROMPTS[index][:5], params)
+        core.add_request(str(index), PROMPTS[index][:5], params)
     outputs = run_all(core)
     assert core.stats().preemptions_total > 0
     for index in range(6):
@@ -93,8 +93,8 @@ def test_a_small_pool_preempts_and_the_tokens_stay_the_same() -> None:
 @pytest.mark.parametrize("max_batched_tokens", [2, 64])
 def test_n_samples_by_fork_equal_n_requests_with_their_seeds(num_pages: int, max_batched_tokens: int) -> None:
     core, _ = make_core(num_pages, max_batched_tokens=max_batched_tokens)
-    core.add("a", PROMPT, SAMPLED)
-    core.add("b", PROMPT[:3], replace(SAMPLED, seed=8))
+    core.add_request("a", PROMPT, SAMPLED)
+    core.add_request("b", PROMPT[:3], replace(SAMPLED, seed=8))
     outputs = run_all(core)
     for request_id, prompt, seed in (("a", PROMPT, 7), ("b", PROMPT[:3], 8)):
         expected = [continuation(prompt, SAMPLED, seed=seed, index=index) for index in range(4)]
@@ -117,8 +117,8 @@ def test_samples_of_a_prompt_that_fills_its_pages_copy_nothing() -> None:
 def test_a_preempted_request_with_samples_shares_its_prompt_again_without_the_prefix_cache() -> None:
     prompt, params = [*PROMPT, *PROMPT], replace(SAMPLED, max_tokens=20)
     core, runner = make_core(28, enable_prefix_caching=False)
-    core.add("old", PROMPT, replace(GREEDY, max_tokens=60))
-    core.add("new", prompt, params)
+    core.add_request("old", PROMPT, replace(GREEDY, max_tokens=60))
+    core.add_request("new", prompt, params)
     outputs = run_all(core)
     assert core.stats().preemptions_total == 1
     expected = [continuation(prompt, params, seed=7, index=index) for index in range(4)]
@@ -158,8 +158,8 @@ def test_another_salt_finds_nothing() -> None:
 
 def test_stats_tell_pages_bytes_and_totals() -> None:
     core, _ = make_core(20)
-    core.add("a", PROMPT, GREEDY)
-    core.add("b", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
+    core.add_request("b", PROMPT, GREEDY)
     core.step()
     stats = core.stats()
     assert (stats.running, stats.running_sequences, stats.waiting) == (2, 2, 0)
@@ -176,7 +176,7 @@ def test_stats_tell_pages_bytes_and_totals() -> None:
 def test_tokens_per_second_are_those_of_the_last_five_seconds() -> None:
     clock = Clock()
     core, _ = make_core(clock=clock)
-    core.add("a", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
     run_all(core)
     assert core.stats().tokens_per_s == 12 / 5
     clock.now = 5.1
@@ -186,8 +186,8 @@ def test_tokens_per_second_are_those_of_the_last_five_seconds() -> None:
 def test_deltas_tell_how_long_a_request_has_waited() -> None:
     clock = Clock()
     core, _ = make_core(max_running=1, clock=clock)
-    core.add("a", PROMPT, replace(GREEDY, max_tokens=1))
-    core.add("b", PROMPT, replace(GREEDY, max_tokens=1))
+    core.add_request("a", PROMPT, replace(GREEDY, max_tokens=1))
+    core.add_request("b", PROMPT, replace(GREEDY, max_tokens=1))
     clock.now = 2.0
     assert [delta.queue_s for delta in core.step()] == [2.0]
     clock.now = 3.0
@@ -199,7 +199,7 @@ def test_a_request_without_a_seed_draws_the_same_on_every_replica_and_others_for
     outputs = []
     for request_id in ("a", "a", "b"):
         core, _ = make_core()
-        core.add(request_id, PROMPT, params)
+        core.add_request(request_id, PROMPT, params)
         outputs.append(run_all(core)[request_id][0].token_ids)
     assert outputs[0] == outputs[1] != outputs[2]
 

@@ -58,7 +58,7 @@ class RandomLoad:
         ]
         num_done = choose.choice([0, 0, choose.randint(0, len(whole[0]))]) if params.n == 1 else 0
         try:
-            self.core.add(request_id, prompt, params, resume_token_ids=whole[0][:num_done])
+            self.core.add_request(request_id, prompt, params, resume_token_ids=whole[0][:num_done])
         except (InvalidRequest, QueueFull):
             return
         for index, tokens in enumerate(whole):

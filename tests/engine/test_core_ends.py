@@ -55,7 +55,7 @@ def test_the_text_ends_before_a_stop_string_and_no_delta_shows_a_part_of_it() ->
     tokens = continuation(PROMPT, GREEDY)
     text = text_of(tokens)
     core, _ = make_core()
-    core.add("a", PROMPT, replace(GREEDY, stop=(text[5:8], "never said")))
+    core.add_request("a", PROMPT, replace(GREEDY, stop=(text[5:8], "never said")))
     shown = ""
     while not core.is_idle:
         for delta in core.step():
@@ -84,7 +84,7 @@ def test_the_context_limit_ends_a_request() -> None:
 
 def test_logprobs_come_with_their_tokens() -> None:
     core, _ = make_core()
-    core.add("a", PROMPT, replace(GREEDY, logprobs=2, max_tokens=1))
+    core.add_request("a", PROMPT, replace(GREEDY, logprobs=2, max_tokens=1))
     (delta,) = core.step()
     assert delta.logprobs == (TokenLogprob(delta.token_ids[0], -0.5, ((0, -1.0), (1, -2.0))),)
 
@@ -124,7 +124,7 @@ def test_resumed_tokens_that_were_all_there_is_finish_at_once() -> None:
 def test_resumed_tokens_count_as_output() -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, _ = make_core()
-    core.add("a", PROMPT, GREEDY, resume_token_ids=tokens[:6])
+    core.add_request("a", PROMPT, GREEDY, resume_token_ids=tokens[:6])
     (delta,) = core.step()
     assert delta.num_output_tokens == 7
     assert delta.num_prompt_tokens == len(PROMPT)
@@ -138,7 +138,7 @@ def test_resumed_tokens_count_as_output() -> None:
 def test_an_abort_in_any_phase_frees_all_pages_at_once(num_steps: int, params: SamplingParams) -> None:
     core, _ = make_core(16, max_batched_tokens=4, max_running=4)
     for request_id in "abc":
-        core.add(request_id, PROMPT, params)
+        core.add_request(request_id, PROMPT, params)
     for _ in range(num_steps):
         core.step()
     for request_id in "abc":
@@ -155,8 +155,8 @@ def test_an_abort_in_any_phase_frees_all_pages_at_once(num_steps: int, params: S
 
 def test_the_neighbours_of_an_aborted_request_do_not_notice() -> None:
     core, _ = make_core()
-    core.add("a", PROMPT, GREEDY)
-    core.add("b", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
+    core.add_request("b", PROMPT, GREEDY)
     core.step()
     core.abort("a")
     core.abort("unknown")
@@ -169,7 +169,7 @@ def test_the_neighbours_of_an_aborted_request_do_not_notice() -> None:
 def test_a_prompt_longer_than_the_context_is_refused_at_once() -> None:
     core, _ = make_core(max_model_len=10)
     with pytest.raises(ContextTooLong) as caught:
-        core.add("a", PROMPT, GREEDY)
+        core.add_request("a", PROMPT, GREEDY)
     assert caught.value.num_prompt_tokens == len(PROMPT)
 
 
@@ -183,7 +183,7 @@ def test_the_context_is_what_the_pool_can_hold() -> None:
 def test_samples_that_together_never_fit_are_refused_at_once() -> None:
     core, _ = make_core(num_pages=8)
     with pytest.raises(ContextTooLong):
-        core.add("a", PROMPT, replace(SAMPLED, max_tokens=20))
+        core.add_request("a", PROMPT, replace(SAMPLED, max_tokens=20))
     assert [sample.finish_reason for sample in run_one(core, PROMPT, replace(SAMPLED, max_tokens=2))] == ["length"] * 4
 
 
@@ -199,21 +199,21 @@ def test_samples_that_together_never_fit_are_refused_at_once() -> None:
 def test_what_can_never_be_served_is_refused(params: SamplingParams, resume_token_ids: list[int]) -> None:
     core, _ = make_core(max_running=4)
     with pytest.raises(InvalidRequest):
-        core.add("a", PROMPT, params, resume_token_ids=resume_token_ids)
+        core.add_request("a", PROMPT, params, resume_token_ids=resume_token_ids)
     assert core.is_idle
 
 
 def test_the_queue_is_bounded_in_requests_and_in_tokens() -> None:
     core, _ = make_core(max_queued_requests=3, max_queued_tokens=25)
-    core.add("a", PROMPT, GREEDY)
-    core.add("b", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
+    core.add_request("b", PROMPT, GREEDY)
     with pytest.raises(QueueFull):
-        core.add("too many tokens", PROMPT, GREEDY)
-    core.add("c", PROMPT[:2], GREEDY)
+        core.add_request("too many tokens", PROMPT, GREEDY)
+    core.add_request("c", PROMPT[:2], GREEDY)
     with pytest.raises(QueueFull):
-        core.add("too many requests", PROMPT[:2], GREEDY)
+        core.add_request("too many requests", PROMPT[:2], GREEDY)
     core.step()
-    core.add("d", PROMPT, GREEDY)
+    core.add_request("d", PROMPT, GREEDY)
     assert set(run_all(core)) == {"a", "b", "c", "d"}
 
 

@@ -170,7 +170,7 @@ def test_what_the_pool_holds_at_first_is_never_read_but_for_the_null_page(
 def test_pages_outside_the_window_are_free_while_a_request_runs(tiny_model: TinyModels, name: str) -> None:
     llm = load(tiny_model(name).folder, max_batched_tokens=16, enable_prefix_caching=False)
     core = llm._core
-    core.add("long", random_prompt(1, 150), replace(GREEDY, max_tokens=60))
+    core.add_request("long", random_prompt(1, 150), replace(GREEDY, max_tokens=60))
     most: dict[str, int] = {}
     while not core.is_idle:
         core.step()

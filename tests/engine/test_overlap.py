@@ -23,7 +23,7 @@ def num_computed(runner: PagedFakeRunner) -> int:
 
 def test_a_token_is_told_one_step_after_the_step_that_drew_it() -> None:
     core, runner = overlapping()
-    core.add("a", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
     assert core.step() == []
     assert [delta.token_ids for delta in core.step()] == [(continuation(PROMPT, GREEDY)[0],)]
     assert [len(plan.sequences) for plan in runner.plans] == [1, 1]
@@ -31,7 +31,7 @@ def test_a_token_is_told_one_step_after_the_step_that_drew_it() -> None:
 
 def test_only_the_first_step_is_planned_with_known_tokens() -> None:
     core, runner = overlapping()
-    core.add("a", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
     assert run_all(core)["a"][0].token_ids == continuation(PROMPT, GREEDY)
     tokens = [plan.sequences[0].token_ids for plan in runner.plans]
     assert tokens == [tuple(PROMPT)] + [(PENDING_TOKEN,)] * 11
@@ -39,9 +39,9 @@ def test_only_the_first_step_is_planned_with_known_tokens() -> None:
 
 def test_what_ends_by_length_computes_nothing_for_nothing() -> None:
     core, runner = overlapping(max_model_len=16)
-    core.add("max_tokens", PROMPT, replace(GREEDY, max_tokens=4))
-    core.add("context", LONG[:10], replace(GREEDY, max_tokens=100))
-    core.add("one token", LONG[20:25], replace(GREEDY, max_tokens=1))
+    core.add_request("max_tokens", PROMPT, replace(GREEDY, max_tokens=4))
+    core.add_request("context", LONG[:10], replace(GREEDY, max_tokens=100))
+    core.add_request("one token", LONG[20:25], replace(GREEDY, max_tokens=1))
     outputs = run_all(core)
     assert [len(outputs[name][0].token_ids) for name in ("max_tokens", "context", "one token")] == [4, 6, 1]
     assert num_computed(runner) == (10 + 3) + (10 + 5) + 5
@@ -51,7 +51,7 @@ def test_what_ends_by_length_computes_nothing_for_nothing() -> None:
 def test_what_ends_by_a_token_computes_one_step_for_nothing(position: int) -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, runner = overlapping()
-    core.add("a", PROMPT, replace(GREEDY, stop_token_ids=(tokens[position],)))
+    core.add_request("a", PROMPT, replace(GREEDY, stop_token_ids=(tokens[position],)))
     (sample,) = run_all(core)["a"]
     assert sample.token_ids == tokens[: tokens.index(tokens[position]) + 1]
     assert sample.finish_reason == "stop"
@@ -64,8 +64,8 @@ def test_an_end_of_sequence_before_min_tokens_does_not_count() -> None:
     tokens = continuation(PROMPT, params)
     position = tokens.index(EOS)
     core, _ = overlapping(400)
-    core.add("a", PROMPT, params)
-    core.add("b", PROMPT, replace(params, min_tokens=position + 2, max_tokens=position + 4))
+    core.add_request("a", PROMPT, params)
+    core.add_request("b", PROMPT, replace(params, min_tokens=position + 2, max_tokens=position + 4))
     outputs = run_all(core)
     assert outputs["a"][0].token_ids == tokens[: position + 1]
     assert outputs["b"][0].token_ids == tokens[: position + 4]
@@ -74,15 +74,15 @@ def test_an_end_of_sequence_before_min_tokens_does_not_count() -> None:
 def test_the_text_ends_before_a_stop_string_whatever_was_computed_behind_it() -> None:
     tokens = continuation(PROMPT, GREEDY)
     core, _ = overlapping()
-    core.add("a", PROMPT, replace(GREEDY, stop=(text_of(tokens)[5:8],)))
+    core.add_request("a", PROMPT, replace(GREEDY, stop=(text_of(tokens)[5:8],)))
     (sample,) = run_all(core)["a"]
     assert (sample.text, sample.token_ids) == (text_of(tokens[:5]), tokens[:8])
 
 
 def test_samples_wait_for_one_step_until_they_can_share_their_prompt() -> None:
     core, runner = overlapping()
-    core.add("alone", LONG[:3], GREEDY)
-    core.add("forked", PROMPT, FORKED)
+    core.add_request("alone", LONG[:3], GREEDY)
+    core.add_request("forked", PROMPT, FORKED)
     outputs = run_all(core)
     assert [len(plan.sequences) for plan in runner.plans[:4]] == [2, 1, 4, 4], "neighbours do not wait"
     for index in range(3):
@@ -94,21 +94,21 @@ def test_a_resumed_request_goes_on_as_if_it_had_never_stopped() -> None:
     tokens = continuation(PROMPT, params, seed=3)
     for num_done in range(1, 12):
         core, _ = overlapping()
-        core.add("a", PROMPT, params, resume_token_ids=tokens[:num_done])
+        core.add_request("a", PROMPT, params, resume_token_ids=tokens[:num_done])
         assert run_all(core)["a"][0].token_ids == tokens[num_done:]
 
 
 def test_logprobs_come_with_their_tokens() -> None:
     core, _ = overlapping()
-    core.add("a", PROMPT, replace(GREEDY, logprobs=2, max_tokens=3))
+    core.add_request("a", PROMPT, replace(GREEDY, logprobs=2, max_tokens=3))
     deltas = [delta for _ in range(4) for delta in core.step()]
     assert [entry.token_id for delta in deltas for entry in delta.logprobs or ()] == continuation(PROMPT, GREEDY)[:3]
 
 
 def test_penalties_wait_for_nothing_and_their_tokens_are_sent_once() -> None:
     core, runner = overlapping()
-    core.add("plain", PROMPT, GREEDY)
-    core.add("penalised", LONG[:7], replace(GREEDY, frequency_penalty=1.0))
+    core.add_request("plain", PROMPT, GREEDY)
+    core.add_request("penalised", LONG[:7], replace(GREEDY, frequency_penalty=1.0))
     outputs = run_all(core)
     assert [len(plan.sequences) for plan in runner.plans] == [2] * 12
     mine = [s for plan in runner.plans for s in plan.sequences if s.sequence_id == 1]
@@ -119,7 +119,7 @@ def test_penalties_wait_for_nothing_and_their_tokens_are_sent_once() -> None:
 
 def test_each_sample_with_penalties_sends_its_tokens_when_it_first_draws_alone() -> None:
     core, runner = overlapping()
-    core.add("forked", PROMPT, replace(FORKED, presence_penalty=1.0))
+    core.add_request("forked", PROMPT, replace(FORKED, presence_penalty=1.0))
     run_all(core)
     first = [continuation(PROMPT, FORKED, seed=2, index=index)[0] for index in range(3)]
     given = [s.history for plan in runner.plans for s in plan.sequences if s.history is not None]
@@ -131,7 +131,7 @@ def test_each_sample_with_penalties_sends_its_tokens_when_it_first_draws_alone()
 
 def test_the_pages_of_an_aborted_request_are_used_until_its_step_has_ended() -> None:
     core, _ = overlapping()
-    core.add("a", PROMPT, GREEDY)
+    core.add_request("a", PROMPT, GREEDY)
     core.step()
     core.abort("a")
     assert core.stats().pages_used == 3
@@ -149,7 +149,7 @@ def test_the_pages_of_an_aborted_request_are_used_until_its_step_has_ended() -> 
 def test_aborts_in_any_phase_leave_nothing_behind(num_steps: int, params: SamplingParams) -> None:
     core, _ = make_core(16, max_batched_tokens=4, max_running=4, steps="late")
     for request_id in "abc":
-        core.add(request_id, PROMPT, params)
+        core.add_request(request_id, PROMPT, params)
     for _ in range(num_steps):
         core.step()
     core.abort("b")
@@ -162,11 +162,11 @@ def test_aborts_in_any_phase_leave_nothing_behind(num_steps: int, params: Sampli
 
 def test_a_prefix_is_found_when_the_step_that_wrote_it_has_been_collected() -> None:
     core, _ = overlapping()
-    core.add("a", LONG, GREEDY)
+    core.add_request("a", LONG, GREEDY)
     core.step()
-    core.add("too early", LONG, GREEDY)
+    core.add_request("too early", LONG, GREEDY)
     core.step()
-    core.add("in time", LONG, GREEDY)
+    core.add_request("in time", LONG, GREEDY)
     outputs = run_all(core)
     assert [outputs[name][0].num_cached_tokens for name in ("too early", "in time")] == [0, 36]
 
@@ -174,9 +174,9 @@ def test_a_prefix_is_found_when_the_step_that_wrote_it_has_been_collected() -> N
 def test_a_pool_whose_free_pages_all_wait_for_a_step_in_flight_goes_on() -> None:
     core, _ = overlapping(num_pages=5, enable_prefix_caching=False)
     stop = continuation(LONG[:15], GREEDY)[0]
-    core.add("a", LONG[:15], replace(GREEDY, max_tokens=5, stop_token_ids=(stop,)))
+    core.add_request("a", LONG[:15], replace(GREEDY, max_tokens=5, stop_token_ids=(stop,)))
     core.step()
-    core.add("b", LONG[20:36], replace(GREEDY, max_tokens=4))
+    core.add_request("b", LONG[20:36], replace(GREEDY, max_tokens=4))
     outputs = run_all(core)
     assert outputs["a"][0].finish_reason == "stop"
     assert outputs["b"][0].token_ids == continuation(LONG[20:36], GREEDY)[:4]
@@ -185,8 +185,8 @@ def test_a_pool_whose_free_pages_all_wait_for_a_step_in_flight_goes_on() -> None
 
 def test_no_request_is_preempted_before_the_step_in_flight_has_ended() -> None:
     core, runner = overlapping(num_pages=12, num_mirror_pages=20)
-    core.add("old", LONG[:10], replace(GREEDY, max_tokens=24))
-    core.add("young", LONG[20:30], replace(GREEDY, max_tokens=24))
+    core.add_request("old", LONG[:10], replace(GREEDY, max_tokens=24))
+    core.add_request("young", LONG[20:30], replace(GREEDY, max_tokens=24))
     outputs = run_all(core)
     assert core.stats().swap_preemptions_total == 1
     (plan,) = [plan for plan in runner.plans if plan.swap_outs and plan.sequences]
@@ -200,7 +200,7 @@ def test_a_request_without_room_does_not_end_the_overlap_of_others() -> None:
     params = replace(GREEDY, max_tokens=30)
     prompts = {"old": [3] * 30, "middle": [4] * 30, "young": [5] * 61}
     for request_id, prompt in prompts.items():
-        core.add(request_id, prompt, params)
+        core.add_request(request_id, prompt, params)
     outputs = run_all(core)
     for request_id, prompt in prompts.items():
         assert outputs[request_id][0].token_ids == continuation(prompt, params)

@@ -140,7 +140,7 @@ class RandomLoad:
         which = self.random.randrange(len(self.crowd))
         (prompt, params), whole = self.crowd[which], self.whole[which]
         num_done = self.random.choice([0, 0, self.random.randrange(len(whole))])
-        self.core.add(request_id, prompt, params, resume_token_ids=whole[:num_done])
+        self.core.add_request(request_id, prompt, params, resume_token_ids=whole[:num_done])
         self.expected[request_id], self.brought[request_id] = whole[num_done:], []
 
     def run(self) -> int:

@@ -41,7 +41,7 @@ def test_penalties_go_on_where_an_answer_is_resumed(tiny_model: TinyModels) -> N
     llm = load(tiny_model("llama").folder)
     (whole,) = tokens_of(llm, [PROMPTS[3]], params)
     core = load(tiny_model("llama").folder)._core
-    core.add("resumed", PROMPTS[3], params, resume_token_ids=whole[:5])
+    core.add_request("resumed", PROMPTS[3], params, resume_token_ids=whole[:5])
     rest: list[int] = []
     while not core.is_idle:
         rest += [token_id for delta in core.step() for token_id in delta.token_ids]

@@ -23,8 +23,8 @@ def crowded_core(
         enable_prefix_caching=enable_prefix_caching,
         seconds_per_byte=seconds_per_byte,
     )
-    core.add("old", LONG[:10], replace(GREEDY, max_tokens=24))
-    core.add("young", LONG[20:30], replace(GREEDY, max_tokens=24))
+    core.add_request("old", LONG[:10], replace(GREEDY, max_tokens=24))
+    core.add_request("young", LONG[20:30], replace(GREEDY, max_tokens=24))
     return core, runner
 
 
@@ -50,8 +50,8 @@ def test_a_swapped_request_computes_no_token_twice(enable_prefix_caching: bool) 
 
 def test_samples_come_back_together_with_their_shared_pages_shared() -> None:
     core, runner = make_core(num_pages=14, num_mirror_pages=20, enable_prefix_caching=False)
-    core.add("old", LONG[:10], replace(GREEDY, max_tokens=44))
-    core.add("young", LONG[:10], FORKED)
+    core.add_request("old", LONG[:10], replace(GREEDY, max_tokens=44))
+    core.add_request("young", LONG[:10], FORKED)
     outputs = run_all(core)
     assert core.stats().swap_preemptions_total > 0
     back = next(plan for plan in runner.plans if plan.swap_ins and plan.sequences)
@@ -79,7 +79,7 @@ def test_tokens_do_not_depend_on_how_a_request_was_preempted(
     prompts = [[(7 * i + j * (i + 3)) % 120 + 2 for j in range(3 + 5 * i % 29)] for i in range(8)]
     params = [replace(GREEDY, max_tokens=20) if i % 2 else replace(FORKED, max_tokens=8) for i in range(8)]
     for index, prompt in enumerate(prompts):
-        core.add(str(index), prompt, params[index])
+        core.add_request(str(index), prompt, params[index])
     outputs = run_all(core)
     for index, prompt in enumerate(prompts):
         for which, sample in enumerate(outputs[str(index)]):
@@ -125,8 +125,8 @@ def test_numbers_tell_what_lies_in_the_mirror() -> None:
 @pytest.mark.parametrize("params", [replace(GREEDY, max_tokens=24), FORKED], ids=["one sample", "three samples"])
 def test_an_abort_of_a_swapped_out_request_frees_its_pages_in_the_mirror(params: SamplingParams) -> None:
     core, _ = make_core(num_pages=14, num_mirror_pages=20)
-    core.add("old", LONG[:10], replace(GREEDY, max_tokens=44))
-    core.add("young", LONG[20:30], params)
+    core.add_request("old", LONG[:10], replace(GREEDY, max_tokens=44))
+    core.add_request("young", LONG[20:30], params)
     step_until_swapped(core)
     core.abort("young")
     stats = core.stats()
