@@ -126,10 +126,15 @@ def test_a_longer_context_has_no_fewer_parts_and_no_more_than_allowed(
         assert many * TILES.part_tokens >= longer, "parts of the least size hold the whole context"
 
 
-def test_shipped_tables_hold_legal_tiles() -> None:
-    paths = sorted(TABLES.glob("sm_*.json"))
-    if not paths:
-        pytest.skip("no table of measured tiles is shipped")
-    for path in paths:
-        for entry in json.loads(path.read_text())["entries"]:
-            assert_legal(AttentionTiles(**entry["values"]), group_size=1)
+def tiles_in(folder: Path) -> list[AttentionTiles]:
+    tables = (json.loads(path.read_text()) for path in sorted(folder.glob("sm_*.json")))
+    return [AttentionTiles(**entry["values"]) for table in tables for entry in table["entries"]]
+
+
+def test_shipped_tables_hold_legal_tiles(tmp_path: Path) -> None:
+    """None is shipped yet; a table that breaks a rule shows that the check would notice."""
+    for tiles in tiles_in(TABLES):
+        assert_legal(tiles, group_size=1)
+    write_table(tmp_path, 90, KEY, replace(TILES, part_tokens=500))
+    with pytest.raises(AssertionError, match="whole tiles"):
+        assert_legal(*tiles_in(tmp_path), group_size=1)
