@@ -12,7 +12,9 @@ from pydantic import BaseModel, ValidationError
 from wire.errors import ApiError, ErrorCode
 
 MAX_DEPTH = 32
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+#: A string, or what follows an opening quote that is never closed: no search starts twice at the same text, so the time
+#: is linear in the body's length whatever it holds.
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
 _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")
 

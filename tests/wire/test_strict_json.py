@@ -69,6 +69,15 @@ def test_what_cannot_be_trusted_is_refused_as_invalid_json(body: bytes) -> None:
     assert caught.value.status == 400
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("end", [b"", b"\\", b'"', b'"}'], ids=["open", "backslash", "closed", "whole"])
+@pytest.mark.parametrize("part", [b'\\"', b'"', b'"[', b'\\\\"'], ids=["escaped", "quotes", "strings", "pairs"])
+def test_the_time_is_linear_in_the_length_of_the_body(part: bytes, end: bytes) -> None:
+    """A quadratic search would take minutes; every other request of the service would wait."""
+    with contextlib.suppress(ApiError):
+        parse_json(b'{"a": "' + part * 400_000 + end)
+
+
 def test_the_deepest_allowed_nesting_is_read() -> None:
     assert parse_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH) is not None
 
