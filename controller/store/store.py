@@ -26,6 +26,8 @@ READ_BLOCK_S = 1.0  #: a blocked read returns after this time at the latest, so 
 StreamEntry = tuple[str, dict[str, str]]  #: id and fields
 Result = TypeVar("Result")
 
+#: uvloop's words where asyncio raises an OSError: the connection was reset before a command was written to it.
+_CONNECTION_LOST = "the handler is closed"
 #: Errors of a Redis that cannot serve now. Every other error response is a defect of our commands.
 _NOT_NOW = ("MISCONF", "OOM", "LOADING", "READONLY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY")
 
@@ -61,8 +63,8 @@ class Store:
         """Turns a failure of the store inside the block into ApiError STORE_UNAVAILABLE, counted under `operation`."""
         try:
             yield
-        except (RedisError, OSError) as error:
-            if isinstance(error, ResponseError) and not str(error).startswith(_NOT_NOW):
+        except (RedisError, OSError, RuntimeError) as error:
+            if not _is_failure_of_store(error):
                 raise
             self._metrics.redis_errors.labels(operation).inc()
             raise unavailable() from error
@@ -98,6 +100,16 @@ class Store:
         """Close all connections; blocked reads end with an error."""
         await self.redis.aclose(close_connection_pool=True)
         await self._readers.aclose(close_connection_pool=True)
+
+
+def _is_failure_of_store(error: Exception) -> bool:
+    """Whether the store could not serve; any other error is a defect of ours."""
+    match error:
+        case ResponseError():
+            return str(error).startswith(_NOT_NOW)
+        case RuntimeError():
+            return _CONNECTION_LOST in str(error)
+    return True
 
 
 async def _call(command: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

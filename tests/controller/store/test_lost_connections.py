@@ -1,0 +1,79 @@
+"""A store that drops connections, under the event loop that the services run on: every loss is STORE_UNAVAILABLE."""
+
+import asyncio
+import socket
+import struct
+
+import pytest
+import uvloop
+
+from controller.metrics import Metrics
+from controller.store.store import Store
+from wire.errors import ApiError, ErrorCode
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  #: value of SO_LINGER: a close sends RST instead of FIN
+
+
+class DroppingServer:
+    """Answers every command with OK, and resets all connections when it is told to."""
+
+    def __init__(self) -> None:
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> str:
+        """Listens on a free port of loopback; returns the URL."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    def drop_connections(self) -> None:
+        for writer in self._writers:
+            connection = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            writer.transport.abort()
+        self._writers.clear()
+
+    def stop(self) -> None:
+        self.drop_connections()
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        while header := await reader.readline():
+            for _ in range(2 * int(header[1:])):  # each part of a command: its length, then itself
+                await reader.readline()
+            writer.write(b"+OK\r\n")
+
+
+async def outcomes_of_pings(pause_s: float) -> list[Exception | None]:
+    """What pings raise, each sent on a connection that was dropped `pause_s` before."""
+    server = DroppingServer()
+    store = Store(await server.start(), timeout_s=1.0, metrics=Metrics())
+    outcomes: list[Exception | None] = []
+    for _ in range(6):
+        await store.redis.ping()
+        server.drop_connections()
+        await asyncio.sleep(pause_s)
+        try:
+            await store.ping()
+            outcomes.append(None)
+        except Exception as error:
+            outcomes.append(error)
+    await store.close()
+    server.stop()
+    return outcomes
+
+
+@pytest.mark.parametrize("pause_s", [0, 0.02], ids=["unnoticed", "noticed"])
+def test_a_dropped_connection_is_a_store_that_does_not_answer(pause_s: float) -> None:
+    """uvloop raises a RuntimeError where asyncio raises an OSError; both mean the same."""
+    outcomes = uvloop.run(outcomes_of_pings(pause_s))
+    assert [error for error in outcomes if error is not None], "no ping has met a dropped connection"
+    for error in filter(None, outcomes):
+        assert isinstance(error, ApiError)
+        assert error.code is ErrorCode.STORE_UNAVAILABLE
+
+
+def test_a_defect_of_ours_is_not_taken_for_a_failing_store() -> None:
+    store = Store("redis://127.0.0.1:1/0", timeout_s=1.0, metrics=Metrics())
+    with pytest.raises(RuntimeError, match="ours"), store.guard("test"):
+        raise RuntimeError("a defect of ours")
