@@ -6,14 +6,14 @@ service checks them before use.
 
 #: The position before the first entry of a log.
 LOG_START = "0-0"
-MAX_EVENT_ID_CHARS = 24
-MAX_VOTE_ID_CHARS = 32
+#: More than any id has. Redis answers a number of 64 bits or more with an error.
+_MAX_DIGITS = 18
 
 
-def is_entry_id(text: str, max_chars: int) -> bool:
-    """True if `text` has the form of an id and at most `max_chars` characters."""
-    first, dash, second = text.partition("-")
-    return bool(dash) and text.isascii() and first.isdecimal() and second.isdecimal() and len(text) <= max_chars
+def is_entry_id(text: str) -> bool:
+    """True if `text` has the form of an id, which the store then takes."""
+    parts = text.split("-")
+    return len(parts) == 2 and all(part.isascii() and part.isdecimal() and len(part) <= _MAX_DIGITS for part in parts)
 
 
 def entry_order(entry_id: str) -> tuple[int, int]:

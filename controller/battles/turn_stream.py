@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore
 from wire.battles import SIDES, RestartedEvent, TurnFinishedEvent
-from wire.entry_ids import MAX_EVENT_ID_CHARS, entry_order, is_entry_id
+from wire.entry_ids import entry_order, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
 
@@ -22,7 +22,7 @@ RETRY_S = 0.25  #: pause after a read that the store did not answer
 
 def parse_event_id(text: str) -> str:
     """`text` if it has the form of an event id, `turn-number`. Raises ApiError INVALID_REQUEST."""
-    if not is_entry_id(text, MAX_EVENT_ID_CHARS):
+    if not is_entry_id(text):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Last-Event-ID must be the id of an event.", param="Last-Event-ID")
     return text
 

@@ -16,7 +16,7 @@ from controller.votes.vote_log import PIECE, VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import SIDES, CastVote, VoteReply
-from wire.entry_ids import LOG_START, MAX_VOTE_ID_CHARS, is_entry_id
+from wire.entry_ids import LOG_START, is_entry_id
 from wire.errors import ApiError, ErrorCode
 from wire.votes import ImportReply, VoteRecord
 
@@ -131,6 +131,6 @@ def _parse_lines(body: bytes) -> list[VoteRecord]:
 
 
 def _checked_id(vote_id: str) -> str:
-    if not is_entry_id(vote_id, MAX_VOTE_ID_CHARS):
+    if not is_entry_id(vote_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
     return vote_id

@@ -113,7 +113,7 @@ async def test_a_reader_of_answers_that_were_replaced_is_told_to_forget_them(are
 async def test_an_event_id_that_is_none_is_refused(arena: Arena) -> None:
     await arena.add_two()
     battle = await arena.create()
-    for last_id in ("x", "1", "-", "1-", "1-x", "$", "1-1-1", "9" * 30 + "-1"):
+    for last_id in ("x", "1", "-", "1-", "1-x", "$", "1-1-1", "9" * 30 + "-1", f"{2**64}-1", f"1-{2**64 - 1}"):
         response = await arena.client.get(f"/arena/battles/{battle['id']}/stream", headers={"Last-Event-ID": last_id})
         assert response.status_code == 400, last_id
     assert (await arena.client.get("/arena/battles/nowhere/stream")).status_code == 404

@@ -230,6 +230,12 @@ async def test_the_log_can_be_read_on_from_a_vote_and_with_its_conversations(are
             assert answer == {"role": "assistant", "content": f"from {line[side]['model']}"}
 
 
+@pytest.mark.parametrize("after", ["x", "1", "1-x", f"{2**64}-1", f"{2**64 - 1}-{2**64 - 1}", "0-0:events"])
+async def test_the_log_cannot_be_read_from_what_is_no_vote_id(arena: Arena, after: str) -> None:
+    response = await arena.client.get("/arena/votes", params={"after": after}, headers=arena.admin)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_request")
+
+
 async def test_importing_a_log_twice_adds_its_votes_once(arena: Arena, open_arena: Any) -> None:
     for _ in range(3):
         await arena.vote(await _answered(arena))
