@@ -57,15 +57,16 @@ def _functions(trees: dict[str, ast.Module]) -> Iterator[ast.FunctionDef | ast.A
 
 def _public(trees: dict[str, ast.Module]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
     for tree in trees.values():
-        yield from _public_in(tree)
+        yield from public_in(tree)
 
 
-def _public_in(scope: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+def public_in(scope: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Functions and classes of a module or class without a leading underscore, and those inside such classes."""
     for node in scope.body:
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
             yield node
             if isinstance(node, ast.ClassDef):
-                yield from _public_in(node)
+                yield from public_in(node)
 
 
 def _num_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

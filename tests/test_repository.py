@@ -1,6 +1,8 @@
 """What must hold for all files of the repository."""
 
+import ast
 import re
+import runpy
 import subprocess
 import tomllib
 from pathlib import Path
@@ -79,3 +81,25 @@ def test_every_todo_has_an_issue() -> None:
 
 def test_the_repository_stays_small() -> None:
     assert sum(path.stat().st_size for path in tracked()) < MAX_TOTAL_BYTES
+
+
+def product() -> dict[str, ast.Module]:
+    return {name: ast.parse(text) for name, text in texts(*(f"{package}/*.py" for package in PACKAGES)).items()}
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """Counted as in `.ci/structure.py`: functions, classes and their methods without a leading underscore."""
+    public = runpy.run_path(str(ROOT / ".ci" / "structure.py"))["public_in"]
+    bare = [
+        f"{file}:{node.lineno} {node.name}"
+        for file, tree in product().items()
+        for node in public(tree)
+        if ast.get_docstring(node) is None
+    ]
+    assert bare == []
+
+
+def test_sentences_name_the_thing_and_not_a_person() -> None:
+    sources = texts(*(f"{package}/*" for package in PACKAGES), "docs/*.md", "*.md")
+    riddles = re.compile(r"(?i:\b(?:somebody|nobody|whoever|whom)\b)|(?:\"\"\"|#:?|//) ?Of ")
+    assert {name: hit.group() for name, text in sources.items() if (hit := riddles.search(text))} == {}
