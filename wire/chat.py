@@ -29,9 +29,8 @@ class ChatMessage(BaseModel):
     content: str
 
 
-class SamplingOptions(BaseModel):
-    """How tokens are drawn. A field that is absent or null means the model's own default (generation_config.json), or
-    the server's default where the model has none."""
+class SamplingFields(BaseModel):
+    """Sampling parameters whose types are the same inside the arena and in the OpenAI API."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,16 +44,22 @@ class SamplingOptions(BaseModel):
     )
     presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each token of the answer")
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each time that it occurred")
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
+    ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
+    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
+
+
+class SamplingOptions(SamplingFields):
+    """How tokens are drawn. A field that is absent or null means the model's own default (generation_config.json), or
+    the server's default where the model has none."""
+
     logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
         default=None, max_length=300, description="token id to a number that is added to its logit"
     )
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
     stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
     stop_token_ids: tuple[TokenId, ...] | None = Field(
         default=None, max_length=64, description="tokens at which the answer ends"
     )
-    ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
-    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
 
 
 class PromptTokensDetails(BaseModel):

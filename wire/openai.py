@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from wire.chat import ChatMessage, FinishReason, Role, SamplingOptions, Usage
+from wire.chat import ChatMessage, FinishReason, Role, SamplingFields, SamplingOptions, Usage
 from wire.model_names import MAX_MODEL_NAME_CHARS
 from wire.sse import SseEvent, encode
 
@@ -58,26 +58,13 @@ class ResponseFormat(_Request):
     type: Literal["text"]
 
 
-class _CompletionRequest(_Request):
+class _CompletionRequest(SamplingFields):
     """Fields that both kinds of completion share. null means absent everywhere, as OpenAI clients expect."""
 
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
-    top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
-    top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
-    min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
-    repetition_penalty: float | None = Field(
-        default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
-    )
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each token of the answer")
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="for each time that it occurred")
     logit_bias: Any = Field(default=None, description="token id to a number from -100 to 100, at most 300 of them")
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
     stop: Any = Field(default=None, description="a string or up to 16 strings of at most 256 characters")
     stop_token_ids: Any = Field(default=None, description="up to 64 token ids")
-    ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
-    min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
     stream: bool | None = Field(default=None, description="answer as server-sent events")
     stream_options: StreamOptions | None = Field(default=None, description="only with stream")
     n: Literal[1] | None = Field(default=None, description="number of answers: one")
@@ -92,22 +79,7 @@ class _CompletionRequest(_Request):
 
     def sampling(self) -> SamplingOptions:
         """The sampling parameters of the request; raises ValueError for values that cannot be served."""
-        return SamplingOptions(
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            logit_bias=self.logit_bias,
-            seed=self.seed,
-            stop=self.stop,
-            stop_token_ids=self.stop_token_ids,
-            ignore_eos=self.ignore_eos,
-            min_tokens=self.min_tokens,
-        )
+        return SamplingOptions(**{name: getattr(self, name) for name in SamplingOptions.model_fields})
 
     @property
     def wants_usage(self) -> bool:

@@ -9,9 +9,9 @@ from typing import Literal
 from fastapi import APIRouter, Depends, Request
 
 from service_kit.keys import KeyRing
+from service_kit.route_docs import Access
 from wire.errors import ApiError, ErrorCode
 
-Access = Literal["open", "user", "worker", "admin"]
 Holder = Literal["user", "worker", "admin"]
 
 

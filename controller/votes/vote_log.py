@@ -1,7 +1,7 @@
 """The vote log in Redis, from which every board is computed. Append-only; read in order, in pieces."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -33,13 +33,6 @@ class VoteLog:
         """Up to `count` votes after the id `after`, oldest first."""
         entries = await self._store.range_stream(self._keys.votes, after, count=count)
         return [parse_entry(entry_id, fields) for entry_id, fields in entries]
-
-    async def read_all(self, after: str = LOG_START) -> AsyncGenerator[VoteRecord, None]:
-        """All votes after the id `after`, oldest first, also those cast while it reads."""
-        while votes := await self.read(after):
-            for vote in votes:
-                yield vote
-            after = votes[-1].vote_id
 
     async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:
         """Append votes of another log, except those of battles that this log has. Returns the number appended."""
