@@ -35,7 +35,7 @@ from controller.routes.workers import add_internal_worker_routes, add_worker_pag
 from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
-from controller.votes.leaderboard import Leaderboards
+from controller.votes.leaderboard import BACKGROUND_S, Leaderboards
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import VoteLog
 from controller.workers.breaker import CircuitBreaker
@@ -48,6 +48,7 @@ from controller.workers.upstream import Upstream
 from controller.workers.worker_hosts import WorkerHosts
 from controller.workers.worker_http import WorkerHttp
 from service_kit.app import bare_app
+from service_kit.background import BackgroundTasks
 from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
 from service_kit.docs_page import add_api_docs
@@ -61,6 +62,7 @@ class _Base:
     metrics: Metrics
     keys: Keys
     store: Store
+    background: BackgroundTasks
 
 
 @dataclass(frozen=True)
@@ -96,16 +98,17 @@ def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
     settings.require_tokens()
     metrics = Metrics()
     store = Store(settings.redis_url, timeout_s=settings.store_timeout_s, metrics=metrics)
-    base = _Base(metrics, Keys(settings.key_prefix), store)
+    base = _Base(metrics, Keys(settings.key_prefix), store, BackgroundTasks())
     workers = _build_worker_parts(settings, base)
     battles = _build_battle_parts(settings, base, workers)
+    _add_background_work(settings, base.background, workers, battles)
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
     return app
 
 
 def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
-    table = RoutingTable(base.store, base.keys, refresh_s=settings.table_refresh_s)
+    table = RoutingTable(base.store, base.keys)
     breaker = CircuitBreaker()
     http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)
     upstream = Upstream(
@@ -173,6 +176,14 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
     )
 
 
+def _add_background_work(
+    settings: Settings, background: BackgroundTasks, workers: _WorkerParts, battles: _BattleParts
+) -> None:
+    background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
+    background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
+    background.add("vote_fold", battles.boards.refresh_round, every_s=BACKGROUND_S)
+
+
 def _lifespan(
     base: _Base, workers: _WorkerParts, battles: _BattleParts
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -180,16 +191,13 @@ def _lifespan(
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         """Starts even without a store: the app answers 503 until the store is reachable."""
         workers.http.start()
-        await workers.table.start()
-        await workers.dispatcher.start()
-        await battles.boards.start()
+        base.background.start()
         durability = asyncio.create_task(check_durability(base.store))
         yield
         await cancel(durability)
-        await battles.runner.close()
-        await battles.boards.stop()
-        await workers.dispatcher.stop()
-        await workers.table.stop()
+        await battles.runner.close()  # its turns need their leases renewed until they end
+        await base.background.stop()
+        await workers.dispatcher.close()
         await workers.http.stop()
         await base.store.close()
 
@@ -213,7 +221,7 @@ def _add_routes(
         rate=Rate(settings.rate_per_minute, settings.rate_burst),
         local_rate=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
     )
-    add_health_routes(open_, base.store, workers.table)
+    add_health_routes(open_, base.store, base.background, workers.table)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
     add_battle_routes(user, bodies, addresses, limits, battles.battles)

@@ -38,6 +38,7 @@ class ErrorCode(StrEnum):
     WORKER_TIMEOUT = "worker_timeout"
     STORE_UNAVAILABLE = "store_unavailable"
     SHUTTING_DOWN = "shutting_down"
+    NOT_READY = "not_ready"
     INTERNAL_ERROR = "internal_error"
 
 
@@ -68,6 +69,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.WORKER_TIMEOUT: 504,
     ErrorCode.STORE_UNAVAILABLE: 503,
     ErrorCode.SHUTTING_DOWN: 503,
+    ErrorCode.NOT_READY: 503,
     ErrorCode.INTERNAL_ERROR: 500,
 }
 
@@ -99,6 +101,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.WORKER_TIMEOUT: "The worker was silent, or the answer took, longer than the time limit.",
     ErrorCode.STORE_UNAVAILABLE: "The store did not answer: whether a change happened is unknown; send it again.",
     ErrorCode.SHUTTING_DOWN: "The service is shutting down.",
+    ErrorCode.NOT_READY: "Background work of the service fails at the moment; the message names it.",
     ErrorCode.INTERNAL_ERROR: "A defect of the service; its log has the details.",
 }
 

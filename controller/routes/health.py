@@ -10,12 +10,13 @@ from controller.battles.turn_runner import TurnRunner
 from controller.metrics import Metrics
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable
+from service_kit.background import BackgroundTasks
 from service_kit.route_docs import Answer, documented
-from wire.errors import ErrorCode
+from wire.errors import ApiError, ErrorCode
 from wire.probes import Health, Ready, Version
 
 
-def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> None:
+def add_health_routes(router: APIRouter, store: Store, background: BackgroundTasks, table: RoutingTable) -> None:
     """Add liveness, readiness and version."""
 
     @router.get("/health")
@@ -25,10 +26,13 @@ def add_health_routes(router: APIRouter, store: Store, table: RoutingTable) -> N
         return JSONResponse({"status": "ok"})
 
     @router.get("/ready")
-    @documented("Probes", "May it get traffic", answer=Ready, errors=(ErrorCode.STORE_UNAVAILABLE,))
+    @documented("Probes", "May it get traffic", answer=Ready, errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.NOT_READY))
     async def ready() -> Response:
-        """200 when the store answers. A controller without models is ready too: they come and go."""
+        """200 when the store answers and all background work succeeds. A controller without models is ready too:
+        they come and go."""
         await store.ping()
+        if background.failing:
+            raise ApiError(ErrorCode.NOT_READY, f"Background work fails: {', '.join(background.failing)}.")
         return JSONResponse({"status": "ready", "models": len(table.ready_models())})
 
     @router.get("/version")

@@ -18,7 +18,6 @@ from controller.votes.vote_log import VoteLog
 from ratings.bradley_terry import POINTS
 from ratings.outcomes import PairCounts
 from ratings.ranking import Leaderboard, rank_models, rank_with_style
-from service_kit.cancellation import cancel
 from service_kit.logs import log_event
 from wire.entry_ids import LOG_START, entry_order
 from wire.errors import ApiError, ErrorCode
@@ -105,20 +104,11 @@ class Leaderboards:
         self._fitting = asyncio.Lock()
         self._cache: dict[tuple[str, bool, int], LeaderboardView] = {}
         self._cache_state: tuple[tuple[str, ...], str | None] | None = None  #: what the cached views were made from
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def counts(self) -> PairCounts:
         """Counts of the overall board, for drawing pairs. The live object: do not change it."""
         return self._fold.counts["overall"]
-
-    async def start(self) -> None:
-        """Begin to fold new votes in the background."""
-        self._task = asyncio.create_task(self._refresh_for_ever())
-
-    async def stop(self) -> None:
-        """End the background task."""
-        await cancel(self._task)
 
     async def view(self, board: str, *, style_control: bool, min_votes: int) -> LeaderboardView:
         """The board, with at least every vote that is older than `refresh_s`. Raises ApiError INVALID_REQUEST for an
@@ -166,11 +156,10 @@ class Leaderboards:
             self._metrics.rating_lag.set(await self._log.length() - self._fold.num_seen)
             self._checked_at = time.monotonic()
 
-    async def _refresh_for_ever(self) -> None:
-        while True:
-            with contextlib.suppress(ApiError):
-                await self.refresh()
-            await asyncio.sleep(BACKGROUND_S)
+    async def refresh_round(self) -> None:
+        """`refresh` as background work: a store that is away is no error."""
+        with contextlib.suppress(ApiError):
+            await self.refresh()
 
 
 def _points(bound: float) -> float | None:

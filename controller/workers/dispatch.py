@@ -19,7 +19,6 @@ from controller.store.keys import LEASES_GRACE_MS, Keys
 from controller.store.store import Store
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.routing_table import RoutingTable, Worker
-from service_kit.cancellation import cancel
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 
@@ -81,7 +80,7 @@ class Lane:
 
 
 class Dispatcher:
-    """Owns the leases that this controller holds and the task that renews them. Runs on the event loop."""
+    """Owns the leases that this controller holds. `renew_leases` is background work. Runs on the event loop."""
 
     def __init__(
         self, store: Store, keys: Keys, table: RoutingTable, breaker: CircuitBreaker, *, lease_s: float
@@ -94,16 +93,15 @@ class Dispatcher:
         self._held: dict[str, Lease] = {}
         self._since_refresh: Counter[str] = Counter()  #: by worker: leases taken minus released since the last refresh
         self._releases: set[asyncio.Task[None]] = set()
-        self._renewal: asyncio.Task[None] | None = None
         table.on_refresh(self._on_refresh)
 
-    async def start(self) -> None:
-        """Begin to renew the leases that are held."""
-        self._renewal = asyncio.create_task(self._renew_for_ever())
+    @property
+    def renewal_s(self) -> float:
+        """Seconds between two calls of `renew_leases`."""
+        return self._lease_ms / 1000 / RENEWALS_PER_LEASE
 
-    async def stop(self) -> None:
-        """End the renewals and wait for releases under way. Leases that are still held expire."""
-        await cancel(self._renewal)
+    async def close(self) -> None:
+        """Wait for releases under way. Leases that are still held expire."""
         await asyncio.gather(*self._releases, return_exceptions=True)
 
     @property
@@ -214,18 +212,17 @@ class Dispatcher:
         self._since_refresh.clear()
         self._breaker.forget_all_but({(worker.worker_id, worker.epoch) for worker in self._table.live()})
 
-    async def _renew_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease_ms / 1000 / RENEWALS_PER_LEASE)
-            leases = list(self._held.values())
-            if not leases:
-                continue
-            keys = [self._keys.leases(lease.worker.worker_id) for lease in leases]
-            lease_ids = [lease.lease_id for lease in leases]
-            try:
-                await self._store.run("renew_leases", keys, self._lease_ms, LEASES_GRACE_MS, *lease_ids)
-            except ApiError:
-                log_event(_logger, "slots_not_renewed", logging.WARNING, slots=len(leases))
+    async def renew_leases(self) -> None:
+        """Renew all leases that are held. While the store is away, that is only logged."""
+        leases = list(self._held.values())
+        if not leases:
+            return
+        keys = [self._keys.leases(lease.worker.worker_id) for lease in leases]
+        lease_ids = [lease.lease_id for lease in leases]
+        try:
+            await self._store.run("renew_leases", keys, self._lease_ms, LEASES_GRACE_MS, *lease_ids)
+        except ApiError:
+            log_event(_logger, "slots_not_renewed", logging.WARNING, slots=len(leases))
 
 
 def _queue_full(model: str) -> ApiError:

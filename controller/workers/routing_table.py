@@ -4,16 +4,13 @@ The load on Redis therefore grows with the number of workers and controllers, no
 last copy stays in use for STALE_S, with the registrations and counts of leases that it held.
 """
 
-import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.store.keys import Keys
 from controller.store.store import Store
-from service_kit.cancellation import cancel
 from service_kit.logs import log_event
 from wire.errors import ApiError
 from wire.workers import Capacity, Load, ModelCard, WorkerState
@@ -55,14 +52,13 @@ class Snapshot:
 
 
 class RoutingTable:
-    """Owns the snapshot and the task that refreshes it. Runs on the event loop."""
+    """Owns the snapshot. `refresh_round` is background work. Runs on the event loop."""
 
-    def __init__(self, store: Store, keys: Keys, *, refresh_s: float) -> None:
+    def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
-        self._refresh_s = refresh_s
         self._snapshot = Snapshot({}, {}, 0, float("-inf"))
-        self._task: asyncio.Task[None] | None = None
+        self._is_store_reachable = True
         self._callbacks: list[Callable[[], None]] = []
 
     def on_refresh(self, callback: Callable[[], None]) -> None:
@@ -104,14 +100,6 @@ class RoutingTable:
         found = self._snapshot.workers.get(worker.worker_id)
         return found is not None and found.boot_id == worker.boot_id
 
-    async def start(self) -> None:
-        """Begin to refresh. The first refresh has not happened when this returns."""
-        self._task = asyncio.create_task(self._refresh_for_ever())
-
-    async def stop(self) -> None:
-        """End the refreshes."""
-        await cancel(self._task)
-
     async def refresh(self) -> None:
         """Read the registry now. Raises ApiError STORE_UNAVAILABLE and keeps the old snapshot then."""
         now_ms, models, rows = await self._store.run(
@@ -126,19 +114,18 @@ class RoutingTable:
         for callback in self._callbacks:
             callback()
 
-    async def _refresh_for_ever(self) -> None:
-        reachable = True
-        while True:
-            try:
-                await self.refresh()
-                if not reachable:
-                    log_event(_logger, "store_back")
-                reachable = True
-            except ApiError:
-                if reachable:
-                    log_event(_logger, "store_unavailable", logging.WARNING)
-                reachable = False
-            await asyncio.sleep(self._refresh_s * random.uniform(0.8, 1.2))  # jitter, so that controllers spread out
+    async def refresh_round(self) -> None:
+        """`refresh`, where a store that is away is only logged, once."""
+        try:
+            await self.refresh()
+        except ApiError:
+            if self._is_store_reachable:
+                log_event(_logger, "store_unavailable", logging.WARNING)
+            self._is_store_reachable = False
+            return
+        if not self._is_store_reachable:
+            log_event(_logger, "store_back")
+        self._is_store_reachable = True
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:

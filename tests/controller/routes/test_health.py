@@ -3,8 +3,10 @@ import re
 
 import pytest
 
+from controller.workers.routing_table import RoutingTable
+from service_kit import background
 from service_kit.logs import JsonLines
-from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
 
 
@@ -12,6 +14,26 @@ async def test_a_controller_says_that_it_lives_and_which_version_it_is(arena: Ar
     assert (await arena.client.get("/health")).json() == {"status": "ok"}
     assert (await arena.client.get("/version")).json()["name"] == "agon"
     assert (await arena.client.get("/ready")).json() == {"status": "ready", "models": 0}
+
+
+async def test_a_controller_whose_table_cannot_be_read_is_not_ready_until_it_can(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: RoutingTable) -> None:
+        raise RuntimeError("a library's words that nothing maps")
+
+    monkeypatch.setattr(background, "LONGEST_PAUSE_S", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(RoutingTable, "refresh", broken)
+        await eventually(lambda: _ready_is(arena, 503))
+        refusal = await arena.client.get("/ready")
+        assert refusal.json()["error"]["code"] == "not_ready"
+        assert "routing_table" in refusal.json()["error"]["message"]
+    await eventually(lambda: _ready_is(arena, 200))
+
+
+async def _ready_is(arena: Arena, status: int) -> bool:
+    return (await arena.client.get("/ready")).status_code == status
 
 
 async def test_metrics_count_what_happened(arena: Arena) -> None:

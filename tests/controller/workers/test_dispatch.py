@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from controller.workers.dispatch import Dispatcher, Wish
 from controller.workers.registry import WorkerRegistry
 from controller.workers.routing_table import RoutingTable
 from controller.workers.worker_hosts import WorkerHosts
+from service_kit.background import BackgroundTasks
 from tests.controller.support.arena import eventually
 from tests.controller.support.running import StoreProcess
 from wire.errors import ApiError, ErrorCode
@@ -30,7 +31,7 @@ class _Parts:
         self.keys = Keys(f"test:{secrets.token_hex(6)}")
         metrics = Metrics()
         self.store = Store(url, timeout_s=10, metrics=metrics)
-        self.table = RoutingTable(self.store, self.keys, refresh_s=60)
+        self.table = RoutingTable(self.store, self.keys)
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, lease_s=lease_s)
         rate = Rate(per_minute=1, burst=2)
@@ -60,11 +61,14 @@ class _Parts:
 @asynccontextmanager
 async def _parts(store: StoreProcess, lease_s: float = 15) -> AsyncGenerator[_Parts, None]:
     parts = _Parts(store.url, lease_s)
-    await parts.dispatcher.start()
+    background = BackgroundTasks()
+    background.add("leases", parts.dispatcher.renew_leases, every_s=parts.dispatcher.renewal_s)
+    background.start()
     try:
         yield parts
     finally:
-        await parts.dispatcher.stop()
+        await background.stop()
+        await parts.dispatcher.close()
         await parts.store.close()
 
 
@@ -160,10 +164,11 @@ async def test_a_conversation_stays_at_its_worker_unless_that_is_much_fuller(sha
 
 
 async def test_a_crashed_controllers_leases_run_out(shared_store: StoreProcess) -> None:
-    async with _parts(shared_store, lease_s=15) as crashed:
+    crashed = _Parts(shared_store.url, lease_s=15)  # renews nothing, releases nothing
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(crashed.store.close)
         worker = await crashed.add("x", 1, 1)
         [lost] = await crashed.dispatcher.reserve([Wish("x")])
-        await crashed.dispatcher.stop()  # renews no more, releases nothing
         with pytest.raises(ApiError):
             await crashed.dispatcher.reserve([Wish("x")])
         seconds, microseconds = await crashed.store.redis.time()

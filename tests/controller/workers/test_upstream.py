@@ -67,7 +67,7 @@ class _Parts:
 async def _parts() -> AsyncGenerator[_Parts, None]:
     http, registry = WorkerHttp("token", 5.0), _Registry()
     http.start()
-    table = RoutingTable(cast(Store, registry), Keys("unused"), refresh_s=60.0)  # refreshed by the tests alone
+    table = RoutingTable(cast(Store, registry), Keys("unused"))  # refreshed by the tests alone
     upstream = Upstream(http, table, first_token_timeout_s=20.0, token_timeout_s=TOKEN_TIMEOUT_S)
     try:
         yield _Parts(upstream, table, registry, http)
