@@ -5,11 +5,13 @@ Nothing is global: two apps in one process share nothing but the Redis that thei
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from fastapi import APIRouter, FastAPI
+from starlette.types import Scope
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
@@ -53,6 +55,9 @@ from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
 from service_kit.docs_page import add_api_docs
 from service_kit.route_docs import Access
+
+#: Requests that begin work for models; all others belong to work that was accepted, or cost little.
+_NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/battles(/[^/]+/(turns|regenerate))?")
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,11 @@ def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
     return app
 
 
+def is_new_work(scope: Scope) -> bool:
+    """Whether a request may be shed under overload (service_kit/shedding.py)."""
+    return scope["method"] == "POST" and _NEW_WORK.fullmatch(scope["path"]) is not None
+
+
 def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
     table = RoutingTable(base.store, base.keys)
     breaker = CircuitBreaker()
@@ -141,7 +151,13 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
     boards = Leaderboards(
         log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
     )
-    matchmaker = Matchmaker(table.ready_models, dispatcher.has_room, lambda: boards.counts, mode=settings.pairing)
+    matchmaker = Matchmaker(
+        table.ready_models,
+        dispatcher.has_room,
+        lambda: boards.counts,
+        lambda models: dispatcher.refused_for_room(models, "battle"),
+        mode=settings.pairing,
+    )
     battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, ownership_s=settings.owner_lease_s)
     tools = TurnTools(
         relay=workers.relay,

@@ -1,6 +1,7 @@
 """Composition root of the worker's HTTP side."""
 
 from fastapi import APIRouter, FastAPI
+from starlette.types import Scope
 
 from model_worker.access import Credentials
 from model_worker.config import WorkerSettings
@@ -33,3 +34,9 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     )
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
     return app
+
+
+def is_new_work(scope: Scope) -> bool:
+    """Whether a request may be shed under overload (service_kit/shedding.py). Not those of a controller, which hold a
+    lease."""
+    return bool(scope["method"] == "POST" and scope["path"].startswith("/v1/"))

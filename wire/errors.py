@@ -32,6 +32,7 @@ class ErrorCode(StrEnum):
     STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
     QUEUE_FULL = "queue_full"
+    OVERLOADED = "overloaded"
     NO_WORKER = "no_worker_available"
     NOT_ENOUGH_MODELS = "not_enough_models"
     WORKER_FAILED = "worker_failed"
@@ -63,6 +64,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.STALE_EPOCH: 409,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.QUEUE_FULL: 503,
+    ErrorCode.OVERLOADED: 503,
     ErrorCode.NO_WORKER: 503,
     ErrorCode.NOT_ENOUGH_MODELS: 503,
     ErrorCode.WORKER_FAILED: 502,
@@ -95,6 +97,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
+    ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",
     ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models can take a battle now.",
     ErrorCode.WORKER_FAILED: "The worker failed before the answer was complete.",

@@ -69,6 +69,11 @@ class Keys:
         """Prefix of the keys `leases`, for the same script. `slots` is an older word for leases."""
         return f"{self.prefix}:slots:"
 
+    def demand(self, worker_id: str, kind: str) -> str:
+        """String: "1" while requests of this kind ("battle" or "chat") are refused at the worker. TTL DEMAND_MS from
+        the last refusal: until then the other kind leaves half of the places to it."""
+        return f"{self.prefix}:demand:{kind}:{worker_id}"
+
     # Battles
 
     def battle(self, battle_id: str) -> str:
