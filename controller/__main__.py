@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = Settings()
-        app = create_app(settings)
+        app = create_app(settings, host=options.host)
     except ConfigurationError as error:
         print(f"controller: {error}", file=sys.stderr)
         return 2

@@ -54,6 +54,7 @@ from service_kit.background import BackgroundTasks
 from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
 from service_kit.docs_page import add_api_docs
+from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.route_docs import Access
 
 #: Requests that begin work for models; all others belong to work that was accepted, or cost little.
@@ -94,11 +95,11 @@ class _BattleParts:
     boards: Leaderboards
 
 
-def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
+def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | None = None) -> FastAPI:
     """The app of one controller. It connects to nothing before its lifespan begins.
 
-    `bodies`: how request bodies are read, by default up to the limit of the settings. Raises ConfigurationError when
-    the settings cannot work.
+    `host`: the address that it will listen on. `bodies`: how request bodies are read, by default up to the limit of the
+    settings. Raises ConfigurationError when the settings cannot work.
     """
     settings.require_tokens()
     metrics = Metrics()
@@ -109,6 +110,8 @@ def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
     _add_background_work(settings, base.background, workers, battles)
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
+    hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
+    app.add_middleware(OriginGuard, hosts=hosts)
     return app
 
 

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.errors import ConfigurationError
+from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 
 MIN_TOKEN_CHARS = 16
 
@@ -87,6 +88,7 @@ class Settings(BaseSettings):
         description="Hosts under which workers may register: networks, or names in which `*` stands for part of a "
         "label.",
     )
+    allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
     public_workers: bool = Field(
         default=True,
         description="Show `GET /arena/workers` and `/arena/pools` to every client that may vote; otherwise they need "

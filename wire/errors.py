@@ -83,7 +83,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.CONTEXT_LENGTH_EXCEEDED: "The prompt does not fit into the model's context.",
     ErrorCode.REQUEST_TOO_LARGE: "The body is larger than the service accepts.",
     ErrorCode.UNAUTHORIZED: "The credential is missing or not known.",
-    ErrorCode.FORBIDDEN: "The credential is for something else, or the Host is not a local name.",
+    ErrorCode.FORBIDDEN: "The credential is for something else, or the Host or the Origin is not accepted.",
     ErrorCode.NOT_FOUND: "There is no such path.",
     ErrorCode.METHOD_NOT_ALLOWED: "The path exists, but not for this method.",
     ErrorCode.MODEL_NOT_FOUND: "No worker serves a model of this name.",
