@@ -62,6 +62,21 @@ async def test_it_keeps_every_acknowledged_write_and_evicts_nothing(store: Embed
             assert (await client.config_get(name))[name] == value
 
 
+async def test_its_file_stays_bounded_however_much_is_overwritten(store: EmbeddedRedis, child: Child) -> None:
+    """Writes that leave 1 MB of data, as heartbeats of years do, until the file has been rewritten twice."""
+    async with asyncio.timeout(60), connect(store) as client:
+        while (state := await client.info("persistence"))["aof_rewrites"] < 2 or state["aof_rewrite_in_progress"]:
+            if state["aof_rewrite_in_progress"]:
+                await asyncio.sleep(0.02)
+                continue
+            async with client.pipeline(transaction=False) as pipe:
+                for number in range(10):
+                    pipe.set(f"key:{number}", "x" * 100_000)
+                await pipe.execute()
+            written = sum(file.stat().st_size for file in store.folder.rglob("*.aof"))
+            assert written < 24 * 2**20
+
+
 async def test_nothing_acknowledged_is_lost_by_kill_9(
     store: EmbeddedRedis, child: Child, kill: Callable[[int | None], None], until: Callable[..., Awaitable[None]]
 ) -> None:
