@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
+from jinja2.exceptions import SecurityError
 
 from engine.errors import CheckpointError, InvalidRequest
-from engine.text.template_sandbox import Rejected, TemplateSandbox, bounded_tree
+from engine.text.template_sandbox import Rejected, TemplateLimitExceeded, TemplateSandbox, bounded_tree
 
 MAX_SOURCE_CHARS = 131_072
 _MAX_REASON_CHARS = 300
@@ -33,7 +34,7 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """special_tokens: values of the template's variables bos_token, eos_token and so on. Raises CheckpointError."""
         if len(source) > MAX_SOURCE_CHARS:
-            raise CheckpointError(f"the chat template has {len(source)} characters, more than {MAX_SOURCE_CHARS}")
+            raise CheckpointError(f"the chat template has more than {MAX_SOURCE_CHARS} characters")
         self._sandbox = TemplateSandbox()
         self._sandbox.open_budget()  # compiling computes the constants of the template
         try:
@@ -62,6 +63,15 @@ class ChatTemplate:
         except _TEMPLATE_FAILURES as error:
             message = f"the model's chat template fails on these messages: {_reason(error)}"
             raise InvalidRequest(message, param="messages") from error
+
+    def check_bounds(self) -> None:
+        """Raise CheckpointError for a template that exceeds its bounds on the shortest conversation: every request
+        would cost as much. One that only rejects or fails on it is accepted, because it may want other messages."""
+        try:
+            self.render([{"role": "user", "content": "."}], add_generation_prompt=True)
+        except InvalidRequest as error:
+            if isinstance(error.__cause__, TemplateLimitExceeded | SecurityError):
+                raise CheckpointError(f"the chat template is refused: {_reason(error.__cause__)}") from None
 
 
 def _reason(error: BaseException) -> str:
