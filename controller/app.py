@@ -240,7 +240,7 @@ def _add_routes(
         rate=Rate(settings.rate_per_minute, settings.rate_burst),
         local_rate=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
     )
-    add_health_routes(open_, base.store, base.background, workers.table)
+    add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
     add_battle_routes(user, bodies, addresses, limits, battles.battles)

@@ -180,6 +180,10 @@ class Settings(BaseSettings):
         description="How a pair of models is drawn: all pairs alike, or `active`: rather those whose votes tell the "
         "ratings more.",
     )
+    processes_file: Path | None = Field(
+        default=None,
+        description="File in which a supervisor says how its processes are, for `GET /health`; `agon up` sets it.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least severe level that is logged."
     )

@@ -40,8 +40,8 @@ class Keys:
         return f"{self.prefix}:workers"
 
     def worker(self, worker_id: str) -> str:
-        """Hash: registration, state, load, last heartbeat. TTL AGON_WORKER_LEASE_S, renewed by each heartbeat: a dead
-        worker vanishes by itself."""
+        """Hash: registration, its lifetime in ms, state, load. TTL AGON_WORKER_LEASE_S, renewed by each heartbeat: a
+        dead worker vanishes by itself."""
         return self.worker_prefix + worker_id
 
     @property
