@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
+from controller.access.cache_salts import CacheSalts
 from controller.access.rate_limits import Rate, RateLimiter
 from controller.battles.battle_store import BattleStore
 from controller.battles.battles import Battles
@@ -133,9 +134,15 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
     )
 
 
+def _cache_salts(settings: Settings) -> CacheSalts:
+    """A controller without a voter key takes the admin token: all controllers of the arena have it."""
+    return CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
+
+
 def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) -> _BattleParts:
     metrics, keys, store = base.metrics, base.keys, base.store
     table, dispatcher = workers.table, workers.dispatcher
+    salts = _cache_salts(settings)
     voters = Voters.from_settings(settings.voter_key.get_secret_value(), settings.admin_token.get_secret_value())
     log = VoteLog(store, keys)
     boards = Leaderboards(
@@ -150,6 +157,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         identity=IdentityGuard(lambda: table.snapshot.models),
         metrics=metrics,
         prompt_key=voters.prompt_key,
+        cache_salt=salts.of_battle,
         max_tokens=settings.battle_max_tokens,
         admission_wait_s=settings.admission_wait_s,
     )
@@ -223,7 +231,9 @@ def _add_routes(
     )
     add_health_routes(open_, base.store, base.background, workers.table)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
-    add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
+    add_openai_routes(
+        user, bodies, addresses, limits, _cache_salts(settings), workers.table, workers.dispatcher, workers.relay
+    )
     add_battle_routes(user, bodies, addresses, limits, battles.battles)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, addresses, limits, battles.votes)

@@ -1,5 +1,8 @@
 """Access rules: every route belongs to exactly one of three routers: open, user (/v1) or worker (/internal)."""
 
+import hashlib
+import hmac
+import secrets
 from typing import Literal
 
 from fastapi import Request
@@ -12,7 +15,7 @@ Holder = Literal["user", "worker"]
 
 
 class Credentials:
-    """The keys of one worker, and whether it answers requests without a key."""
+    """The keys of one worker, whether it answers requests without a key, and who shares cached prefixes."""
 
     def __init__(
         self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool, is_on_loopback: bool
@@ -25,6 +28,7 @@ class Credentials:
         self._keys: KeyRing[Holder] = KeyRing(keys)
         self._is_public = is_public and not api_keys
         self._is_on_loopback = is_on_loopback
+        self._salt_key = secrets.token_bytes(32)  # the cache lives no longer than this process
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> "Credentials":
@@ -53,6 +57,12 @@ class Credentials:
     def check_worker(self, request: Request) -> None:
         """Raises ApiError UNAUTHORIZED without the worker token."""
         self._check(request, "worker", "the worker token")
+
+    def cache_salt(self, request: Request) -> str:
+        """The salt of the prefix cache for a request to /v1: `cached_tokens` counts only what was sent before with the
+        same credential from the same address. The address is that of the peer: a proxy in front is one caller."""
+        caller = f"{request.client.host if request.client else ''}\n{request.headers.get('authorization', '')}"
+        return hmac.new(self._salt_key, caller.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _check(self, request: Request, holder: Holder, what: str) -> None:
         if holder not in self._keys.holders(request.headers.get("authorization")):

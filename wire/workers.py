@@ -176,6 +176,9 @@ class GenerateRequest(_Frozen):
     resume_token_ids: tuple[int, ...] = Field(
         default=(), description="tokens that another replica has emitted: continued, not repeated"
     )
+    cache_salt: str = Field(
+        default="", max_length=64, description="cached prefixes are shared only among requests of the same salt"
+    )
 
     @model_validator(mode="after")
     def _one_input(self) -> "GenerateRequest":
