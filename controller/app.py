@@ -14,7 +14,7 @@ from fastapi import APIRouter, FastAPI
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
 from controller.access.cache_salts import CacheSalts
-from controller.access.rate_limits import Rate, RateLimiter
+from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.battles.battle_store import BattleStore
 from controller.battles.battles import Battles
 from controller.battles.identity_guard import IdentityGuard
@@ -32,7 +32,7 @@ from controller.routes.openai import add_openai_routes
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.turns import add_turn_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
-from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
+from controller.routes.workers import add_internal_worker_routes, add_pools_route, add_worker_list_route
 from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -221,13 +221,17 @@ def _add_routes(
         api_keys=settings.api_keys,
     )
     open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))
-    addresses = Addresses(settings.trusted_proxies)
+    addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     limits = RateLimiter(
         base.store,
         base.keys,
         base.metrics,
-        rate=Rate(settings.rate_per_minute, settings.rate_burst),
-        local_rate=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
+        Rates(
+            requests=Rate(settings.rate_per_minute, settings.rate_burst),
+            battles=Rate(settings.battle_rate_per_minute, settings.battle_rate_burst),
+            votes=Rate(settings.vote_rate_per_minute, settings.vote_rate_burst),
+            local=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
+        ),
     )
     add_health_routes(open_, base.store, base.background, workers.table)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
@@ -238,8 +242,8 @@ def _add_routes(
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, addresses, limits, battles.votes)
     add_leaderboard_route(user, addresses, limits, battles.boards)
-    pools = Pools(workers.http, workers.table)
-    add_worker_page_routes(user if settings.public_workers else admin, workers.registry, pools)
+    add_worker_list_route(user if settings.public_workers else admin, guard, workers.registry)
+    add_pools_route(admin, Pools(workers.http, workers.table))
     add_vote_log_routes(admin, bodies, battles.log, battles.store)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):

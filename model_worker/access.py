@@ -1,4 +1,4 @@
-"""Access rules: every route belongs to exactly one of three routers: open, user (/v1) or worker (/internal)."""
+"""Access rules: every route belongs to exactly one router: open, user (/v1), worker (/internal) or metrics."""
 
 import hashlib
 import hmac
@@ -27,6 +27,7 @@ class Credentials:
                 keys.append(("user", worker_token))
         self._keys: KeyRing[Holder] = KeyRing(keys)
         self._is_public = is_public and not api_keys
+        self._has_controllers = not is_public
         self._is_on_loopback = is_on_loopback
         self._salt_key = secrets.token_bytes(32)  # the cache lives no longer than this process
 
@@ -58,6 +59,12 @@ class Credentials:
         """Raises ApiError UNAUTHORIZED without the worker token."""
         self._check(request, "worker", "the worker token")
 
+    def check_metrics(self, request: Request) -> None:
+        """Raises ApiError UNAUTHORIZED without the worker token on a worker with controllers: its counters move with
+        every answer, and so tell the models of a battle. A stand-alone server has no battles."""
+        if self._has_controllers:
+            self.check_worker(request)
+
     def cache_salt(self, request: Request) -> str:
         """The salt of the prefix cache for a request to /v1: `cached_tokens` counts only what was sent before with the
         same credential from the same address. The address is that of the peer: a proxy in front is one caller."""
@@ -79,6 +86,12 @@ def require_worker(request: Request) -> None:
     """Dependency of the /internal router."""
     credentials: Credentials = request.app.state.credentials
     credentials.check_worker(request)
+
+
+def require_metrics(request: Request) -> None:
+    """Dependency of the /metrics router."""
+    credentials: Credentials = request.app.state.credentials
+    credentials.check_metrics(request)
 
 
 def _is_local_name(host: str) -> bool:

@@ -1,13 +1,14 @@
 """`python -m webui`: serve the pages."""
 
 import argparse
+import logging
 import sys
 
 import uvicorn
 from pydantic import ValidationError
 
 from service_kit.heads import BoundedHttp
-from service_kit.logs import configure_logging
+from service_kit.logs import configure_logging, log_event
 from service_kit.telemetry import switch_telemetry_off
 from webui.config import Settings
 
@@ -29,6 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     configure_logging(("webui", "uvicorn"))
     switch_telemetry_off()
+    if not settings.proxy_token.get_secret_value():
+        hint = "the controller takes all visitors for one; set AGON_PROXY_TOKEN here and there"
+        log_event(logging.getLogger("webui"), "no_proxy_token", logging.WARNING, hint=hint)
     from webui.app import create_app
 
     uvicorn.run(
@@ -38,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         log_config=None,
         http=BoundedHttp,
         access_log=False,  # the query of Gradio's stream holds the key of a session
-        proxy_headers=True,
+        proxy_headers=settings.webui_trusted_proxies != "",
         forwarded_allow_ips=settings.webui_trusted_proxies,
         timeout_graceful_shutdown=3,
     )

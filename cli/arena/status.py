@@ -94,7 +94,7 @@ def _row(child: Child, workers: Mapping[str, WorkerView]) -> tuple[str | Text, .
     kind, _, model = child.spec.name.partition(" ")
     pid = str(child.pid or "")
     view = workers.get(model)
-    if view is None:
+    if view is None or view.load is None:
         return (kind, state, pid, Text(model), "", "")
     load = f"{view.load.running} running, {view.load.waiting} waiting"
     return (kind, state, pid, Text(model), load, f"{view.load.tokens_per_s:.0f}")

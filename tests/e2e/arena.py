@@ -83,9 +83,12 @@ class UpProcess:
 
     def heartbeat_ages(self) -> dict[str, float]:
         """Seconds since the last heartbeat of each ready worker, by model; empty while the controller is silent."""
+        url = f"{self.controller_url}/arena/workers"
         try:
-            rows = httpx.get(f"{self.controller_url}/arena/workers", trust_env=False).raise_for_status().json()
-        except httpx.HTTPError:
+            token = json.loads((self.data_dir / "secrets.json").read_text())["admin_token"]
+            headers = {"Authorization": f"Bearer {token}"}
+            rows = httpx.get(url, headers=headers, trust_env=False).raise_for_status().json()
+        except (httpx.HTTPError, OSError):
             return {}
         return {row["model"]: row["last_heartbeat_age_s"] for row in rows if row["state"] == "ready"}
 
