@@ -145,7 +145,7 @@ def test_a_worker_with_a_picture_has_a_legend_in_its_colours() -> None:
     names = ("main.full", "main.window/0", "main.window/1")
     picture = PoolPicture(layer_types=names[:2], cells=((0, 50, 0), (1, 10, 10)))
     markup = workers.render([worker(pages=map(counts, names))], {"w-1": picture})
-    root = ElementTree.fromstring(f"<div>{markup}</div>".replace("&middot;", "-")).find("div")
+    [root] = ElementTree.fromstring(f"<div>{markup}</div>".replace("&middot;", "-")).findall("div")
     keys = [(item.find("span").get("class"), item.findtext("b")) for item in root.iter("li")]  # type: ignore[union-attr]
     assert keys == [
         ("agon-key agon-pool-type-0", texts.LAYER_KINDS["full"]),
