@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+from typing import Any
 
 import uvicorn
 from pydantic import ValidationError
@@ -35,17 +36,21 @@ def main(arguments: list[str] | None = None) -> None:
         log_event(logging.getLogger("webui"), "no_proxy_token", logging.WARNING, hint=hint)
     from webui.app import create_app
 
-    uvicorn.run(
-        create_app(settings),
-        host=settings.webui_host,
-        port=settings.webui_port,
-        log_config=None,
-        http=BoundedHttp,
-        access_log=False,  # the query of Gradio's stream holds the key of a session
-        proxy_headers=settings.webui_trusted_proxies != "",
-        forwarded_allow_ips=settings.webui_trusted_proxies,
-        timeout_graceful_shutdown=3,
-    )
+    uvicorn.run(create_app(settings), **server_options(settings))
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """uvicorn's options. Without trusted proxies it reads no X-Forwarded-For at all."""
+    return {
+        "host": settings.webui_host,
+        "port": settings.webui_port,
+        "log_config": None,
+        "http": BoundedHttp,
+        "access_log": False,  # the query of Gradio's stream holds the key of a session
+        "proxy_headers": settings.webui_trusted_proxies != "",
+        "forwarded_allow_ips": settings.webui_trusted_proxies,
+        "timeout_graceful_shutdown": 3,
+    }
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ class Settings(BaseSettings):
     )
     webui_trusted_proxies: str = Field(
         default="",
-        description="Proxies in front of the web UI whose X-Forwarded-For header is believed: addresses separated by "
-        "commas, or `*`; none by default.",
+        description="Proxies in front of the web UI whose X-Forwarded-For header is believed: addresses and networks "
+        "separated by commas. None by default; with `*` every visitor can invent an address.",
     )
     webui_terms_file: FilePath | None = Field(
         default=None, description="File of plain text: the terms of the operator of this arena, shown under About."
