@@ -33,7 +33,8 @@ _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half
 
 def create_app(settings: Settings) -> FastAPI:
     """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
-    client = ControllerClient(settings.controller_url, api_key=settings.api_key)
+    proxy_token = settings.proxy_token.get_secret_value()
+    client = ControllerClient(settings.controller_url, api_key=settings.api_key, proxy_token=proxy_token)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.access.addresses import ClientAddress
-from controller.access.rate_limits import Rate, RateLimiter
+from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -36,7 +36,7 @@ class _Parts:
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, lease_s=lease_s)
         rate = Rate(per_minute=1, burst=2)
-        self.limits = RateLimiter(self.store, self.keys, metrics, rate=rate, local_rate=rate)
+        self.limits = RateLimiter(self.store, self.keys, metrics, Rates(rate, rate, rate, rate))
         self.registry = WorkerRegistry(
             self.store, self.keys, self.table, WorkerHosts(["127.0.0.0/8"]), heartbeat_s=1, lease_s=60
         )
