@@ -10,14 +10,16 @@ from pydantic import ValidationError
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
+from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import PIECE, VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import SIDES, CastVote, VoteReply
-from wire.entry_ids import LOG_START, is_entry_id
+from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.votes import ImportReply, VoteRecord
 
 NDJSON = "application/x-ndjson"
@@ -34,7 +36,7 @@ def add_vote_route(
     @documented(
         "Votes",
         "Vote on a battle",
-        parameters={"battle_id": "id of the battle"},
+        parameters=BATTLE_ID,
         request=CastVote,
         example={"outcome": "a"},
         answer=VoteReply,
@@ -48,7 +50,7 @@ def add_vote_route(
             ErrorCode.STORE_UNAVAILABLE,
         ),
     )
-    async def cast(request: Request, battle_id: str) -> Response:
+    async def cast(request: Request, battle_id: BattleInPath) -> Response:
         """Records the vote and reveals both models. The answer leaves when the vote is on disk; the same vote sent
         again gets the same answer. The request must come from the address that began the battle."""
         vote = await bodies.parse(request, CastVote)
@@ -71,7 +73,7 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
         answer=Answer(lines=VoteRecord),
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
-    async def export(after: str = LOG_START, conversations: bool = False) -> Response:
+    async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
         """One vote per line, oldest first."""
         first = await log.read(_checked_id(after))
         return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
@@ -101,12 +103,15 @@ async def _lines(log: VoteLog, votes: list[VoteRecord], battles: BattleStore | N
             if battles is not None:
                 vote = await _with_conversations(vote, battles)
             yield vote.model_dump_json(exclude_none=True).encode() + b"\n"
-        votes = await log.read(votes[-1].vote_id)
+        votes = await log.read(EntryId(votes[-1].vote_id))
 
 
 async def _with_conversations(vote: VoteRecord, battles: BattleStore) -> VoteRecord:
+    battle_id = BattleId.parse(vote.battle_id)  # an imported vote may have an id of another kind
+    if battle_id is None:
+        return vote
     try:
-        battle = await battles.read(vote.battle_id)
+        battle = await battles.read(battle_id)
     except ApiError as error:
         if error.code is ErrorCode.BATTLE_NOT_FOUND:
             return vote
@@ -130,7 +135,8 @@ def _parse_lines(body: bytes) -> list[VoteRecord]:
     return votes
 
 
-def _checked_id(vote_id: str) -> str:
-    if not is_entry_id(vote_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
-    return vote_id
+def _checked_id(vote_id: str) -> EntryId:
+    try:
+        return EntryId(vote_id)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after") from None
