@@ -5,28 +5,32 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from tests.faults.arena import free_port_range, running_arena
+from tests.faults.clocks import build_shim
+from tests.faults.disk import small_file_system
 from tests.faults.ledger import Ledger
 from tests.faults.run import Run
-from tests.faults.scenarios import SCENARIOS, Scenario, by_name, schedule_seed
+from tests.faults.scenarios import SCENARIOS, Scenario, by_name, new_seed
 from tests.faults.tally import Tally, as_json
 
 
 def main() -> int:
     """Returns 1 if a promise was broken."""
     options = _parse()
-    seed = options.seed if options.seed is not None else schedule_seed()
+    seed = options.seed if options.seed is not None else new_seed()
     chosen = [by_name(name) for name in options.only] if options.only else list(SCENARIOS)
     results = []
     for scenario in chosen:
@@ -64,7 +68,7 @@ def run_scenario(
     with tempfile.TemporaryDirectory(prefix="agon-faults-", ignore_cleanup_errors=True) as temporary:
         base = Path(folder or temporary) / scenario.name
         base.mkdir(parents=True, exist_ok=True)
-        tally = Tally()
+        tally = Tally(not_promised=scenario.not_promised)
         started, load_before = time.monotonic(), os.getloadavg()[0]
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_play(scenario, rounds, seed, first_round, is_quick, base, first_port, tally))
@@ -97,7 +101,13 @@ async def _play(
 ) -> None:
     ledger = Ledger(base / "ledger.jsonl")
     run_rng = Run.make_rng(seed, scenario.name)
-    async with running_arena(base, scenario.plan, first_port or free_port_range(), run_rng) as arena:
+    async with contextlib.AsyncExitStack() as stack:
+        plan = scenario.plan
+        if scenario.needs == "root":
+            stack.enter_context(small_file_system(base / "data"))
+        if scenario.needs == "compiler":
+            plan = replace(plan, preload=str(build_shim(base)), clocks=base)
+        arena = await stack.enter_async_context(running_arena(base, plan, first_port or free_port_range(), run_rng))
         run = Run(
             scenario=scenario.name,
             arena=arena,

@@ -23,6 +23,8 @@ from cli.arena.child import ChildSpec
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.processes import ArenaSettings, ModelSource, build_stages
+from tests.faults.clocks import VARIABLE as CLOCK
+from tests.faults.clocks import clock_file, set_clock
 from tests.faults.proxy import FaultProxy
 from tests.faults.services import ForkServer, Service
 from wire.workers import PoolView
@@ -49,7 +51,8 @@ class Plan:
     tokens_per_s: float = 400.0
     proxied: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
-    preload: str | None = None  #: a library that store and controllers are started with
+    preload: str | None = None  #: the clock shim, for store and controllers
+    clocks: Path | None = None  #: folder of the files that shift their clocks
 
 
 @dataclass
@@ -116,6 +119,12 @@ class Arena:
         return len(ready) == len(self.workers) and all(
             asked_at - row["last_heartbeat_age_s"] > last_start for row in ready
         )
+
+    async def wait_workers_again(self) -> None:
+        """As `wait_workers`, after a fault that no worker has noticed by its end: a heartbeat after now counts."""
+        for worker in self.workers:
+            worker.started_at = time.monotonic()
+        await self.wait_workers()
 
     async def get_text(self, url: str, headers: dict[str, str] | None = None) -> str:
         """The body of a GET; empty while the service does not answer."""
@@ -196,7 +205,8 @@ def _build(
     http: aiohttp.ClientSession,
     servers: list[ForkServer],
 ) -> Arena:
-    shutil.rmtree(folder / "data", ignore_errors=True)
+    for old in (folder / "data").glob("*"):
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
     data_dir = DataDir(folder / "data")
     data_dir.create()
     model_folder = folder / "echo-model"
@@ -221,10 +231,10 @@ def _build(
     base = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
     extra = {**_ENVIRONMENT, "AGON_ECHO_TOKENS_PER_S": str(plan.tokens_per_s), **dict(plan.environment)}
     logs = data_dir.logs
+    unused = httpx.AsyncClient(verify=False)  # of the supervisor's probes, which do not run here
 
     def server(package: str, **more: str) -> ForkServer:
-        preload = {"LD_PRELOAD": plan.preload} if plan.preload and package in ("controller", "exec") else {}
-        servers.append(ForkServer(package, {**base, **extra, **preload, **more}, logs / f"fork-{package}.log"))
+        servers.append(ForkServer(package, {**base, **extra, **more}, logs / f"fork-{package}.log"))
         return servers[-1]
 
     def specs(controller: int, worker: int, webui: int) -> list[list[ChildSpec]]:
@@ -239,7 +249,7 @@ def _build(
             threads_per_worker=1,
             engine="echo",
         )
-        return build_stages(settings, data_dir, secrets, embedded, httpx.AsyncClient(trust_env=False))
+        return build_stages(settings, data_dir, secrets, embedded, unused)
 
     def service(
         name: str, spec: ChildSpec, fork: ForkServer, probe: Probe, extra_arguments: Sequence[str] = (), **more: str
@@ -250,10 +260,21 @@ def _build(
         arguments = [*spec.command[start:], *extra_arguments]
         return Service(name, fork, arguments, environment, logs / f"{name}.log", probe, spec.before_start)
 
-    fork_store, fork_controller, fork_worker = server("exec"), server("controller"), server("model_worker")
-    preload = {"LD_PRELOAD": plan.preload} if plan.preload else {}
+    def shifted(name: str) -> dict[str, str]:
+        """What makes a process read its wall clock through the shim."""
+        if plan.preload is None or plan.clocks is None:
+            return {}
+        set_clock(clock_file(plan.clocks, name), 0)
+        return {
+            "LD_PRELOAD": plan.preload,
+            CLOCK: str(clock_file(plan.clocks, name)),
+        }
+
+    fork_store, fork_worker = server("exec"), server("model_worker")
+    num_forks = plan.controllers if plan.preload else 1  # a clock belongs to a process and its children
+    fork_controllers = [server("controller", **shifted(f"controller-{number}")) for number in range(num_forks)]
     stages = specs(controllers[0], next(iter(workers.values())), first_port + _PORTS_EACH - 1)
-    store = service("store", stages[0][0], fork_store, embedded.ping, **preload)
+    store = service("store", stages[0][0], fork_store, embedded.ping, **shifted("store"))
     controller_services, controller_urls = [], []
     for number, port in enumerate(controllers):
         spec = specs(port, 1, 1)[1][0]
@@ -261,7 +282,8 @@ def _build(
         url = spec.environment["AGON_REDIS_URL"] if isinstance(target, str) else f"redis://127.0.0.1:{target}/0"
         ready = _http_probe(http, f"http://127.0.0.1:{port}/ready")
         name = f"controller-{number}"
-        controller_services.append(service(name, spec, fork_controller, ready, AGON_REDIS_URL=url, **preload))
+        fork = fork_controllers[number if plan.preload else 0]
+        controller_services.append(service(name, spec, fork, ready, AGON_REDIS_URL=url, **shifted(name)))
         controller_urls.append(f"http://127.0.0.1:{port}")
     fronts = [f"http://127.0.0.1:{through('controller', port)}" for port in controllers]
     worker_services, worker_urls = [], []

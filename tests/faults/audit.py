@@ -23,16 +23,14 @@ _KEY_PREFIX = "agon:v1"
 async def audit(arena: Arena, ledger: Ledger, tally: Tally) -> None:
     """Compare everything; broken promises go to `tally`."""
     await _wait_quiet(arena, tally)
+    differences = _Differences(ledger)
     logged = await _log_of_store(arena)
-    _compare("store", logged, ledger, tally)
+    differences.compare("the store", logged)
     exports = [await _export(arena, url, tally) for url in arena.controller_urls]
     for number, export in enumerate(exports):
-        _compare(
-            f"controller {number}",
-            [(row["battle_id"], row["outcome"], row["vote_id"]) for row in export],
-            ledger,
-            tally,
-        )
+        rows = [(row["battle_id"], row["outcome"], row["vote_id"]) for row in export]
+        differences.compare(f"the export of controller {number}", rows)
+    differences.report(tally)
     await _compare_boards(arena, [sum(1 for row in rows if not row.get("flags")) for rows in exports], tally)
     tally.counts["votes_in_log"] = len(logged)
     tally.counts["votes_acknowledged"] = ledger.num_acknowledged
@@ -90,34 +88,35 @@ async def _export(arena: Arena, url: str, tally: Tally) -> list[dict[str, Any]]:
         return []
 
 
-def _compare(where: str, log: list[tuple[str, str, str]], ledger: Ledger, tally: Tally) -> None:
-    times = Counter(battle_id for battle_id, _, _ in log)
-    found = {battle_id: (outcome, vote_id) for battle_id, outcome, vote_id in log}
-    doubled = [battle_id for battle_id, number in times.items() if number > 1]
-    if doubled:
-        tally.break_promise("votes_doubled", f"{where}: {len(doubled)}, first {doubled[0]}", len(doubled))
-    lost = [battle for battle, vote in ledger.votes.items() if vote.vote_id is not None and battle not in found]
-    if lost:
-        tally.break_promise(
-            "votes_lost", f"{where}: {len(lost)} of {ledger.num_acknowledged}, first {lost[0]}", len(lost)
-        )
-    wrong = [
-        battle
-        for battle, vote in ledger.votes.items()
-        if battle in found
-        and (found[battle][0] != vote.outcome or vote.vote_id not in (None, found[battle][1]) or vote.refusal)
-    ]
-    if wrong:
-        tally.break_promise(
-            "votes_wrong",
-            f"{where}: {len(wrong)}, first {wrong[0]}: {found[wrong[0]]} {ledger.votes[wrong[0]]}",
-            len(wrong),
-        )
-    invented = [battle for battle in found if battle not in ledger.votes]
-    if invented:
-        tally.break_promise(
-            "votes_wrong", f"{where}: {len(invented)} that no visitor sent, {invented[0]}", len(invented)
-        )
+class _Differences:
+    """Battles whose votes differ from the ledger, in the store or in the export of any controller."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._found: dict[str, dict[str, str]] = {"votes_lost": {}, "votes_doubled": {}, "votes_wrong": {}}
+
+    def compare(self, where: str, log: list[tuple[str, str, str]]) -> None:
+        """Compare one log: battle, outcome and vote id of each entry."""
+        votes = self._ledger.votes
+        found = {battle: (outcome, vote_id) for battle, outcome, vote_id in log}
+        for battle, number in Counter(battle for battle, _, _ in log).items():
+            if number > 1:
+                self._found["votes_doubled"].setdefault(battle, f"{number} times in {where}")
+            if battle not in votes:
+                self._found["votes_wrong"].setdefault(battle, f"in {where}, no visitor sent it")
+        for battle, vote in votes.items():
+            if battle not in found:
+                if vote.is_acknowledged:
+                    self._found["votes_lost"].setdefault(battle, f"not in {where}")
+            elif found[battle][0] != vote.outcome or vote.vote_id not in (None, found[battle][1]) or vote.refusal:
+                self._found["votes_wrong"].setdefault(battle, f"{where} has {found[battle]}, the ledger {vote}")
+
+    def report(self, tally: Tally) -> None:
+        """Add what was found to the tally."""
+        for promise, battles in self._found.items():
+            if battles:
+                first = next(iter(battles.items()))
+                tally.break_promise(promise, f"{len(battles)} battles, first {first[0]}: {first[1]}", len(battles))
 
 
 async def _compare_boards(arena: Arena, rated: list[int], tally: Tally) -> None:

@@ -18,7 +18,8 @@ class VoteEntry:
     """Everything that the ledger knows about the vote on one battle."""
 
     outcome: str
-    vote_id: str | None = None  #: None: never acknowledged
+    vote_id: str | None = None  #: None: not known
+    is_acknowledged: bool = False
     refusal: str | None = None
 
 
@@ -39,9 +40,10 @@ class Ledger:
         self.votes.setdefault(battle_id, VoteEntry(outcome))
         await self._write({"event": "sent", "battle": battle_id, "outcome": outcome})
 
-    async def acknowledged(self, battle_id: str, vote_id: str) -> None:
-        """The arena has acknowledged the vote."""
+    async def acknowledged(self, battle_id: str, vote_id: str | None) -> None:
+        """The arena has acknowledged the vote. A page shows no vote id."""
         self.votes[battle_id].vote_id = vote_id
+        self.votes[battle_id].is_acknowledged = True
         await self._write({"event": "acknowledged", "battle": battle_id, "vote": vote_id})
 
     async def refused(self, battle_id: str, code: str) -> None:
@@ -52,7 +54,7 @@ class Ledger:
     @property
     def num_acknowledged(self) -> int:
         """Battles whose vote was acknowledged."""
-        return sum(1 for vote in self.votes.values() if vote.vote_id is not None)
+        return sum(1 for vote in self.votes.values() if vote.is_acknowledged)
 
     def close(self) -> None:
         """Close the file."""

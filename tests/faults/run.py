@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tests.faults.arena import Arena
 from tests.faults.audit import audit
 from tests.faults.ledger import Ledger
+from tests.faults.pages import Browser, Layout, read_layout
 from tests.faults.services import Service
 from tests.faults.tally import Tally
 from tests.faults.visitors import Site, Visitor
@@ -34,7 +35,6 @@ class Run:
     first_round: int = 1
     is_quick: bool = False
     forgets_battles: bool = False
-    progress_every: int = 50
 
     @staticmethod
     def make_rng(seed: int, scenario: str) -> random.Random:
@@ -53,7 +53,7 @@ class Run:
             yield self.schedule(number)
             self._note_deaths()
             done = number - self.first_round + 1
-            if done % self.progress_every == 0:
+            if done % max(1, self.rounds // 20) == 0 and not self.is_quick:
                 broken = {name: value for name, value in self.tally.broken.items() if value}
                 print(f"{self.scenario}: round {done} of {self.rounds}, {time.monotonic() - started:.0f} s, "
                       f"{self.tally.counts['votes']} votes, broken: {broken or 'nothing'}", flush=True)  # fmt: skip
@@ -64,7 +64,7 @@ class Run:
         controllers = self.arena.controllers
         return Site(
             urls=self.arena.controller_urls,
-            num_kills=lambda index: controllers[index].num_kills,
+            num_faults=lambda index: controllers[index].num_faults,
             http=self.arena.http,
             forgets_battles=self.forgets_battles,
         )
@@ -87,6 +87,26 @@ class Run:
                 yield
             finally:
                 stop.set()
+
+    @contextlib.asynccontextmanager
+    async def browsers(self, num_visitors: int = 4) -> AsyncIterator[None]:
+        """Visitors of the first web UI while the block runs."""
+        stop = asyncio.Event()
+        layout = await read_layout(self.arena.webui_urls[0], self.arena.http)
+        async with asyncio.TaskGroup() as group:
+            for number in range(num_visitors):
+                group.create_task(self.browser(f"browser {number}", layout).run(stop))
+            try:
+                await asyncio.sleep(0.5)
+                yield
+            finally:
+                stop.set()
+
+    def browser(self, name: str, layout: Layout) -> Browser:
+        """A new visitor of the first web UI."""
+        rng = random.Random(f"{self.seed}/{self.scenario}/{name}")
+        url = self.arena.webui_urls[0]
+        return Browser(url, layout, self.arena.http, self.visitor(name).state_of, self.ledger, self.tally, rng)
 
     async def recovery(self, fault_at: float, *, at: int | None = None) -> float | None:
         """Seconds from the fault to the first battle that began after it and whose vote was acknowledged. `at`: only

@@ -29,6 +29,7 @@ _MAX_LINES = 60
 class Tally:
     """Owned by one run of a scenario; visitors and audit add to it."""
 
+    not_promised: frozenset[str] = frozenset()  #: what the scenario makes impossible
     round: int = 0  #: the round that runs now
     counts: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
@@ -36,6 +37,7 @@ class Tally:
     recovery_s: list[float] = field(default_factory=list)
     own_recovery_s: list[float] = field(default_factory=list)
     battle_s: list[float] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)  #: measured by one scenario only
 
     def count(self, name: str, by: int = 1) -> None:
         """Count something that is no failure."""
@@ -44,6 +46,9 @@ class Tally:
     def break_promise(self, promise: str, what: str, by: int = 1) -> None:
         """Record that a promise was broken. `what` says how, for the replay."""
         assert promise in PROMISES, promise
+        if promise in self.not_promised:
+            self.count(f"allowed_{promise}", by)
+            return
         self.broken[promise] += by
         if len(self.lines) < _MAX_LINES:
             self.lines.append(f"round {self.round}: {promise}: {what}")
@@ -75,5 +80,6 @@ def as_json(tally: Tally) -> dict[str, Any]:
         "recovery_s": percentiles(tally.recovery_s),
         "own_recovery_s": percentiles(tally.own_recovery_s),
         "battle_s": percentiles(tally.battle_s),
+        "figures": tally.figures,
         "lines": tally.lines,
     }

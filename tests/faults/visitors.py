@@ -65,11 +65,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Site:
-    """What visitors know of the arena. `num_kills` tells whether a controller was killed while a stream was read;
+    """What visitors know of the arena. `num_faults` tells whether a controller was killed or stopped meanwhile;
     `forgets_battles`: the scenario makes the store lose battles."""
 
     urls: list[str]
-    num_kills: Callable[[int], int]
+    num_faults: Callable[[int], int]
     http: aiohttp.ClientSession
     forgets_battles: bool = False
 
@@ -98,7 +98,7 @@ class Visitor:
             return False
         num_turns = 2 if num_words is None and self._rng.random() < 0.25 else 1
         for number in range(1, num_turns + 1):
-            state = await self._turn(battle_id, number, self._words(num_words), at)
+            state = await self._turn(battle_id, number, words(self._rng, num_words), at)
             if state != "answered":
                 await self._after_failure(battle_id, state)
                 return False
@@ -107,10 +107,10 @@ class Visitor:
             self._tally.battle_s.append(time.monotonic() - started)
         return is_voted
 
-    def _words(self, num_words: int | None) -> str:
-        """A message without a repeated word, so that a doubled or lost token changes the text."""
-        tag = f"{self._rng.getrandbits(24):06x}"
-        return " ".join(f"{tag}.{index}" for index in range(num_words or self._rng.randint(3, 60)))
+    async def state_of(self, battle_id: str) -> str:
+        """The state of a battle; `missing` if there is none."""
+        view = await self._view(battle_id, None)
+        return "missing" if view is None else str(view["state"])
 
     async def _create(self, at: int | None) -> str | None:
         for _, pause_s in self._until(_TURN_S):
@@ -218,10 +218,10 @@ class Visitor:
                 await self._repeat(battle_id, outcome, reply.body["vote_id"])
                 return True
             if reply.status not in _LATER:
-                await self._ledger.refused(battle_id, reply.code)
-                if reply.status == 404:
+                if reply.status == 404 or self._site.forgets_battles:
                     self._vanished(battle_id)
                 else:
+                    await self._ledger.refused(battle_id, reply.code)
                     self._tally.break_promise(
                         "unexpected_refusals", f"vote on {battle_id}: {reply.status} {reply.code}"
                     )
@@ -277,14 +277,17 @@ class Visitor:
 
     async def _ask(self, method: str, path: str, at: int | None, body: Any = None) -> Reply:
         """One request. Raises Unanswered."""
-        url = self._site.urls[self._choose(at)] + path
+        chosen = self._choose(at)
+        num_faults = self._site.num_faults(chosen)
+        url = self._site.urls[chosen] + path
         timeout = aiohttp.ClientTimeout(total=_REQUEST_S)
         started = time.monotonic()
         try:
             async with self._site.http.request(method, url, json=body, timeout=timeout) as answer:
                 return self._note(method, path, Reply(answer.status, await answer.json(content_type=None)))
         except TimeoutError:
-            self._note_silence(method, path, started)
+            if self._site.num_faults(chosen) == num_faults:
+                self._note_silence(method, path, started)
             raise Unanswered from None
         except (aiohttp.ClientError, OSError, ValueError):
             raise Unanswered from None
@@ -293,7 +296,7 @@ class Visitor:
         """One connection of a turn's stream, read into `reading`; None if it was a stream. Raises Unanswered when the
         connection broke before an answer."""
         chosen = self._choose(at)
-        num_kills = self._site.num_kills(chosen)
+        num_faults = self._site.num_faults(chosen)
         headers = {"Last-Event-ID": reading.last_id} if reading.last_id and method == "GET" else {}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_REQUEST_S, sock_read=_SILENCE_S)
         is_stream = False
@@ -313,14 +316,17 @@ class Visitor:
                         if self._take(event.event, json.loads(event.data), event.id, reading):
                             return None
         except TimeoutError:
-            self._note_silence(method, path, started)
+            if self._site.num_faults(chosen) == num_faults:
+                self._note_silence(method, path, started)
             if not is_stream:
                 raise Unanswered from None
         except (aiohttp.ClientError, OSError, ValueError):
             if not is_stream:
                 raise Unanswered from None
-            if self._site.num_kills(chosen) == num_kills:
-                self._tally.break_promise("silent_cuts", f"{path}: the connection broke, its controller was not killed")
+            if self._site.num_faults(chosen) == num_faults:
+                self._tally.break_promise(
+                    "silent_cuts", f"{path}: the connection broke, its controller was not touched"
+                )
         else:
             if "error" not in reading.ends:
                 self._tally.break_promise("silent_cuts", f"{path} ended without its last event")
@@ -381,6 +387,12 @@ class _Attempts:
             raise StopIteration
         self._number += 1
         return self._number, _PAUSE_S[min(self._number - 1, len(_PAUSE_S) - 1)]
+
+
+def words(rng: random.Random, num_words: int | None = None) -> str:
+    """A message without a repeated word, so that a doubled or lost token changes the text."""
+    tag = f"{rng.getrandbits(24):06x}"
+    return " ".join(f"{tag}.{index}" for index in range(num_words or rng.randint(3, 60)))
 
 
 def _difference(text: str, wanted: str) -> str:
