@@ -24,6 +24,8 @@ from tests.faults.disk import small_file_system
 from tests.faults.ledger import Ledger
 from tests.faults.run import Run
 from tests.faults.scenarios import SCENARIOS, Scenario, by_name, new_seed
+from tests.faults.services import ForkServers
+from tests.faults.table import table
 from tests.faults.tally import Tally, as_json
 
 
@@ -32,7 +34,10 @@ def main() -> int:
     options = _parse()
     seed = options.seed if options.seed is not None else new_seed()
     chosen = [by_name(name) for name in options.only] if options.only else list(SCENARIOS)
+    if options.quick and not options.only:
+        chosen = [scenario for scenario in chosen if scenario.quick_rounds]
     results = []
+    servers = ForkServers()
     for scenario in chosen:
         rounds = options.rounds or (scenario.quick_rounds if options.quick else scenario.rounds)
         result = run_scenario(
@@ -43,6 +48,7 @@ def main() -> int:
             is_quick=options.quick,
             folder=options.folder,
             first_port=options.port,
+            servers=servers,
         )
         results.append(result)
         print(json.dumps(result), flush=True)
@@ -51,6 +57,8 @@ def main() -> int:
                 file.write(json.dumps(result) + "\n")
         for line in result["lines"]:
             print(f"  {line}", flush=True)
+    servers.close()
+    print(f"\n{table(results)}", flush=True)
     return 0 if all(result["clean"] for result in results) else 1
 
 
@@ -63,6 +71,7 @@ def run_scenario(
     is_quick: bool = False,
     folder: Path | None = None,
     first_port: int | None = None,
+    servers: ForkServers,
 ) -> dict[str, Any]:
     """Play one scenario in a fresh arena; returns its JSON line."""
     with tempfile.TemporaryDirectory(prefix="agon-faults-", ignore_cleanup_errors=True) as temporary:
@@ -70,8 +79,11 @@ def run_scenario(
         base.mkdir(parents=True, exist_ok=True)
         tally = Tally(not_promised=scenario.not_promised)
         started, load_before = time.monotonic(), os.getloadavg()[0]
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_play(scenario, rounds, seed, first_round, is_quick, base, first_port, tally))
+        if scenario.under_supervisor is not None:
+            scenario.under_supervisor(base, rounds, tally)
+        else:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_play(scenario, rounds, seed, first_round, is_quick, base, first_port, tally, servers))
         return {
             "scenario": scenario.name,
             "what": scenario.what,
@@ -80,7 +92,7 @@ def run_scenario(
             "first_round": first_round,
             "seed": seed,
             "tier": "quick" if is_quick else "full",
-            "starts": "warm",
+            "starts": "warm" if scenario.under_supervisor is None else "cold",
             "commit": _commit(),
             "seconds": round(time.monotonic() - started, 1),
             "cores": os.cpu_count(),
@@ -98,16 +110,23 @@ async def _play(
     base: Path,
     first_port: int | None,
     tally: Tally,
+    servers: ForkServers,
 ) -> None:
+    assert scenario.play is not None
+    (base / "ledger.jsonl").unlink(missing_ok=True)
     ledger = Ledger(base / "ledger.jsonl")
     run_rng = Run.make_rng(seed, scenario.name)
     async with contextlib.AsyncExitStack() as stack:
         plan = scenario.plan
+        if is_quick:  # the audit waits until the leases of killed controllers have expired
+            plan = replace(plan, environment=(("AGON_SLOT_LEASE_S", "3"),))
         if scenario.needs == "root":
             stack.enter_context(small_file_system(base / "data"))
         if scenario.needs == "compiler":
             plan = replace(plan, preload=str(build_shim(base)), clocks=base)
-        arena = await stack.enter_async_context(running_arena(base, plan, first_port or free_port_range(), run_rng))
+        arena = await stack.enter_async_context(
+            running_arena(base, plan, first_port or free_port_range(), run_rng, servers)
+        )
         run = Run(
             scenario=scenario.name,
             arena=arena,

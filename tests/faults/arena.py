@@ -26,7 +26,7 @@ from cli.arena.processes import ArenaSettings, ModelSource, build_stages
 from tests.faults.clocks import VARIABLE as CLOCK
 from tests.faults.clocks import clock_file, set_clock
 from tests.faults.proxy import FaultProxy
-from tests.faults.services import ForkServer, Service
+from tests.faults.services import ForkServer, ForkServers, Service
 from wire.workers import PoolView
 
 #: No limit of a visitor's address may hide what a fault does.
@@ -159,10 +159,11 @@ class Arena:
 
 
 @contextlib.asynccontextmanager
-async def running_arena(folder: Path, plan: Plan, first_port: int, rng: random.Random) -> AsyncIterator[Arena]:
+async def running_arena(
+    folder: Path, plan: Plan, first_port: int, rng: random.Random, servers: ForkServers
+) -> AsyncIterator[Arena]:
     """A ready arena in a new folder. All its processes are gone when the block is left."""
     connector = aiohttp.TCPConnector(limit=0, force_close=False)
-    servers: list[ForkServer] = []
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
         arena = _build(folder, plan, first_port, rng, http, servers)
         try:
@@ -171,10 +172,9 @@ async def running_arena(folder: Path, plan: Plan, first_port: int, rng: random.R
             await arena.start()
             yield arena
         finally:
-            for service in arena.services:
-                service.resume()
-            for server in servers:
-                server.close()
+            for service in reversed(arena.services):
+                if service.is_alive:
+                    await service.kill()
             for proxy in (proxy for group in arena.proxies.values() for proxy in group):
                 await proxy.stop()
 
@@ -203,7 +203,7 @@ def _build(
     first_port: int,
     rng: random.Random,
     http: aiohttp.ClientSession,
-    servers: list[ForkServer],
+    servers: ForkServers,
 ) -> Arena:
     for old in (folder / "data").glob("*"):
         shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -234,8 +234,7 @@ def _build(
     unused = httpx.AsyncClient(verify=False)  # of the supervisor's probes, which do not run here
 
     def server(package: str, **more: str) -> ForkServer:
-        servers.append(ForkServer(package, {**base, **extra, **more}, logs / f"fork-{package}.log"))
-        return servers[-1]
+        return servers.get(package, {**base, **more})
 
     def specs(controller: int, worker: int, webui: int) -> list[list[ChildSpec]]:
         """What `agon up` would run with these ports; the worker's are for the first model."""

@@ -23,17 +23,15 @@ _POLL_S = 0.004
 class ForkServer:
     """One `tests.faults.fork_server`. It dies, and its children with it, when its input is closed."""
 
-    def __init__(self, package: str, environment: Mapping[str, str], log: Path) -> None:
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.fork_server", package],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env={**environment, "OPENBLAS_NUM_THREADS": "1"},
-                text=True,
-            )
-        self._log = log
+    def __init__(self, package: str, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.fork_server", package],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+            text=True,
+        )
+        self._package = package
         self._is_ready = False
 
     def fork(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> int:
@@ -59,8 +57,29 @@ class ForkServer:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
-        assert line, f"the fork server has died:\n{self._log.read_text(errors='replace')[-3000:]}"
+        assert line, f"the fork server of {self._package} has died"
         return line
+
+
+class ForkServers:
+    """The fork servers of a session, started on demand and shared by its scenarios: imports are paid once."""
+
+    def __init__(self) -> None:
+        self._servers: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
+
+    def get(self, package: str, environment: Mapping[str, str]) -> ForkServer:
+        """The server that was started with this environment. Children may get another one, except for what a service
+        or the loader reads before the fork."""
+        key = (package, frozenset(environment.items()))
+        if key not in self._servers:
+            self._servers[key] = ForkServer(package, environment)
+        return self._servers[key]
+
+    def close(self) -> None:
+        """End all servers and their children."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
 
 
 class Service:
