@@ -100,7 +100,7 @@ def _options(flag: str, field: FieldInfo) -> dict[str, Any]:
     if get_origin(field.annotation) is Literal:
         return {"choices": get_args(field.annotation)}
     if get_origin(field.annotation) is tuple:
-        return {"action": "append", "metavar": "URL"}
+        return {"action": "append", "metavar": flag.rpartition("-")[2].upper()}
     if kinds == {bool}:
         return {"action": argparse.BooleanOptionalAction}
     number = next((kind for kind in (int, float) if kinds == {kind}), None)
