@@ -4,14 +4,13 @@ import argparse
 import signal
 import sys
 
-import uvicorn
 from pydantic import ValidationError
 
 from controller.app import create_app
 from controller.config import Settings
 from controller.errors import ConfigurationError
-from service_kit.heads import BoundedHttp
 from service_kit.logs import configure_logging
+from service_kit.serving import serve, server_config
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,20 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in error.errors(include_url=False, include_input=False):
             print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         return 2
-    configure_logging(("controller", "uvicorn"), settings.log_level)
+    configure_logging(("controller", "service_kit", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
-        app,
-        host=options.host,
-        port=options.port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # addresses.py decides which proxies are trusted
-        server_header=False,
-        http=BoundedHttp,
-        timeout_graceful_shutdown=round(settings.drain_s),
-    )
+    # addresses.py decides which proxies are trusted.
+    serve(server_config(app, host=options.host, port=options.port, drain_s=settings.drain_s))
     return 0
 
 

@@ -25,8 +25,8 @@ from model_worker.engines import load_engine
 from model_worker.errors import EngineBroken, PortTaken
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
-from service_kit.heads import BoundedHttp
 from service_kit.logs import log_event
+from service_kit.serving import server_config
 
 T = TypeVar("T")
 
@@ -61,19 +61,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
             "open_to_the_network",
             hint="every client may use /v1; set AGON_API_KEYS to change that",
         )
-    server = _Server(
-        uvicorn.Config(
-            app,
-            http=BoundedHttp,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_LAST_WORDS_S,
-        )
-    )
+    server = _Server(server_config(app, drain_s=_LAST_WORDS_S, lifespan="off"))
     stop = _stop_signals(server)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     log_event(_logger, "listening", host=settings.host, port=port, model=settings.model_name)

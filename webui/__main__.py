@@ -3,11 +3,10 @@
 import argparse
 import sys
 
-import uvicorn
 from pydantic import ValidationError
 
-from service_kit.heads import BoundedHttp
 from service_kit.logs import configure_logging
+from service_kit.serving import serve, server_config
 from service_kit.telemetry import switch_telemetry_off
 from webui.config import Settings
 
@@ -27,20 +26,18 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"webui: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         raise SystemExit(2) from None
 
-    configure_logging(("webui", "uvicorn"))
+    configure_logging(("webui", "service_kit", "uvicorn"))
     switch_telemetry_off()
     from webui.app import create_app
 
-    uvicorn.run(
-        create_app(settings),
-        host=settings.webui_host,
-        port=settings.webui_port,
-        log_config=None,
-        http=BoundedHttp,
-        access_log=False,  # the query of Gradio's stream holds the key of a session
-        proxy_headers=True,
-        forwarded_allow_ips=settings.webui_trusted_proxies,
-        timeout_graceful_shutdown=3,
+    serve(
+        server_config(
+            create_app(settings),
+            host=settings.webui_host,
+            port=settings.webui_port,
+            drain_s=3,
+            trusted_proxies=settings.webui_trusted_proxies,
+        )
     )
 
 
