@@ -6,11 +6,13 @@ import sys
 
 from pydantic import ValidationError
 
-from controller.app import create_app
+from controller.app import create_app, is_new_work
 from controller.config import Settings
 from controller.errors import ConfigurationError
+from service_kit.listening import listen
 from service_kit.logs import configure_logging
 from service_kit.serving import serve, server_config
+from service_kit.shedding import Shedding
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,8 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
     configure_logging(("controller", "service_kit", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        listener = listen(options.host, options.port)
+    except OSError as error:
+        print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
+        return 1
     # addresses.py decides which proxies are trusted.
-    serve(server_config(app, host=options.host, port=options.port, drain_s=settings.drain_s))
+    serve(server_config(Shedding(app, is_new_work), drain_s=settings.drain_s), listener)
     return 0
 
 

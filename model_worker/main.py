@@ -26,7 +26,7 @@ _LOGGED = ("model_worker", "service_kit", "engine.runner", "engine.kernels")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
-    5 port taken."""
+    5 port taken, 6 the model cannot be loaded now."""
     configure_logging(_LOGGED)
     switch_telemetry_off()
     try:

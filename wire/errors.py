@@ -3,6 +3,7 @@
 Services raise ApiError anywhere and map it to a response in one exception handler; clients parse the same shape back.
 """
 
+import math
 from enum import StrEnum
 from typing import Any
 
@@ -33,6 +34,7 @@ class ErrorCode(StrEnum):
     RATE_LIMITED = "rate_limited"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     QUEUE_FULL = "queue_full"
+    OVERLOADED = "overloaded"
     NO_WORKER = "no_worker_available"
     NOT_ENOUGH_MODELS = "not_enough_models"
     WORKER_FAILED = "worker_failed"
@@ -65,6 +67,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.TOO_MANY_CONNECTIONS: 503,
     ErrorCode.QUEUE_FULL: 503,
+    ErrorCode.OVERLOADED: 503,
     ErrorCode.NO_WORKER: 503,
     ErrorCode.NOT_ENOUGH_MODELS: 503,
     ErrorCode.WORKER_FAILED: 502,
@@ -98,6 +101,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
     ErrorCode.TOO_MANY_CONNECTIONS: "The service, or the address of the client, has too many connections open.",
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
+    ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",
     ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models can take a battle now.",
     ErrorCode.WORKER_FAILED: "The worker failed before the answer was complete.",
@@ -164,7 +168,7 @@ class ApiError(Exception):
         """HTTP headers of the answer: Retry-After in whole seconds, at least 1, or none."""
         if self.retry_after_s is None:
             return {}
-        return {"Retry-After": str(max(1, round(self.retry_after_s)))}
+        return {"Retry-After": str(max(1, math.ceil(self.retry_after_s)))}
 
     def body(self) -> ErrorBody:
         """The error as it is sent."""
