@@ -245,7 +245,7 @@ class TurnRun:
         if drawn is None:
             return False
         try:
-            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)])
+            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)], "battle")
         except ApiError:
             return False
         await answer.lane.close()
