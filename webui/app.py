@@ -38,7 +38,7 @@ _FORGET_EVERY_S = 10.0  #: between two looks for abandoned sessions
 
 def create_app(settings: Settings) -> FastAPI:
     """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
-    client = ControllerClient(settings.controller_url, api_key=settings.api_key)
+    client = ControllerClient(*settings.controller_urls, api_key=settings.api_key)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
