@@ -4,7 +4,6 @@ Checked before Gradio sees a request, so that a refusal costs no memory. Address
 as one.
 """
 
-import asyncio
 import ipaddress
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs
 
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from webui import texts
 from wire.errors import ApiError, ErrorCode
@@ -21,7 +20,6 @@ JOIN = "/gradio_api/queue/join"
 DATA = "/gradio_api/queue/data"
 HEARTBEAT = "/gradio_api/heartbeat/"
 BURST_S = 10.0  #: an address that was quiet may send the events of this many seconds at once
-STALLED_AFTER_S = 30.0  #: a stream whose browser takes nothing for so long is closed
 
 
 class OpenStreams:
@@ -130,13 +128,9 @@ class Limits:
             await _refuse(refusal, scope, receive, send)
             return
 
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(STALLED_AFTER_S):
-                await send(message)
-
         self._streams.opened(session, address)
         try:
-            await self._app(scope, receive, send_in_time)
+            await self._app(scope, receive, send)
         finally:
             self._streams.closed(session, address)
 

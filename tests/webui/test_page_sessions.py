@@ -1,12 +1,9 @@
 """What an open page costs this service, and what is forgotten when."""
 
 import asyncio
-from collections.abc import Iterator
 
 import httpx
 import pytest
-from gradio.routes import App
-from starlette.routing import Mount
 
 from benchmarks.webui_sessions import Visitors, free_port, resident_mb, webui
 from tests.webui.conftest import Site
@@ -28,17 +25,6 @@ def test_a_session_costs_little_and_a_bare_join_no_more() -> None:
         grown_mb = resident_mb(process.pid) - before_mb
     assert visitors.refused == {}
     assert grown_mb * 1000 / NUM_SESSIONS < MOST_KB_A_SESSION
-
-
-@pytest.fixture
-def sessions(site: Site) -> Iterator[PageSessions]:
-    """The sessions of the shared site, whose bounds a test may change."""
-    app = next(route.app for route in site.app.routes if isinstance(route, Mount) and isinstance(route.app, App))
-    found = app.state_holder
-    assert isinstance(found, PageSessions)
-    capacity = found.capacity
-    yield found
-    found.capacity = capacity
 
 
 def join(site: Site, session: str) -> int:
