@@ -212,3 +212,13 @@ def test_while_one_controller_is_down_votes_and_battles_go_to_the_other(page: Pa
     finish_and_vote(page, processes)
     processes.restart("controller-1")
     processes.wait_ready()
+
+
+def test_an_idle_page_notices_that_the_web_ui_was_restarted(page: Page, processes: Processes) -> None:
+    page.evaluate("window.isFirst = true")
+    processes.kill("webui")
+    page.locator("#agon-away", has_text=texts.RECONNECTING).wait_for()
+    processes.restart("webui")
+    page.wait_for_function("window.isFirst === undefined")
+    page.locator("#prompt textarea").wait_for()
+    processes.wait_ready()
