@@ -3,8 +3,8 @@
 Four rules. A request that a controller does not answer goes to the next one (controllers.py). A broken stream is
 resumed after its last event (Last-Event-ID), at any controller. A vote without an answer is unknown, not lost: the same
 request is sent again, and a replay is answered like the first; a turn carries an Idempotency-Key for the same reason.
-Every request carries the visitor's address in X-Forwarded-For, because the controller limits and counts visitors, not
-this process.
+Every request carries the visitor's address in X-Forwarded-For, and the proxy token for which controllers believe it,
+because they limit and count visitors, not this process.
 """
 
 import asyncio
@@ -36,8 +36,10 @@ from wire.battles import (
 )
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 from wire.openai import ModelList
+from wire.proxies import PROXY_TOKEN_HEADER
 from wire.sse import SseDecoder, SseEvent
 from wire.workers import WorkerPool, WorkerView
 
@@ -79,7 +81,7 @@ class _TurnRequest:
     key: str | None = None  #: sent as Idempotency-Key: a controller begins one turn for it, however often it is sent
 
 
-def _stream_of(battle_id: str) -> _TurnRequest:
+def _stream_of(battle_id: BattleId) -> _TurnRequest:
     """Reads the running turn and starts nothing, so it may be repeated."""
     return _TurnRequest("GET", f"/arena/battles/{battle_id}/stream")
 
@@ -100,8 +102,16 @@ class ControllerClient:
     `visitor` is the address of the visitor on whose behalf a request is made. Calls raise ApiError for error answers
     and ControllerUnreachable if no controller answers."""
 
-    def __init__(self, *urls: str, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None):
+    def __init__(
+        self,
+        *urls: str,
+        api_key: str | None = None,
+        proxy_token: str = "",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ):
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        if proxy_token:
+            headers[PROXY_TOKEN_HEADER] = proxy_token
         self._controllers = Controllers(urls)
         self._http = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, limits=_LIMITS, transport=transport)
 
@@ -130,11 +140,13 @@ class ControllerClient:
         """Open a battle."""
         return BattleView.model_validate(await self._json("POST", "/arena/battles", visitor, request))
 
-    async def battle(self, battle_id: str, visitor: str) -> BattleView:
+    async def battle(self, battle_id: BattleId, visitor: str) -> BattleView:
         """The battle as the visitor may see it now."""
         return BattleView.model_validate(await self._json("GET", f"/arena/battles/{battle_id}", visitor))
 
-    async def turn(self, battle_id: str, number: int, content: str, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    async def turn(
+        self, battle_id: BattleId, number: int, content: str, visitor: str
+    ) -> AsyncGenerator[StreamEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         path = f"/arena/battles/{battle_id}/turns"
         request = _TurnRequest("POST", path, CreateTurn(content=content), secrets.token_urlsafe(16))
@@ -164,7 +176,7 @@ class ControllerClient:
             async for event in rest:
                 yield event
 
-    async def regenerate(self, battle_id: str, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    async def regenerate(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
         """Answer the last turn again; yields the events of the new answers."""
         path = f"/arena/battles/{battle_id}/regenerate"
         request = _TurnRequest("POST", path, key=secrets.token_urlsafe(16))
@@ -177,15 +189,15 @@ class ControllerClient:
                 async for event in rest:
                     yield event
 
-    def resume(self, battle_id: str, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    def resume(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
         """Follow the running turn from its first event."""
         return self._events(battle_id, visitor, _stream_of(battle_id))
 
-    async def stop(self, battle_id: str, visitor: str) -> None:
+    async def stop(self, battle_id: BattleId, visitor: str) -> None:
         """End both running answers; the stream of the turn tells how they ended."""
         await self._request("POST", f"/arena/battles/{battle_id}/stop", visitor)
 
-    async def vote(self, battle_id: str, outcome: Outcome, visitor: str) -> VoteReply:
+    async def vote(self, battle_id: BattleId, outcome: Outcome, visitor: str) -> VoteReply:
         """Cast the vote. Sent up to five times until it is answered: the controller counts a repeated vote once."""
         vote = CastVote(outcome=outcome)
         failure: Exception = ControllerUnreachable()
@@ -210,13 +222,13 @@ class ControllerClient:
         query = urlencode({"board": board, "style_control": "true" if style_control else "false"})
         return LeaderboardView.model_validate(await self._json("GET", f"/arena/leaderboard?{query}", visitor))
 
-    async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
-        """Every registered worker."""
-        return _WORKERS.validate_python(await self._json("GET", "/arena/workers", visitor), strict=False)
+    async def workers(self, visitor: str, admin_token: str = "") -> tuple[WorkerView, ...]:
+        """Every registered worker; with figures where the visitor has shown the admin token."""
+        return _WORKERS.validate_python(await self._as_admin("/arena/workers", visitor, admin_token), strict=False)
 
-    async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
+    async def pools(self, visitor: str, admin_token: str) -> tuple[WorkerPool, ...]:
         """The page pools of all workers that have one."""
-        return _POOLS.validate_python(await self._json("GET", "/arena/pools", visitor), strict=False)
+        return _POOLS.validate_python(await self._as_admin("/arena/pools", visitor, admin_token), strict=False)
 
     async def chat(
         self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: str
@@ -249,7 +261,9 @@ class ControllerClient:
             self._controllers.leave(url)
         raise failure
 
-    async def _events(self, battle_id: str, visitor: str, request: "_TurnRequest") -> AsyncGenerator[StreamEvent, None]:
+    async def _events(
+        self, battle_id: BattleId, visitor: str, request: "_TurnRequest"
+    ) -> AsyncGenerator[StreamEvent, None]:
         """One turn's events up to turn_finished, across broken connections, with an Interrupted before each wait.
         Raises _RequestUnanswered, StreamLost, and ControllerUnreachable for a POST that no controller received.
 
@@ -318,7 +332,19 @@ class ControllerClient:
         except json.JSONDecodeError as error:
             raise ApiError(ErrorCode.INTERNAL_ERROR, "The controller gave an answer that is not JSON.") from error
 
-    async def _request(self, method: str, path: str, visitor: str, body: BaseModel | None = None) -> httpx.Response:
+    async def _as_admin(self, path: str, visitor: str, admin_token: str) -> Any:
+        """A GET with the token that this visitor has shown; without one it is as any other request."""
+        headers = {"Authorization": f"Bearer {admin_token}"} if admin_token else {}
+        return (await self._request("GET", path, visitor, headers=headers)).json()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        visitor: str,
+        body: BaseModel | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Response:
         """One answer, of the first controller that can serve the request. A request whose answer was lost is repeated
         too: votes and stops may be, and of two new battles one is never used."""
         failure: Exception = ControllerUnreachable()
@@ -328,7 +354,7 @@ class ControllerClient:
                 response = await self._http.request(
                     method,
                     url + path,
-                    headers=_headers(visitor, has_body=body is not None),
+                    headers=_headers(visitor, has_body=body is not None) | (headers or {}),
                     content=None if body is None else body.model_dump_json(exclude_none=True),
                 )
                 await _raise_for_error(response)

@@ -80,7 +80,7 @@ class EventRates:
 class Limits:
     """ASGI middleware that refuses what is too much with a typed 429 or 503 and Retry-After.
 
-    `num_waiting` counts events that wait for their turn; `is_known` tells whether Gradio has messages of a session.
+    `num_waiting` counts events that wait for their turn.
     """
 
     def __init__(
@@ -93,7 +93,6 @@ class Limits:
         max_streams: int,
         max_streams_per_address: int,
         num_waiting: Callable[[], int],
-        is_known: Callable[[str], bool],
     ) -> None:
         self._app = app
         self._streams = streams
@@ -102,7 +101,6 @@ class Limits:
         self._max_streams = max_streams
         self._max_streams_per_address = max_streams_per_address
         self._num_waiting = num_waiting
-        self._is_known = is_known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else ""
@@ -123,7 +121,7 @@ class Limits:
 
     async def _stream(self, session: str, address: str, scope: Scope, receive: Receive, send: Send) -> None:
         """One event stream or heartbeat, counted while it is open."""
-        refusal = self._refusal_of_stream(session, address, scope["path"])
+        refusal = self._refusal_of_stream(address)
         if refusal is not None:
             await _refuse(refusal, scope, receive, send)
             return
@@ -134,9 +132,7 @@ class Limits:
         finally:
             self._streams.closed(session, address)
 
-    def _refusal_of_stream(self, session: str, address: str, path: str) -> ApiError | None:
-        if path == DATA and not self._is_known(session):  # for instance after a restart: the page reloads
-            return ApiError(ErrorCode.NOT_FOUND, "This page has no events here.")
+    def _refusal_of_stream(self, address: str) -> ApiError | None:
         if self._streams.by_address[address] >= self._max_streams_per_address:
             return ApiError(ErrorCode.RATE_LIMITED, texts.FAILURES[ErrorCode.RATE_LIMITED], retry_after_s=5)
         if self._streams.total >= self._max_streams:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from fastapi import HTTPException
 from gradio.queueing import Queue
 from gradio.routes import App
 from gradio.server_messages import UnexpectedErrorMessage
@@ -24,7 +23,6 @@ from gradio.utils import LRUCache
 ABANDONED_AFTER_S = 60.0  #: without an open stream and without a running event
 #: Updates that wait for one browser. Ten come in a second, so a browser that has this many waiting is gone.
 MAX_UNREAD_MESSAGES = 200
-_MAX_HASH_CHARS = 64  #: Gradio's page makes hashes of a dozen characters
 
 
 class _Latest:
@@ -114,20 +112,14 @@ class PageSessions(StateHolder):
         app.state_holder = self
 
     def __getitem__(self, session_id: str) -> Any:
-        """The session of this hash, a new one if there is none. Raises HTTPException for a hash that no page has."""
+        """The session of this hash, a new one if there is none. event_calls.py bounds the length of a hash."""
         session: Any = self.session_data.get(session_id)
         if session is None:
-            if len(session_id) > _MAX_HASH_CHARS:
-                raise HTTPException(400, "The session hash is too long.")
             session = self.session_data[session_id] = _PageSession(self.blocks, self._latest)
             self._make_room()
         session.last_used = time.monotonic()
         self.session_data.move_to_end(session_id)
         return session
-
-    def has_messages(self, session_id: str) -> bool:
-        """True if there is something to stream to the page of this session."""
-        return session_id in self._queue.pending_messages_per_session
 
     def num_waiting(self) -> int:
         """Events that wait until fewer events run."""

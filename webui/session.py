@@ -4,7 +4,6 @@ A session is made from the controller's view of the battle (`from_view`) and adv
 (`after`); the page is a function of it. It holds no model name before the controller has sent one.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar, assert_never
@@ -23,11 +22,10 @@ from wire.battles import (
     Side,
     TurnFinishedEvent,
 )
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
 T = TypeVar("T")
-
-_BATTLE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  #: what may stand in a path
 
 SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
 Pending = Literal["turn", "regenerate", "resume"]
@@ -85,7 +83,7 @@ class Session:
     """What one visitor sees of one battle. `names` is None until the controller has sent them."""
 
     mode: Mode = "anonymous"
-    battle_id: str | None = None
+    battle_id: BattleId | None = None
     state: BattleState = "open"
     exchanges: tuple[Exchange, ...] = ()
     max_turns: int | None = None
@@ -238,7 +236,7 @@ class Bookmark:
     """What the browser stores of a battle: where a page goes on after a reload. While the controller has not yet got a
     prompt, the prompt is a part of it."""
 
-    battle_id: str | None = None
+    battle_id: BattleId | None = None
     asked: str | None = None  #: the prompt that was sent last, unless its turn has ended
     number: int = 0  #: number of its turn, from 1
 
@@ -257,14 +255,11 @@ def bookmark_of(session: Session) -> Bookmark:
 def from_storage(stored: Any) -> Bookmark:
     """The bookmark from the browser's storage, which the visitor may have changed; empty if it is none."""
     match stored:
-        case str() as battle_id:
-            found = Bookmark(battle_id)
+        case str():
+            return Bookmark(BattleId.parse(stored))
         case [str() | None as battle_id, str() as asked, int() as number]:
-            found = Bookmark(battle_id, asked, number)
-        case _:
-            return Bookmark()
-    is_id = found.battle_id is None or _BATTLE_ID.fullmatch(found.battle_id) is not None
-    return found if is_id else Bookmark(None, found.asked, found.number)
+            return Bookmark(BattleId.parse(battle_id), asked, number)
+    return Bookmark()
 
 
 def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:

@@ -19,11 +19,12 @@ from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.session import Bookmark, Session, StreamEvent, from_view, standings
 from wire.battles import BattleState, BattleView, CreateBattle, Mode, Outcome
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
 #: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back, as it does while
 #: controllers or the store restart.
-_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER})
+_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
 _MAX_WAIT_S = 20.0
 _GONE_CODES = frozenset({ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE})
 _READ_DELAYS_S = (0.3, 0.7, 1.0, 2.0, 3.0)
@@ -87,7 +88,7 @@ class Turns:
             return replace(session, unsent_text=bookmark.asked)
         return session.asking(bookmark.asked)
 
-    async def restore(self, battle_id: str, visitor: str) -> Session:
+    async def restore(self, battle_id: BattleId, visitor: str) -> Session:
         """The whole battle as the controller has it. `follow` resumes it if a turn is still running."""
         try:
             session = from_view(await self._read(battle_id, visitor))
@@ -99,7 +100,7 @@ class Turns:
             return await self._with_standings(session, visitor)
         return session.resuming() if session.state == "streaming" else session
 
-    async def _read(self, battle_id: str, visitor: str) -> BattleView:
+    async def _read(self, battle_id: BattleId, visitor: str) -> BattleView:
         """The battle, read again for a while if no controller can answer."""
         for delay_s in _READ_DELAYS_S:
             try:
@@ -135,7 +136,7 @@ class Turns:
         except StreamLost:
             yield current.ended(texts.STREAM_LOST, can_resume=True)
 
-    async def _running_turn(self, session: Session, battle_id: str, visitor: str) -> Sessions:
+    async def _running_turn(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
         """Follow the turn that runs already, which another page may have asked for; then the prompt of this page goes
         back into the box."""
         asked = session.exchanges[-1].content
@@ -146,7 +147,7 @@ class Turns:
         if not current.exchanges or current.exchanges[-1].content != asked:
             yield replace(current, unsent_text=asked)
 
-    async def _stream(self, session: Session, battle_id: str, visitor: str) -> Sessions:
+    async def _stream(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
         """The session after each batch of events."""
         current = replace(session, pending=None)
         events = self._pending_events(session, battle_id, visitor)
@@ -161,7 +162,7 @@ class Turns:
         # After a refused regeneration the battle still has its old answers: read it again.
         yield replace(await self.restore(battle_id, visitor), refusal_code=current.refusal_code)
 
-    def _pending_events(self, session: Session, battle_id: str, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    def _pending_events(self, session: Session, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
         match session.pending:
             case "regenerate":
                 return self.client.regenerate(battle_id, visitor)

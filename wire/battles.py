@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.chat import FinishReason, Usage
 from wire.errors import ErrorDetail
+from wire.ids import BattleId
 
 Mode = Literal["anonymous", "named"]
 Side = Literal["a", "b"]
@@ -64,7 +65,9 @@ class CastVote(_Frozen):
     """Body of `POST /arena/battles/{id}/vote`."""
 
     outcome: Outcome = Field(description="the better side, tie, or both_bad")
-    reasons: tuple[str, ...] = Field(default=(), max_length=8, description="labels of at most 64 characters each")
+    reasons: tuple[str, ...] = Field(
+        default=(), max_length=8, fail_fast=True, description="labels of at most 64 characters each"
+    )
     comment: str | None = Field(default=None, max_length=2000, description="free text")
 
 
@@ -95,7 +98,7 @@ class SideView(_Frozen):
 class BattleView(_Frozen):
     """Answer of `GET /arena/battles/{id}`: the whole battle, without what the visitor may not know yet."""
 
-    id: str
+    id: BattleId
     mode: Mode
     state: BattleState
     a: SideView
@@ -113,7 +116,7 @@ class VoteReply(_Frozen):
     """Answer of a vote, equal for every replay of the same vote. It reveals both models."""
 
     vote_id: str
-    battle_id: str
+    battle_id: BattleId
     outcome: Outcome
     models: dict[Side, str] = Field(description="the models behind both sides")
     rated: bool = Field(description="false: the vote is in the log, but no rating counts it")

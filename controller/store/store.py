@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
@@ -16,12 +17,18 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from controller.metrics import Metrics
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
 
 CONNECT_TIMEOUT_S = 0.5
 MAX_CONNECTIONS = 64
 MAX_READERS = 4096  #: one connection per open battle stream
 READ_BLOCK_S = 1.0  #: a blocked read returns after this time at the latest, so that its caller can check the battle
+
+#: redis-py would read its own package metadata for every connection, which takes 0.5 ms of the event loop.
+_NO_CLIENT_NAME: dict[str, Any] = (
+    {"driver_info": None} if find_spec("redis.driver_info") is not None else {"lib_name": None, "lib_version": None}
+)
 
 StreamEntry = tuple[str, dict[str, str]]  #: id and fields
 Result = TypeVar("Result")
@@ -46,6 +53,7 @@ class Store:
             "protocol": 2,
             "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
             "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times
+            **_NO_CLIENT_NAME,
         }
         pool = BlockingConnectionPool.from_url(
             url, max_connections=MAX_CONNECTIONS, timeout=timeout_s, socket_timeout=timeout_s, **settings
@@ -78,7 +86,7 @@ class Store:
             except NoScriptError:  # nothing was executed, so this is no retry
                 return await _call(self.redis.eval, text, len(keys), *keys, *args)
 
-    async def read_stream(self, key: str, after: str, *, block: bool, count: int = 256) -> list[StreamEntry]:
+    async def read_stream(self, key: str, after: EntryId, *, block: bool, count: int = 256) -> list[StreamEntry]:
         """At most `count` entries of a stream after the id `after`; with `block`, waits up to READ_BLOCK_S for the
         first one. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("read_stream"):
@@ -86,7 +94,7 @@ class Store:
             answer = await _call(client.xread, {key: after}, count=count, block=block_ms)
         return cast(list[StreamEntry], answer[0][1]) if answer else []
 
-    async def range_stream(self, key: str, after: str, *, count: int) -> list[StreamEntry]:
+    async def range_stream(self, key: str, after: EntryId, *, count: int) -> list[StreamEntry]:
         """Like `read_stream`, without waiting, by XRANGE. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("range_stream"):
             return cast(list[StreamEntry], await _call(self.redis.xrange, key, f"({after}", "+", count))

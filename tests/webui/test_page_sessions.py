@@ -50,7 +50,7 @@ def test_beyond_the_capacity_the_session_that_was_idle_for_longest_is_forgotten(
     assert "close_stream" in read(site, "four")
     assert "two" not in sessions
     assert {"one", "three", "four"} <= set(sessions.session_data)
-    assert not sessions.has_messages("two")
+    assert "two" not in sessions._queue.pending_messages_per_session
 
 
 async def test_what_nothing_reads_is_forgotten_after_a_while(
@@ -69,7 +69,7 @@ async def test_what_nothing_reads_is_forgotten_after_a_while(
     monkeypatch.setattr(sessions, "_is_read", lambda _: False)
     await sessions.forget_abandoned()
     assert "bare" not in sessions
-    assert not sessions.has_messages("bare")
+    assert "bare" not in sessions._queue.pending_messages_per_session
     assert "bare" not in sessions._queue.pending_event_ids_session
 
 
@@ -89,8 +89,7 @@ def test_a_session_hash_that_no_page_makes_is_refused(site: Site, sessions: Page
     assert len(sessions.session_data) == num_sessions
 
 
-def test_pages_whose_session_was_forgotten_find_their_components_as_they_were_built(sessions: PageSessions) -> None:
-    """What one session changes is not seen by another: all share one configuration."""
+def test_sessions_share_one_configuration_and_do_not_see_what_another_changes(sessions: PageSessions) -> None:
     first, second = sessions["first"], sessions["second"]
     key, block = next((key, block) for key, block in first.blocks_config.blocks.items() if not block.stateful)
     changed = object()

@@ -26,13 +26,14 @@ from wire.battles import (
     TurnFinishedEvent,
 )
 from wire.errors import ErrorDetail
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 
 ERROR = ErrorDetail(message="The model tawny-owl failed.", type="server_error", code="worker_failed")
 
 
 def asked() -> Session:
-    return Session(battle_id="b1").asking("Hello")
+    return Session(battle_id=BattleId("b1")).asking("Hello")
 
 
 def test_deltas_grow_each_side_by_itself() -> None:
@@ -91,7 +92,7 @@ def test_a_refused_turn_never_happened_and_its_prompt_goes_back() -> None:
 
 def test_a_view_gives_back_the_whole_battle() -> None:
     view = BattleView(
-        id="b1",
+        id=BattleId("b1"),
         mode="anonymous",
         state="streaming",
         a=SideView(),
@@ -128,7 +129,7 @@ def test_standings_tell_what_a_vote_did_to_both_ratings() -> None:
 
 
 def test_an_interruption_lasts_until_the_next_event() -> None:
-    session = Session(battle_id="b1").asking("Hello!").after([Interrupted()])
+    session = Session(battle_id=BattleId("b1")).asking("Hello!").after([Interrupted()])
     assert session.is_interrupted
     assert session.exchanges == (Exchange("Hello!"),)
     assert not session.after([DeltaEvent(side="a", seq=0, text="x")]).is_interrupted
@@ -143,7 +144,8 @@ def test_a_bookmark_that_the_page_did_not_make_is_none(stored: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "bookmark", [Bookmark(), Bookmark("b-1_X"), Bookmark("b1", "Hello!", 2), Bookmark(None, "Hi", 1)]
+    "bookmark",
+    [Bookmark(), Bookmark(BattleId("b-1_X")), Bookmark(BattleId("b1"), "Hello!", 2), Bookmark(None, "Hi", 1)],
 )
 def test_a_bookmark_survives_the_storage(bookmark: Bookmark) -> None:
     assert from_storage(json.loads(json.dumps(bookmark.to_storage()))) == bookmark

@@ -15,6 +15,7 @@ from webui.session import Session, bookmark_of, from_storage
 from webui.turn import Sessions, Turns, batches
 from wire.battles import CreateBattle
 from wire.errors import ErrorCode
+from wire.ids import BattleId
 
 VISITOR = "203.0.113.7"
 ANONYMOUS = CreateBattle(mode="anonymous")
@@ -167,7 +168,7 @@ async def test_a_battle_that_cannot_be_read_now_is_not_forgotten(
 ) -> None:
     monkeypatch.setattr("webui.turn._READ_DELAYS_S", (0.0,))
     client = ControllerClient("http://127.0.0.1:9")
-    session = await Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard).restore("battle-1", VISITOR)
+    session = await Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard).restore(BattleId("battle-1"), VISITOR)
     assert session.battle_id == "battle-1"
     assert session.can_resume
 
@@ -184,7 +185,7 @@ async def test_a_prompt_that_another_page_was_faster_with_goes_back_into_the_box
 
 
 async def test_a_battle_that_is_gone_gives_an_empty_page(turns: Turns) -> None:
-    assert await turns.restore("gone", VISITOR) == Session()
+    assert await turns.restore(BattleId("gone"), VISITOR) == Session()
 
 
 async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: Turns, arena: FakeArena) -> None:

@@ -9,6 +9,7 @@
   const JOIN = "/gradio_api/queue/join";
   const DATA = "/gradio_api/queue/data";
   const HEARTBEAT = "/gradio_api/heartbeat/";
+  const UNKNOWN = /^data: \{"msg":"unexpected_error".*"session_not_found":true/m; // the server forgot this page's events
   const SERVER = "/gradio_api/app_id"; // a number that every start of the server draws
   const TYPED_KEY = `agon-typed ${location.pathname}`;
   const LOOK_EVERY_MS = 700;
@@ -72,14 +73,17 @@
     look(firstPauseMs);
   }
 
-  // The same response, with a call when its body ends or breaks.
-  function watched(response, onEnd) {
+  // The same response, with a call for each part of its body and one when it ends or breaks.
+  function watched(response, onPart, onEnd) {
     const reader = response.body.getReader();
     const body = new ReadableStream({
       async pull(controller) {
         try {
           const { done, value } = await reader.read();
-          if (!done) return controller.enqueue(value);
+          if (!done) {
+            onPart(value);
+            return controller.enqueue(value);
+          }
           controller.close();
           onEnd(true);
         } catch (error) {
@@ -121,7 +125,10 @@
       if (isData) eventsBroke([429, 503].includes(response.status) ? CROWDED_MS : 0);
       return response;
     }
-    return watched(response, (isWhole) => {
+    const onPart = (bytes) => {
+      if (isData && UNKNOWN.test(new TextDecoder().decode(bytes))) eventsBroke();
+    };
+    return watched(response, onPart, (isWhole) => {
       if (!isData) look();
       else if (!isWhole) eventsBroke();
     });
