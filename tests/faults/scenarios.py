@@ -60,7 +60,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("wipes", "store wiped", "wipe", disk.wipe_store, 50, forgets_battles=True),
     Scenario("log-damage", "log of the store damaged", "damage", disk.damage_log, 200, forgets_battles=True),
     Scenario("disconnects", "visitors who leave at random", "disconnect", leaks.disconnect_at_random, 10_000, 200),
-    Scenario("day", "the battles of a day", "battle", leaks.live_a_day, leaks.BATTLES_A_DAY),
+    Scenario("day", "the battles of a day", "battle", leaks.live_a_day, leaks.BATTLES_A_DAY, plan=_WITH_PAGES),
     Scenario("disk-full", "disk full", "time", disk.fill_disk, 10, 0, needs="root"),
     Scenario("clock-jumps", "clock of store or controller jumps", "jump", pauses.jump_clocks, 60, needs="compiler"),
     Scenario(
