@@ -139,7 +139,7 @@ def test_a_path_or_a_query_that_gradio_would_fail_on_is_refused(client: httpx.Cl
 @pytest.mark.parametrize("host", ["[", "a b", "x:99999999", "x/../y", "\xff", "[::1", "a@b", "", "localhost,["])
 def test_a_host_that_is_no_name_is_refused(client: httpx.Client, host: str) -> None:
     """Gradio writes the address of the page from this header."""
-    response = client.get("/config", headers={"X-Forwarded-Host": host.encode("latin-1")})
+    response = client.get("/config", headers={b"X-Forwarded-Host": host.encode("latin-1")})
     assert refusal(response) == (400, "invalid_request")
 
 
