@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from controller.app import create_app
 from controller.config import Settings
-from controller.errors import ConfigurationError
+from controller.errors import ConfigurationError, JournalDamaged
 from service_kit.heads import BoundedHttp
 from service_kit.logs import configure_logging
 
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = Settings()
         app = create_app(settings)
-    except ConfigurationError as error:
+    except (ConfigurationError, JournalDamaged) as error:
         print(f"controller: {error}", file=sys.stderr)
         return 2
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -11,6 +12,40 @@ from wire.votes import VoteRecord
 PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
 
 
+@dataclass(frozen=True)
+class LogEntry:
+    """One entry of the log as it is stored; `record` is the JSON of the vote without id and time."""
+
+    vote_id: str
+    battle_id: str
+    time_ms: int
+    record: str
+    voter_day: str | None  #: day of the key of the voter's pseudonym; None for an imported vote
+
+    @property
+    def vote(self) -> VoteRecord:
+        """The vote. Raises ValueError for a record that is none."""
+        values = json.loads(self.record)
+        return VoteRecord.model_validate({**values, "vote_id": self.vote_id, "time": self.time_ms / 1000})
+
+
+@dataclass(frozen=True)
+class LogState:
+    """The log at one moment, with the entries that were asked for.
+
+    Votes are only appended, so a reader that has read `length` votes up to `last_id`, under the same `token`, has read
+    this log. Any other number means that the log was replaced.
+    """
+
+    arena: str | None  #: id of the arena; None in an empty store, and where no controller keeps a journal
+    token: str  #: of the last restoration, "" if there was none
+    restored_at: float | None  #: Unix time of the last restoration
+    num_restored: int  #: votes that it brought back
+    length: int
+    last_id: str
+    entries: tuple[LogEntry, ...]
+
+
 class VoteLog:
     """Reads and imports votes; casting one is in vote_casting.py. Every method raises ApiError STORE_UNAVAILABLE."""
 
@@ -18,21 +53,32 @@ class VoteLog:
         self._store = store
         self._keys = keys
 
-    async def last_id(self) -> str:
-        """Id of the newest vote; LOG_START without votes."""
-        with self._store.guard("last_vote"):
-            entries = await self._store.redis.xrevrange(self._keys.votes, count=1)
-        return str(entries[0][0]) if entries else LOG_START
+    async def state(self, after: str = LOG_START, count: int = PIECE) -> LogState:
+        """The log now, with up to `count` entries after the id `after`, oldest first."""
+        keys = [self._keys.votes, self._keys.restoration, self._keys.arena]
+        arena, token, time_ms, restored, length, last_id, entries = await self._store.run(
+            "read_votes", keys, after, count
+        )
+        return LogState(
+            arena=arena or None,
+            token=token,
+            restored_at=int(time_ms) / 1000 if time_ms else None,
+            num_restored=int(restored or 0),
+            length=length,
+            last_id=last_id or LOG_START,
+            entries=tuple(
+                _entry(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in entries
+            ),
+        )
 
-    async def length(self) -> int:
-        """Number of votes in the log."""
-        with self._store.guard("count_votes"):
-            return int(await self._store.redis.xlen(self._keys.votes))
+    async def name_arena(self, arena: str) -> str:
+        """Give the arena the id `arena` unless it has one. Returns the one that it has."""
+        return str(await self._store.run("name_arena", [self._keys.arena], arena))
 
     async def read(self, after: str = LOG_START, count: int = PIECE) -> list[VoteRecord]:
         """Up to `count` votes after the id `after`, oldest first."""
         entries = await self._store.range_stream(self._keys.votes, after, count=count)
-        return [parse_entry(entry_id, fields) for entry_id, fields in entries]
+        return [_entry(entry_id, fields).vote for entry_id, fields in entries]
 
     async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:
         """Append votes of another log, except those of battles that this log has. Returns the number appended."""
@@ -48,7 +94,12 @@ def stored(vote: VoteRecord) -> str:
     return vote.model_dump_json(exclude={"vote_id", "time", "conversations"}, exclude_none=True)
 
 
-def parse_entry(entry_id: str, fields: dict[str, str]) -> VoteRecord:
-    """The vote of one entry of the log. Raises ValueError for an entry that is not a vote."""
-    values = json.loads(fields["record"])
-    return VoteRecord.model_validate({**values, "vote_id": entry_id, "time": int(fields["time"]) / 1000})
+def _entry(entry_id: str, fields: dict[str, str]) -> LogEntry:
+    record = fields["record"]
+    return LogEntry(
+        vote_id=entry_id,
+        battle_id=json.loads(record)["battle_id"],
+        time_ms=int(fields["time"]),
+        record=record,
+        voter_day=fields.get("voter_day"),
+    )
