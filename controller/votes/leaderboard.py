@@ -154,7 +154,10 @@ class Leaderboards:
                     continue
                 self._log_state = state
                 for entry in state.entries:
-                    self._fold.add(entry.vote)
+                    if entry.is_damaged:
+                        self._fold.skip(entry.vote_id)
+                    else:
+                        self._fold.add(entry.vote)
                 if len(state.entries) < PIECE:
                     break
                 await asyncio.sleep(0)  # a long log must not block the event streams

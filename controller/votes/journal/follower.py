@@ -45,6 +45,7 @@ class VoteJournal:
         self._num_begun = 0  #: rounds
         self._last_verified = 0  #: the last round at whose end log and journal held the same votes
         self._num_replaced = 0  #: how often the log turned out to be another one
+        self._seen_damaged: set[str] = set()  #: damaged entries for which the journals were asked
         if file.num_torn_bytes:
             log_event(_logger, "journal_tail_cut", logging.WARNING, file=str(file.path), bytes=file.num_torn_bytes)
 
@@ -108,6 +109,8 @@ class VoteJournal:
             state = await self._log.state(self._file.last_id)
             await self._check_arena(state)
             is_complete = len(state.entries) < PIECE
+            if self._log.damaged_ids - self._seen_damaged:
+                return False
             if self._token not in (None, state.token) or (is_complete and not self._continues(state)):
                 self._num_replaced += 1
                 return False
@@ -135,7 +138,9 @@ class VoteJournal:
     async def _restore(self) -> None:
         """Make log and journal the union of both."""
         log_event(_logger, "vote_log_differs_from_journal", logging.WARNING, journal=self._file.num_votes)
+        damaged = set(self._log.damaged_ids)
         restored = await self._restorer.restore(self._sources())
+        self._seen_damaged |= damaged
         if restored.num_restored:
             self._metrics.votes_restored.inc(restored.num_restored)
             log_event(_logger, "votes_restored", logging.WARNING, votes=restored.num_restored)
@@ -150,7 +155,8 @@ class VoteJournal:
             if len(state.entries) < PIECE:
                 break
             last_id = state.entries[-1].vote_id
-        self._file.resume(num_votes=len(journalled), position=restored.state.last_id)
+        # Every readable vote of the log is in the journal now; damaged ones that no journal has count as known.
+        self._file.resume(num_votes=restored.state.length, position=restored.state.last_id)
         self._token = restored.state.token
 
     def _sources(self) -> list[Source]:

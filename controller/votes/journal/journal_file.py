@@ -99,7 +99,7 @@ class JournalFile:
         self.last_id = position
 
     def resume(self, *, num_votes: int, position: str) -> None:
-        """Continue after a comparison with the whole log: the number of battles here, and the log's last id."""
+        """Continue after a comparison with the whole log: the number of its entries, and its last id."""
         self.num_votes = num_votes
         self.last_id = position
 

@@ -28,7 +28,7 @@ _BATTLES_AT_ONCE = 200
 
 @dataclass(frozen=True)
 class Restored:
-    """The result: how many votes came back, the log afterwards, and the vote id of every battle in it."""
+    """The result: how many votes came back, the log afterwards, and the vote id of every readable vote's battle."""
 
     num_restored: int
     state: LogState
@@ -47,10 +47,10 @@ class LogRestorer:
         self._log = log
         self._battle_ttl_ms = round(battle_ttl_s * 1000)
 
-    async def restore(self, sources: Sequence[Source]) -> Restored:
-        """Bring back every vote of `sources` that the log lacks. Of two votes on one battle the older one stays.
-
-        Raises what a source raises; the log is unchanged then.
+    async def restore(self, sources: Sequence[Source], *, changed: frozenset[str] = frozenset()) -> Restored:
+        """Bring back every vote of `sources` that the log lacks, and those of the battles `changed`, of which the log
+        has another record. Of two votes on one battle the older one stays. A damaged entry gives way to the vote with
+        its id. Raises what a source raises; the log is unchanged then.
         """
         num_restored = 0
         for _ in range(_TRIES):
@@ -58,11 +58,13 @@ class LogRestorer:
             if scanned is None:
                 continue
             state, vote_ids = scanned
-            lacking = await asyncio.to_thread(_lacking, sources, vote_ids)
+            known = {battle: vote_id for battle, vote_id in vote_ids.items() if battle not in changed}
+            lacking = await asyncio.to_thread(_lacking, sources, known)
             if not lacking:
                 return Restored(num_restored, state, vote_ids)
             if await self._replace(state, lacking):
                 num_restored += len(lacking)
+                changed = frozenset()
         raise unavailable()
 
     async def _scan(self) -> tuple[LogState, dict[str, str]] | None:
@@ -75,7 +77,8 @@ class LogRestorer:
                 return None
             token = state.token
             for entry in state.entries:
-                vote_ids.setdefault(entry.battle_id, entry.vote_id)
+                if not entry.is_damaged:
+                    vote_ids.setdefault(entry.battle_id, entry.vote_id)
                 last_id = entry.vote_id
             num_votes += len(state.entries)
             if len(state.entries) < PIECE:
@@ -87,6 +90,7 @@ class LogRestorer:
         token = secrets.token_hex(8)
         built = _BuiltLog(self._store, self._keys, token)
         pending = sorted(lacking.values(), key=_order)
+        replaced_ids = {entry.vote_id for entry in pending}
         last_id = LOG_START
         while True:
             read = await self._log.state(last_id)
@@ -95,7 +99,11 @@ class LogRestorer:
             present = [entry for entry in read.entries if _order(entry) <= entry_order(state.last_id)]
             is_last = len(present) < PIECE
             num_now = len(pending) if is_last else _count_up_to(pending, present[-1])
-            kept = (entry for entry in present if entry.battle_id not in lacking)
+            kept = [
+                entry
+                for entry in present
+                if (entry.vote_id not in replaced_ids if entry.is_damaged else entry.battle_id not in lacking)
+            ]
             await built.append(heapq.merge(kept, pending[:num_now], key=_order))
             pending = pending[num_now:]
             if is_last:

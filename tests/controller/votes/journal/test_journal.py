@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from controller.config import Settings
 from controller.errors import ConfigurationError, JournalDamaged
@@ -305,6 +306,29 @@ async def test_more_votes_than_one_piece_are_restored_in_order(own_store: StoreP
 
         await eventually(is_back)
         assert (await _board(arena.client))["num_restored"] == 1401
+
+
+async def test_a_damaged_record_does_not_stop_the_board_and_comes_back(
+    own_store: StoreProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A byte that was changed inside a value of the store's file is noticed by nothing but the reader."""
+    async with _arena(own_store, tmp_path / "j") as arena:
+        acknowledged = await _voted(arena, 4)
+        votes = arena.keys.votes
+    async with Redis.from_url(own_store.url) as redis:
+        for entry_id, fields in await redis.xrange(votes):
+            if entry_id.decode() == acknowledged[1]["vote_id"]:
+                fields[b"record"] = fields[b"record"][:40] + b"\xff\x00" + fields[b"record"][42:]
+            await redis.xadd("changed", fields, entry_id)
+        await redis.rename("changed", votes)
+    async with _arena(own_store, tmp_path / "none", journal_dir=None) as arena:
+        assert (await _board(arena.client))["num_votes"] == 3
+        assert "vote_damaged" in caplog.messages
+        assert len(await arena.vote_log()) == 3
+    async with _arena(own_store, tmp_path / "j") as arena:
+        await eventually(lambda: _log_has(arena, acknowledged))
+        acknowledged += await _voted(arena, 1)
+        assert await _log_has(arena, acknowledged)
 
 
 async def test_a_journal_is_not_restored_into_the_store_of_another_arena(
