@@ -316,7 +316,8 @@ async def test_a_damaged_record_does_not_stop_the_board_and_comes_back(
         acknowledged = await _voted(arena, 4)
         votes = arena.keys.votes
     async with Redis.from_url(own_store.url) as redis:
-        for entry_id, fields in await redis.xrange(votes):
+        entries: Any = await redis.xrange(votes)
+        for entry_id, fields in entries:
             if entry_id.decode() == acknowledged[1]["vote_id"]:
                 fields[b"record"] = fields[b"record"][:40] + b"\xff\x00" + fields[b"record"][42:]
             await redis.xadd("changed", fields, entry_id)

@@ -14,7 +14,7 @@ from controller.votes.vote_log import LogEntry
 
 def _entries(count: int, first: int = 1) -> list[LogEntry]:
     return [
-        LogEntry(f"{1000 + number}-0", f"battle-{number}", number, json.dumps({"battle_id": number, "x": "é\n"}), None)
+        LogEntry(f"{1000 + number}-0", f"battle-{number}", number, json.dumps({"battle_id": number, "x": "\u00e9\n"}), None)
         for number in range(first, first + count)
     ]
 

@@ -24,7 +24,7 @@ async def _export(arena: Arena) -> list[dict[str, Any]]:
 
 
 def _transcript(number: int, day: str) -> Transcript:
-    texts = (ChatMessage(role="user", content=f"q{number}"), ChatMessage(role="assistant", content="é"))
+    texts = (ChatMessage(role="user", content=f"q{number}"), ChatMessage(role="assistant", content="\u00e9"))
     return Transcript(f"{number}-0", f"battle-{number}", day, {"a": texts, "b": texts})
 
 
