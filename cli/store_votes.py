@@ -13,7 +13,7 @@ from controller.store.store import Store
 from controller.votes.journal.journal_file import PATTERN, read_entries, salvage, scan, write_new
 from controller.votes.journal.restore import LogRestorer
 from controller.votes.vote_log import PIECE, LogEntry, VoteLog, stored
-from wire.entry_ids import LOG_START, is_entry_id
+from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError
 from wire.votes import VoteRecord
 
@@ -66,7 +66,7 @@ async def read_store(url: str, key_prefix: str) -> dict[str, LogEntry]:
     found: dict[str, LogEntry] = {}
     async with _connected(url) as store:
         log = VoteLog(store, Keys(key_prefix))
-        last_id = LOG_START
+        last_id: str = LOG_START
         while entries := (await log.state(last_id, PIECE)).entries:
             found.update({entry.battle_id: entry for entry in entries if not entry.is_damaged})
             last_id = entries[-1].vote_id
@@ -115,8 +115,7 @@ def _exported(path: Path) -> Iterator[LogEntry]:
                 continue
             try:
                 vote = VoteRecord.model_validate_json(line)
-                if not is_entry_id(vote.vote_id):
-                    raise ValueError("it has no vote id")
+                EntryId(vote.vote_id)
             except ValueError as error:
                 reason = str(error).splitlines()[0]
                 raise CliError(f"line {number} of {path} is neither a journal's nor an export's: {reason}") from None

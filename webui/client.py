@@ -33,6 +33,7 @@ from wire.battles import (
 )
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 from wire.openai import ModelList
 from wire.proxies import PROXY_TOKEN_HEADER
@@ -78,7 +79,7 @@ class _TurnRequest:
     body: BaseModel | None = None
 
 
-def _stream_of(battle_id: str) -> _TurnRequest:
+def _stream_of(battle_id: BattleId) -> _TurnRequest:
     """Reads the running turn and starts nothing, so it may be repeated."""
     return _TurnRequest("GET", f"/arena/battles/{battle_id}/stream")
 
@@ -134,11 +135,13 @@ class ControllerClient:
         """Open a battle."""
         return BattleView.model_validate(await self._json("POST", "/arena/battles", visitor, request))
 
-    async def battle(self, battle_id: str, visitor: str) -> BattleView:
+    async def battle(self, battle_id: BattleId, visitor: str) -> BattleView:
         """The battle as the visitor may see it now."""
         return BattleView.model_validate(await self._json("GET", f"/arena/battles/{battle_id}", visitor))
 
-    async def turn(self, battle_id: str, number: int, content: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    async def turn(
+        self, battle_id: BattleId, number: int, content: str, visitor: str
+    ) -> AsyncGenerator[BattleEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         request = _TurnRequest("POST", f"/arena/battles/{battle_id}/turns", CreateTurn(content=content))
         events = self._events(battle_id, visitor, request)
@@ -155,7 +158,7 @@ class ControllerClient:
             async for event in rest:
                 yield event
 
-    async def regenerate(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    async def regenerate(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Answer the last turn again; yields the events of the new answers."""
         request = _TurnRequest("POST", f"/arena/battles/{battle_id}/regenerate")
         events = self._events(battle_id, visitor, request)
@@ -168,15 +171,15 @@ class ControllerClient:
                 async for event in rest:
                     yield event
 
-    def resume(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    def resume(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Follow the running turn from its first event."""
         return self._events(battle_id, visitor, _stream_of(battle_id))
 
-    async def stop(self, battle_id: str, visitor: str) -> None:
+    async def stop(self, battle_id: BattleId, visitor: str) -> None:
         """End both running answers; the stream of the turn tells how they ended."""
         await self._request("POST", f"/arena/battles/{battle_id}/stop", visitor)
 
-    async def vote(self, battle_id: str, outcome: Outcome, visitor: str) -> VoteReply:
+    async def vote(self, battle_id: BattleId, outcome: Outcome, visitor: str) -> VoteReply:
         """Cast the vote. Sent up to five times until it is answered: the controller counts a repeated vote once."""
         vote = CastVote(outcome=outcome)
         failure: Exception = ControllerUnreachable()
@@ -227,7 +230,9 @@ class ControllerClient:
         except httpx.TransportError as error:
             raise ControllerUnreachable from error
 
-    async def _events(self, battle_id: str, visitor: str, request: "_TurnRequest") -> AsyncGenerator[BattleEvent, None]:
+    async def _events(
+        self, battle_id: BattleId, visitor: str, request: "_TurnRequest"
+    ) -> AsyncGenerator[BattleEvent, None]:
         """One turn's events up to turn_finished, across broken connections. Raises _RequestUnanswered, StreamLost.
 
         Only a POST starts a turn, so it is sent once: every further attempt is a GET of the same stream.

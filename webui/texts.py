@@ -157,6 +157,7 @@ EXPIRED: Final = "This battle is too old to go on."
 WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
 STREAM_LOST: Final = "The connection to the answers was lost. They may still be written."
 UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
+EVENT_FAILED: Final = "That did not work. Reload the page and try again."
 RESTORED_ELSEWHERE: Final = "This battle belongs to another visitor."
 
 FAILURES: Final[dict[str, str]] = {

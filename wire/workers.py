@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ErrorDetail
+from wire.ids import WorkerId
 from wire.model_names import ModelName
 
 WorkerState = Literal["starting", "ready", "draining"]
@@ -130,7 +131,7 @@ class RegisterReply(_Frozen):
     """Answer to a registration. `epoch` grows with every registration of a new boot, so messages of earlier boots can
     be refused."""
 
-    worker_id: str
+    worker_id: WorkerId
     epoch: int = Field(description="grows with every registration of a new boot")
     heartbeat_s: float = Field(description="seconds between two heartbeats")
     lease_s: float = Field(description="seconds after which a silent worker gets no more work")
@@ -173,7 +174,7 @@ class GenerateRequest(_Frozen):
     replica: the worker continues after them (token replay), so that the text of an interrupted answer goes on byte for
     byte."""
 
-    request_id: str = Field(min_length=1, max_length=128)
+    request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
     messages: tuple[ChatMessage, ...] | None = Field(default=None, fail_fast=True, description="either these or prompt")
     prompt: str | None = Field(default=None, description="either this or messages")

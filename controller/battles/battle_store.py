@@ -12,7 +12,9 @@ from controller.battles.neutral_errors import OWNER_LOST, failed_event
 from controller.errors import OwnershipLost
 from controller.store.keys import EVENTS_TTL_MS, Keys
 from controller.store.store import Store, StreamEntry, unavailable
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 
 TurnEnd = Literal["append", "finish", "refuse"]
 Event = tuple[str, str]  #: SSE event name and its JSON
@@ -23,11 +25,11 @@ class BegunTurn:
     """A turn that this controller owns: only it may write the turn's events, until it ends the turn or stops renewing
     its ownership."""
 
-    battle_id: str
+    battle_id: BattleId
     owner: str  #: random id of this ownership
     turn: int
     first_event: int  #: number of the first event to write
-    run_from: str  #: id of the last event before the turn
+    run_from: EntryId  #: id of the last event before the turn
 
 
 class BattleStore:
@@ -39,10 +41,10 @@ class BattleStore:
         self._battle_ttl_ms = round(battle_ttl_s * 1000)
         self._ownership_ms = round(ownership_s * 1000)
 
-    def _both_keys(self, battle_id: str) -> list[str]:
+    def _both_keys(self, battle_id: BattleId) -> list[str]:
         return [self._keys.battle(battle_id), self._keys.events(battle_id)]
 
-    async def create(self, battle_id: str, fields: Mapping[str, str]) -> None:
+    async def create(self, battle_id: BattleId, fields: Mapping[str, str]) -> None:
         """Write a new battle. `fields` are those of its hash, without times."""
         await self._store.run(
             "create_battle",
@@ -51,7 +53,7 @@ class BattleStore:
             *(part for pair in fields.items() for part in pair),
         )
 
-    async def read(self, battle_id: str) -> Battle:
+    async def read(self, battle_id: BattleId) -> Battle:
         """The battle now. Ends a turn whose controller has died. Raises ApiError BATTLE_NOT_FOUND."""
         now_ms, flat = await self._store.run(
             "read_battle",
@@ -86,7 +88,7 @@ class BattleStore:
         )
         if answer[0] != "ok":
             raise closed(answer[0])
-        return BegunTurn(battle.battle_id, owner, turn, int(answer[1]), answer[2])
+        return BegunTurn(battle.battle_id, owner, turn, int(answer[1]), EntryId(answer[2]))
 
     async def advance(
         self,
@@ -110,12 +112,12 @@ class BattleStore:
             raise OwnershipLost(begun.battle_id)
         return bool(answer == "stop")
 
-    async def ask_stop(self, battle_id: str) -> None:
+    async def ask_stop(self, battle_id: BattleId) -> None:
         """Ask the controller that runs the turn to end it, if one runs. Raises ApiError BATTLE_NOT_FOUND."""
         if await self._store.run("stop_turn", [self._keys.battle(battle_id)]) == "":
             raise not_found()
 
-    async def read_events(self, battle_id: str, after: str, *, block: bool) -> list[StreamEntry]:
+    async def read_events(self, battle_id: BattleId, after: EntryId, *, block: bool) -> list[StreamEntry]:
         """Events after the id `after`; with `block`, waits for the first one as Store.read_stream does."""
         return await self._store.read_stream(self._keys.events(battle_id), after, block=block)
 

@@ -23,6 +23,7 @@ from controller.workers.routing_table import RoutingTable
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleSampling, CreateBattle, Side
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 
 STOP_WAIT_S = 3.0  #: longest wait for the end of a stopped turn
 STOP_POLL_S = 0.03
@@ -64,7 +65,7 @@ class Battles:
             sides, probability = self._draw()
         else:
             sides = {side: self._named(model) for side, model in zip(SIDES, request.models, strict=True)}
-        battle_id, day = secrets.token_urlsafe(16), self._voters.today()
+        battle_id, day = BattleId(secrets.token_urlsafe(16)), self._voters.today()
         fields = {
             "mode": request.mode,
             "state": "open",
@@ -82,11 +83,11 @@ class Battles:
         log_event(_logger, "battle_created", battle=short(battle_id), mode=request.mode)
         return await self._store.read(battle_id)
 
-    async def read(self, battle_id: str) -> Battle:
+    async def read(self, battle_id: BattleId) -> Battle:
         """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
         return await self._store.read(battle_id)
 
-    async def take_turn(self, battle_id: str, content: str) -> TurnRun:
+    async def take_turn(self, battle_id: BattleId, content: str) -> TurnRun:
         """Begin the next turn and return when its events may be read. Raises ApiError when the turn was refused."""
         if not content.strip():
             raise ApiError(ErrorCode.INVALID_REQUEST, "The message is empty.", param="content")
@@ -101,14 +102,14 @@ class Battles:
             raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
         return await self._begin(battle, len(battle.turns) + 1, content)
 
-    async def regenerate(self, battle_id: str) -> TurnRun:
+    async def regenerate(self, battle_id: BattleId) -> TurnRun:
         """Answer the last turn again; the new answers replace the old ones. Raises as `take_turn` does."""
         battle = await self._open_battle(battle_id)
         if not battle.turns:
             raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
         return await self._begin(battle, len(battle.turns), battle.turns[-1].content)
 
-    async def stop(self, battle_id: str) -> Battle:
+    async def stop(self, battle_id: BattleId) -> Battle:
         """End the running turn, whichever controller runs it. Without a running turn it does nothing. Returns the
         battle when the turn has ended, or after STOP_WAIT_S at the latest."""
         self._runner.stop(battle_id)
@@ -120,7 +121,7 @@ class Battles:
                 return battle
             await asyncio.sleep(STOP_POLL_S)
 
-    async def _open_battle(self, battle_id: str) -> Battle:
+    async def _open_battle(self, battle_id: BattleId) -> Battle:
         battle = await self._store.read(battle_id)
         if battle.state not in ("open", "answered"):
             raise closed(battle.state)

@@ -13,6 +13,7 @@ from controller.battles.turn_writer import TurnWriter
 from controller.workers.dispatch import Lane
 from service_kit.logs import log_event, short
 from wire.battles import Side
+from wire.ids import BattleId
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class TurnRunner:
         log_event(_logger, "turn_began", battle=short(begun.battle_id), turn=begun.turn)
         return run
 
-    def stop(self, battle_id: str) -> None:
+    def stop(self, battle_id: BattleId) -> None:
         """Stop the turn of a battle at once if it runs here. Another controller reads the request from the store."""
         for run, _ in self._running.values():
             if run.begun.battle_id == battle_id:

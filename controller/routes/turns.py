@@ -7,7 +7,7 @@ from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battles import Battles
 from controller.battles.turn_stream import TurnStream, parse_event_id
-from controller.routes.battles import BATTLE_ID
+from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream
@@ -66,7 +66,7 @@ def add_turn_routes(
         answer=Answer(events=TURN_EVENTS),
         errors=(*TURN_ERRORS, ErrorCode.BATTLE_FULL),
     )
-    async def take_turn(request: Request, battle_id: str) -> Response:
+    async def take_turn(request: Request, battle_id: BattleInPath) -> Response:
         """Reserves a place at a worker of each side, or refuses both, and streams the two answers. The turn goes on
         when the client leaves: a GET of the stream with `Last-Event-ID` gives what it missed."""
         turn = await bodies.parse(request, CreateTurn)
@@ -82,7 +82,7 @@ def add_turn_routes(
         answer=Answer(events=TURN_EVENTS),
         errors=TURN_ERRORS,
     )
-    async def regenerate(request: Request, battle_id: str) -> Response:
+    async def regenerate(request: Request, battle_id: BattleInPath) -> Response:
         """Both answers of the last turn are replaced. The request has no body. `invalid_request`: there is no turn."""
         await limits.check(addresses.of(request), "turn")
         run = await battles.regenerate(battle_id)
@@ -102,7 +102,7 @@ def add_turn_routes(
             ErrorCode.STORE_UNAVAILABLE,
         ),
     )
-    async def resume(request: Request, battle_id: str) -> Response:
+    async def resume(request: Request, battle_id: BattleInPath) -> Response:
         """Any controller of the arena can resume the stream. It ends with `turn_finished`, also where no turn runs."""
         await limits.check(addresses.of(request), "stream")
         last_event_id = request.headers.get("last-event-id")
@@ -118,7 +118,7 @@ def add_turn_routes(
         answer=BattleView,
         errors=(ErrorCode.BATTLE_NOT_FOUND, ErrorCode.RATE_LIMITED, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def stop(request: Request, battle_id: str) -> Response:
+    async def stop(request: Request, battle_id: BattleInPath) -> Response:
         """Answers when the turn has ended, or after three seconds with the battle as it is then. What the models have
         written so far stays. Without a running turn nothing changes."""
         await limits.check(addresses.of(request), "stop")

@@ -9,6 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
+from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
 from controller.votes.journal.transcripts import Conversations, TranscriptFiles, conversations_of, day_of
 from controller.votes.vote_casting import VoteCasting
@@ -16,8 +17,9 @@ from controller.votes.vote_log import PIECE, VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import CastVote, VoteReply
-from wire.entry_ids import LOG_START, is_entry_id
+from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.strict_json import parse_model
 from wire.votes import ImportReply, VoteRecord
 
@@ -36,7 +38,7 @@ def add_vote_route(
     @documented(
         "Votes",
         "Vote on a battle",
-        parameters={"battle_id": "id of the battle"},
+        parameters=BATTLE_ID,
         request=CastVote,
         example={"outcome": "a"},
         answer=VoteReply,
@@ -50,7 +52,7 @@ def add_vote_route(
             ErrorCode.STORE_UNAVAILABLE,
         ),
     )
-    async def cast(request: Request, battle_id: str) -> Response:
+    async def cast(request: Request, battle_id: BattleInPath) -> Response:
         """Records the vote and reveals both models. The answer leaves when the vote is on disk; the same vote sent
         again gets the same answer. The request must come from the address that began the battle."""
         vote = await bodies.parse(request, CastVote)
@@ -75,7 +77,7 @@ def add_vote_log_routes(
         answer=Answer(lines=VoteRecord),
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
-    async def export(after: str = LOG_START, conversations: bool = False) -> Response:
+    async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
         """One vote per line, oldest first."""
         first = await log.read(_checked_id(after))
         texts = _Texts(battles, archive) if conversations else None
@@ -106,7 +108,7 @@ async def _lines(log: VoteLog, votes: list[VoteRecord], texts: "_Texts | None") 
             if texts is not None:
                 vote = vote.model_copy(update={"conversations": await texts.of(vote)})
             yield vote.model_dump_json(exclude_none=True).encode() + b"\n"
-        votes = await log.read(votes[-1].vote_id)
+        votes = await log.read(EntryId(votes[-1].vote_id))
 
 
 class _Texts:
@@ -120,8 +122,11 @@ class _Texts:
 
     async def of(self, vote: VoteRecord) -> Conversations | None:
         """None if neither has the texts."""
+        battle_id = BattleId.parse(vote.battle_id)  # an imported vote may have an id of another kind
+        if battle_id is None:
+            return None
         try:
-            battle = await self._battles.read(vote.battle_id)
+            battle = await self._battles.read(battle_id)
             if battle.turns:
                 return conversations_of(battle)
         except ApiError as error:
@@ -157,7 +162,8 @@ def _lines_of(body: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
-def _checked_id(vote_id: str) -> str:
-    if not is_entry_id(vote_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
-    return vote_id
+def _checked_id(vote_id: str) -> EntryId:
+    try:
+        return EntryId(vote_id)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after") from None

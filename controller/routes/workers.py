@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from controller.access.auth import Guard
+from controller.routes.path_ids import WORKER_ID, WorkerInPath
 from controller.routes.replies import json_reply
 from controller.workers.pools import Pools
 from controller.workers.registry import WorkerRegistry
@@ -19,7 +20,6 @@ from wire.workers import (
     WorkerView,
 )
 
-WORKER_ID = {"worker_id": "id that the registration gave"}
 REGISTER_EXAMPLE = {
     "boot_id": "boot-0001",
     "url": "http://127.0.0.1:8299",
@@ -62,7 +62,7 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
         answer=HeartbeatReply,
         errors=(ErrorCode.STALE_EPOCH, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def heartbeat(request: Request, worker_id: str) -> Response:
+    async def heartbeat(request: Request, worker_id: WorkerInPath) -> Response:
         """Reports the worker's state and load. A worker that is silent for `AGON_WORKER_LEASE_S` gets no more work."""
         return json_reply(await registry.heartbeat(worker_id, await bodies.parse(request, HeartbeatRequest)))
 
@@ -74,7 +74,7 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
         answer=Answer(status=204),
         errors=(ErrorCode.STALE_EPOCH, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def leave(worker_id: str, epoch: int | None = None) -> Response:
+    async def leave(worker_id: WorkerInPath, epoch: int | None = None) -> Response:
         """A worker that is not registered is no error."""
         await registry.leave(worker_id, epoch)
         return Response(status_code=204)

@@ -9,7 +9,7 @@ from functools import cached_property
 from controller.store.keys import Keys
 from controller.store.store import Store
 from service_kit.logs import log_event
-from wire.entry_ids import LOG_START
+from wire.entry_ids import LOG_START, EntryId
 from wire.votes import VoteRecord
 
 PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
@@ -86,14 +86,14 @@ class VoteLog:
         """Give the arena the id `arena` unless it has one. Returns the one that it has."""
         return str(await self._store.run("name_arena", [self._keys.arena], arena))
 
-    async def read(self, after: str = LOG_START, count: int = PIECE) -> list[VoteRecord]:
+    async def read(self, after: EntryId = LOG_START, count: int = PIECE) -> list[VoteRecord]:
         """Votes among the next `count` entries after the id `after`, oldest first, without damaged ones. Empty only at
         the end of the log."""
         while entries := await self._store.range_stream(self._keys.votes, after, count=count):
             read = [self._entry(entry_id, fields) for entry_id, fields in entries]
             if votes := [entry.vote for entry in read if not entry.is_damaged]:
                 return votes
-            after = read[-1].vote_id
+            after = EntryId(read[-1].vote_id)
         return []
 
     async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:

@@ -36,7 +36,7 @@ _NAMES = ("model", "name", "id", "worker_id")
 def routes_of(app: FastAPI) -> set[str]:
     """All routes of an application, as `METHOD /path`."""
     return {
-        f"{method} {inner.path}" for route in app.router.routes for inner in _flat(route) for method in inner.methods
+        f"{method} {inner.path}" for route in app.router.routes for inner in _flat(route) for method in inner.methods or ()
     }
 
 

@@ -37,6 +37,7 @@ from wire.battles import (
 )
 from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
 from wire.sse import SseEvent, encode
@@ -62,7 +63,7 @@ class FakeBattle:
     def view(self) -> BattleView:
         known = self.mode == "named" or self.state == "voted"
         return BattleView(
-            id=self.id,
+            id=BattleId(self.id),
             mode=self.mode,
             state=self.state,
             a=SideView(model=self.models[0] if known else None),
@@ -219,7 +220,7 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
             await asyncio.sleep(arena.vote_delays_s.pop(0))
         return VoteReply(
             vote_id=f"vote-{battle_id}",
-            battle_id=battle_id,
+            battle_id=BattleId(battle_id),
             outcome=body.outcome,
             models={"a": battle.models[0], "b": battle.models[1]},
             rated=True,

@@ -146,7 +146,7 @@ class VoteJournal:
             log_event(_logger, "votes_restored", logging.WARNING, votes=restored.num_restored)
         journalled = await asyncio.to_thread(lambda: {entry.battle_id for entry in read_entries(self._file.path)})
         unjournalled = restored.vote_ids.keys() - journalled
-        last_id = LOG_START
+        last_id: str = LOG_START
         while unjournalled:
             state = await self._log.state(last_id)
             if votes := [entry for entry in state.entries if entry.battle_id in unjournalled]:

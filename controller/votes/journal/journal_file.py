@@ -127,7 +127,8 @@ class JournalFile:
 def scan(path: Path) -> Scan:
     """Check every line of a journal. Raises JournalDamaged with the first bad line, OSError."""
     arena: str | None = None
-    num_votes, last_id, last_hash, size, torn = 0, LOG_START, "", 0, 0
+    num_votes, last_hash, size, torn = 0, "", 0, 0
+    last_id: str = LOG_START
     for line in _checked_lines(path):
         if not line.is_complete:
             torn = len(line.body)

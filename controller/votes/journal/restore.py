@@ -18,6 +18,7 @@ from controller.store.keys import BUILT_LOG_TTL_MS, Keys
 from controller.store.store import Store, unavailable
 from controller.votes.vote_log import PIECE, LogEntry, LogState, VoteLog
 from wire.entry_ids import LOG_START, entry_order
+from wire.ids import BattleId
 
 #: Gives the votes of one source. Called in a thread.
 Source = Callable[[], Iterable[LogEntry]]
@@ -70,7 +71,8 @@ class LogRestorer:
     async def _scan(self) -> tuple[LogState, dict[str, str]] | None:
         """The log, and the vote id of every battle in it; None if it was replaced while it was read."""
         vote_ids: dict[str, str] = {}
-        num_votes, last_id, token = 0, LOG_START, None
+        num_votes, token = 0, None
+        last_id: str = LOG_START
         while True:
             state = await self._log.state(last_id)
             if token not in (None, state.token):
@@ -91,7 +93,7 @@ class LogRestorer:
         built = _BuiltLog(self._store, self._keys, token)
         pending = sorted(lacking.values(), key=_order)
         replaced_ids = {entry.vote_id for entry in pending}
-        last_id = LOG_START
+        last_id: str = LOG_START
         while True:
             read = await self._log.state(last_id)
             if read.token != state.token:
@@ -127,11 +129,17 @@ class LogRestorer:
         with self._store.guard("time"):
             seconds, _ = await self._store.redis.time()
         since_ms = int(seconds) * 1000 - self._battle_ttl_ms
-        recent = [vote for vote in votes if vote.time_ms >= since_ms and vote.vote.voter is not None]
+        recent = [
+            (battle_id, vote)
+            for vote in votes
+            if vote.time_ms >= since_ms
+            and vote.vote.voter is not None
+            and (battle_id := BattleId.parse(vote.battle_id)) is not None  # None: of another arena
+        ]
         for start in range(0, len(recent), _BATTLES_AT_ONCE):
             piece = recent[start : start + _BATTLES_AT_ONCE]
-            arguments = [argument for entry in piece for argument in _battle_arguments(entry)]
-            keys = [self._keys.battle(entry.battle_id) for entry in piece]
+            arguments = [argument for _, vote in piece for argument in _battle_arguments(vote)]
+            keys = [self._keys.battle(battle_id) for battle_id, _ in piece]
             await self._store.run("restore_battles", keys, self._battle_ttl_ms, *arguments)
 
 
@@ -142,7 +150,7 @@ class _BuiltLog:
         self._store = store
         self._keys = [keys.built_log(token), keys.logged_battles]
         self.length = 0
-        self.last_id = LOG_START
+        self.last_id: str = LOG_START
 
     async def append(self, entries: Iterable[LogEntry]) -> None:
         """Append entries in the order of their ids. An id that is taken becomes the next free one: after the clock was

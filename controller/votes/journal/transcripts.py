@@ -29,6 +29,7 @@ from wire.battles import SIDES, Side
 from wire.chat import ChatMessage
 from wire.entry_ids import LOG_START
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 
 ROUND_S = 2.0
 PIECE = 100  #: battles read and archived at once
@@ -187,8 +188,11 @@ class Archiver:
         self._files.unlock()
 
     async def _battle(self, entry: LogEntry) -> Battle | None:
+        battle_id = BattleId.parse(entry.battle_id)
+        if battle_id is None:  # imported or damaged
+            return None
         try:
-            return await self._battles.read(entry.battle_id)
+            return await self._battles.read(battle_id)
         except ApiError as error:
             if error.code is ErrorCode.BATTLE_NOT_FOUND:
                 return None
@@ -202,7 +206,7 @@ class Archiver:
         if transcripts:
             await asyncio.to_thread(self._files.append, transcripts)
         if transcripts and self._ttl_ms:
-            keys = [self._keys.battle(transcript.battle_id) for transcript in transcripts]
+            keys = [self._keys.battle(BattleId(transcript.battle_id)) for transcript in transcripts]
             await self._store.run("keep_battles", keys, self._ttl_ms)
 
 

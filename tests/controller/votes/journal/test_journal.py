@@ -23,6 +23,7 @@ from controller.errors import ConfigurationError, JournalDamaged
 from controller.votes.journal.journal_file import JournalFile, read_entries
 from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually, make_settings, running_arena
 from tests.controller.support.running import StoreProcess
+from wire.ids import BattleId
 
 
 @contextlib.asynccontextmanager
@@ -118,7 +119,7 @@ async def test_a_retry_of_an_acknowledged_vote_gets_the_same_reply_after_a_wipe(
             response = await arena.vote(reply["battle_id"], "both_bad")
             assert (response.status_code, response.json()["error"]["code"]) == (409, "battle_already_voted")
             assert (await arena.view(reply["battle_id"]))["state"] == "voted"
-            assert await arena.redis.pttl(arena.keys.battle(reply["battle_id"])) > 0
+            assert await arena.redis.pttl(arena.keys.battle(BattleId(reply["battle_id"]))) > 0
         assert await _log_has(arena, acknowledged)
 
 

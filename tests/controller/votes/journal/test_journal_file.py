@@ -1,6 +1,5 @@
 """The journal's file: what is written is read back, a torn tail is cut, and every other change is noticed."""
 
-import json
 import os
 import random
 from pathlib import Path
@@ -14,7 +13,7 @@ from controller.votes.vote_log import LogEntry
 
 def _entries(count: int, first: int = 1) -> list[LogEntry]:
     return [
-        LogEntry(f"{1000 + number}-0", f"battle-{number}", number, json.dumps({"battle_id": number, "x": "\u00e9\n"}), None)
+        LogEntry(f"{1000 + number}-0", f"battle-{number}", number, f'{{"battle_id":{number},"x":"\u00e9\\n"}}', None)
         for number in range(first, first + count)
     ]
 

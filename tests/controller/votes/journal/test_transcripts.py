@@ -9,13 +9,14 @@ from controller.votes.journal.transcripts import Transcript, TranscriptFiles
 from tests.controller.support.arena import Arena, eventually
 from wire.chat import ChatMessage
 from wire.entry_ids import LOG_START
+from wire.ids import BattleId
 
 
-async def _voted(arena: Arena) -> str:
+async def _voted(arena: Arena) -> BattleId:
     battle = await arena.create()
     await arena.turn(battle["id"], content="what is a journal?")
     assert (await arena.vote(battle["id"])).status_code == 200
-    return str(battle["id"])
+    return BattleId(battle["id"])
 
 
 async def _export(arena: Arena) -> list[dict[str, Any]]:
