@@ -27,7 +27,7 @@ those open what no credential opens, and nothing else.
 
 "Without keys" is a service without `AGON_API_KEYS`, "with keys" one that has them. A worker without keys that registers
 with a controller asks for the worker token instead of a user's key, and for its `/metrics` too. On the controller
-`AGON_PUBLIC_METRICS=true` opens `/metrics`, and `AGON_PUBLIC_WORKERS=false` closes `/arena/workers` to all but the admin token.
+`AGON_PUBLIC_METRICS=true` opens `/metrics`; `AGON_PUBLIC_WORKERS=false` hides `/arena/workers` but for the admin token.
 The web UI asks for no credential; `webui/doors.py` opens its pages and the few routes of Gradio that they need.
 """
 
