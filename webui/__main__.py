@@ -23,7 +23,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m webui", description=__doc__)
     parser.add_argument("--host", help="address to listen on (AGON_WEBUI_HOST)")
     parser.add_argument("--port", type=int, help="port to listen on (AGON_WEBUI_PORT)")
-    parser.add_argument("--controller", metavar="URL", help="the controller's address (AGON_CONTROLLER_URL)")
+    parser.add_argument(
+        "--controller", metavar="URLS", help="controllers, with commas between them (AGON_CONTROLLER_URL)"
+    )
     given = parser.parse_args(arguments)
     overrides = {"webui_host": given.host, "webui_port": given.port, "controller_url": given.controller}
     try:
