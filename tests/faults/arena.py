@@ -22,6 +22,7 @@ import httpx
 from cli.arena.child import ChildSpec
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.mend import mend
 from cli.arena.processes import ArenaSettings, ModelSource, build_stages
 from tests.faults.clocks import VARIABLE as CLOCK
 from tests.faults.clocks import clock_file, set_clock
@@ -76,6 +77,7 @@ class Arena:
     worker_urls: list[str]
     webui_urls: list[str]
     proxies: dict[str, list[FaultProxy]] = field(default_factory=dict)
+    mends: list[str] = field(default_factory=list)  #: what was reported when the store's files were mended
 
     @property
     def services(self) -> list[Service]:
@@ -221,7 +223,9 @@ def _build(
     workers = {(model, number): next(ports) for number in range(plan.replicas) for model in plan.models}
     webuis = [next(ports) for _ in range(plan.webuis)]
     secrets = data_dir.secrets()
-    embedded = EmbeddedRedis(data_dir.store, find_binary())
+    binary = find_binary()
+    mends: list[str] = []
+    embedded = EmbeddedRedis(data_dir.store, binary, lambda: mend(data_dir, binary, mends.append))
     proxies: dict[str, list[FaultProxy]] = {}
 
     def through(link: str, target: int | str) -> int | str:
@@ -320,6 +324,7 @@ def _build(
         worker_urls=worker_urls,
         webui_urls=webui_urls,
         proxies=proxies,
+        mends=mends,
     )
 
 

@@ -122,7 +122,8 @@ class Visitor:
             if reply.status == 201:
                 self._tally.count("battles")
                 return str(reply.body["id"])
-            if reply.status not in _LATER:
+            is_forgotten = reply.status == 404 and self._site.forgets_battles
+            if reply.status not in _LATER and not is_forgotten:
                 self._tally.break_promise("unexpected_refusals", f"create: {reply.status} {reply.code}")
                 return None
             self._tally.count(f"create_{reply.code}")
