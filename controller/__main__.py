@@ -7,11 +7,13 @@ import sys
 import uvicorn
 from pydantic import ValidationError
 
-from controller.app import create_app
+from controller.app import create_app, is_new_work
 from controller.config import Settings
 from controller.errors import ConfigurationError
 from service_kit.heads import BoundedHttp
+from service_kit.listening import descriptors, listen
 from service_kit.logs import configure_logging
+from service_kit.shedding import Shedding
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = Settings()
-        app = create_app(settings)
+        app = create_app(settings, host=options.host)
     except ConfigurationError as error:
         print(f"controller: {error}", file=sys.stderr)
         return 2
@@ -33,10 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
     configure_logging(("controller", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
-        app,
-        host=options.host,
-        port=options.port,
+    try:
+        listener = listen(options.host, options.port)
+    except OSError as error:
+        print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
+        return 1
+    config = uvicorn.Config(
+        Shedding(app, is_new_work),
         log_config=None,
         access_log=False,
         proxy_headers=False,  # addresses.py decides which proxies are trusted
@@ -44,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         http=BoundedHttp,
         timeout_graceful_shutdown=round(settings.drain_s),
     )
+    uvicorn.Server(config).run(sockets=descriptors(listener))
     return 0
 
 

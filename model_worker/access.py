@@ -1,5 +1,8 @@
-"""Access rules: every route belongs to exactly one of three routers: open, user (/v1) or worker (/internal)."""
+"""Access rules: every route belongs to exactly one router: open, user (/v1), worker (/internal) or metrics."""
 
+import hashlib
+import hmac
+import secrets
 from typing import Literal
 
 from fastapi import Request
@@ -12,11 +15,9 @@ Holder = Literal["user", "worker"]
 
 
 class Credentials:
-    """The keys of one worker, and whether it answers requests without a key."""
+    """The keys of one worker, whether it answers requests without a key, and who shares cached prefixes."""
 
-    def __init__(
-        self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool, is_on_loopback: bool
-    ) -> None:
+    def __init__(self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool) -> None:
         keys: list[tuple[Holder, str]] = [("user", key) for key in api_keys]
         if worker_token:
             keys.append(("worker", worker_token))
@@ -24,7 +25,8 @@ class Credentials:
                 keys.append(("user", worker_token))
         self._keys: KeyRing[Holder] = KeyRing(keys)
         self._is_public = is_public and not api_keys
-        self._is_on_loopback = is_on_loopback
+        self._has_controllers = not is_public
+        self._salt_key = secrets.token_bytes(32)  # the cache lives no longer than this process
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> "Credentials":
@@ -33,7 +35,6 @@ class Credentials:
             api_keys=settings.read_api_keys(),
             worker_token=settings.read_worker_token(),
             is_public=not settings.controller_urls,
-            is_on_loopback=settings.is_on_loopback,
         )
 
     @property
@@ -42,17 +43,25 @@ class Credentials:
         return self._is_public
 
     def check_user(self, request: Request) -> None:
-        """Raises ApiError UNAUTHORIZED, or FORBIDDEN where a request to a keyless local server has another host
-        name."""
+        """Raises ApiError UNAUTHORIZED without a key that opens /v1."""
         if not self._is_public:
             self._check(request, "user", "an API key")
-        elif self._is_on_loopback and not _is_local_name(request.headers.get("host", "")):
-            # Otherwise a site whose host name resolves to this machine could read our answers (DNS rebinding).
-            raise ApiError(ErrorCode.FORBIDDEN, "Without API keys this server answers to local names only.")
 
     def check_worker(self, request: Request) -> None:
         """Raises ApiError UNAUTHORIZED without the worker token."""
         self._check(request, "worker", "the worker token")
+
+    def check_metrics(self, request: Request) -> None:
+        """Raises ApiError UNAUTHORIZED without the worker token on a worker with controllers: its counters move with
+        every answer, and so tell the models of a battle. A stand-alone server has no battles."""
+        if self._has_controllers:
+            self.check_worker(request)
+
+    def cache_salt(self, request: Request) -> str:
+        """The salt of the prefix cache for a request to /v1: `cached_tokens` counts only what was sent before with the
+        same credential from the same address. The address is that of the peer: a proxy in front is one caller."""
+        caller = f"{request.client.host if request.client else ''}\n{request.headers.get('authorization', '')}"
+        return hmac.new(self._salt_key, caller.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _check(self, request: Request, holder: Holder, what: str) -> None:
         if holder not in self._keys.holders(request.headers.get("authorization")):
@@ -71,6 +80,7 @@ def require_worker(request: Request) -> None:
     credentials.check_worker(request)
 
 
-def _is_local_name(host: str) -> bool:
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-    return name.lower() in ("localhost", "127.0.0.1", "[::1]")
+def require_metrics(request: Request) -> None:
+    """Dependency of the /metrics router."""
+    credentials: Credentials = request.app.state.credentials
+    credentials.check_metrics(request)

@@ -1,27 +1,39 @@
 """Agon's own engine behind the worker's protocol: the only module of the worker that loads torch."""
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
+from torch import OutOfMemoryError
+
 from engine.async_engine import AsyncEngine, RequestStream
 from engine.config import SamplingParams
-from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
+from engine.errors import (
+    CheckpointError,
+    CheckpointUnavailable,
+    EngineError,
+    NotDivisible,
+    OperatorsUnavailable,
+    RankLost,
+)
+from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
-from model_worker.errors import BadCheckpoint, EngineBroken
+from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.chat import SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
+#: Loading failed for a reason that may pass, or for one that lies in the model or its settings.
+_MAY_PASS = (CheckpointUnavailable, MemoryError, OutOfMemoryError, OSError)
+_LOAD_ERRORS = (*_MAY_PASS, CheckpointError, NotDivisible, OperatorsUnavailable, ValueError)
 MAX_CELLS = 256  #: cells of a picture of the page pool: 8 rows of 32, about 3 kB
 
 
@@ -52,18 +64,18 @@ class PagedEngine:
             return follow_if_told_to(settings.engine_config)
         except RankLost as error:
             raise EngineBroken(_one_line(error)) from None
-        except (CheckpointError, NotDivisible, OperatorsUnavailable, ValueError, MemoryError) as error:
-            raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
+        except _LOAD_ERRORS as error:
+            raise _start_error(settings, error) from None
 
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Load the model in the engine thread. Raises BadCheckpoint."""
+        """Load the model in the engine thread. Raises BadCheckpoint or LoadFailed."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
             engine = await AsyncEngine.from_config(config)
-        except (CheckpointError, NotDivisible, RankLost, OperatorsUnavailable, ValueError, MemoryError) as error:
-            raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
+        except (*_LOAD_ERRORS, RankLost) as error:
+            raise _start_error(settings, error) from None
         info, stats = engine.info, engine.stats()
         return cls(
             engine,
@@ -108,7 +120,13 @@ class PagedEngine:
         return Prompt(source=source, token_ids=tuple(token_ids))
 
     async def generate(
-        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
         """Submit a request and yield its pieces: Accepted, deltas, Finished. Raises ApiError.
 
@@ -128,7 +146,7 @@ class PagedEngine:
             room=self.card.context_length - len(prompt.token_ids),
             default_max_tokens=self._default_max_tokens,
         )
-        async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids) as stream:
+        async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             async for delta in stream:
                 if delta.text or delta.token_ids:
@@ -139,14 +157,23 @@ class PagedEngine:
 
     @asynccontextmanager
     async def _submitted(
-        self, token_ids: tuple[int, ...], params: SamplingParams, request_id: str, resume_token_ids: tuple[int, ...]
+        self,
+        token_ids: tuple[int, ...],
+        params: SamplingParams,
+        request_id: str,
+        resume_token_ids: tuple[int, ...],
+        cache_salt: str,
     ) -> AsyncGenerator[RequestStream, None]:
         """The stream of a submitted request. Errors of the engine become ApiError; leaving the context aborts it."""
         # A new id per attempt: a controller may send a request again before the engine has aborted the first attempt.
         own_id = f"{request_id}#{next(self._ordinals)}"
         try:
             async with self._engine.generate(
-                token_ids, params, request_id=own_id, resume_token_ids=resume_token_ids
+                token_ids,
+                params,
+                request_id=own_id,
+                resume_token_ids=resume_token_ids,
+                cache_salt=cache_salt.encode(),
             ) as stream:
                 yield stream
         except EngineError as error:
@@ -222,15 +249,12 @@ def _percent(share: float) -> int:
 
 def _sampling_defaults(model: str) -> SamplingDefaults:
     file = find_model_folder(model) / "generation_config.json"
-    if not file.is_file():
-        return SamplingDefaults()
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"generation_config.json is no JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise CheckpointError("generation_config.json is no JSON object")
-    return SamplingDefaults.from_generation_config(config)
+    return SamplingDefaults.from_generation_config(read_object(file)) if file.is_file() else SamplingDefaults()
+
+
+def _start_error(settings: WorkerSettings, error: Exception) -> StartError:
+    kind = LoadFailed if isinstance(error, (*_MAY_PASS, RankLost)) else BadCheckpoint
+    return kind(f"cannot load {settings.model_path}: {_one_line(error)}")
 
 
 def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:

@@ -22,20 +22,20 @@ TOKENS = {"none": None, "user": USER, "worker": WORKER, "admin": ADMIN}
 #: The kinds of access that are meant. A route that is not here fails the test: decide which access it has.
 DECLARED = {
     "controller": {
-        "open": "GET /health, GET /ready, GET /version, GET /metrics, GET /openapi.json, GET /docs",
+        "open": "GET /health, GET /ready, GET /version, GET /openapi.json, GET /docs",
         "worker": "POST /internal/workers, POST /internal/workers/{worker_id}/heartbeat, "
         "DELETE /internal/workers/{worker_id}",
-        "admin": "GET /arena/votes, POST /arena/votes/import",
+        "admin": "GET /arena/votes, POST /arena/votes/import, GET /arena/pools, GET /metrics",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, GET /arena/leaderboard, "
-        "GET /arena/workers, GET /arena/pools",
+        "GET /arena/workers",
     },
     "worker": {
-        "open": "GET /health, GET /ready, GET /metrics, GET /openapi.json, GET /docs",
+        "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, GET /version",
-        "worker": "POST /internal/generate, GET /internal/pool",
+        "worker": "POST /internal/generate, GET /internal/pool, GET /metrics",
     },
 }
 ROUTES = list(access_page.routes())
@@ -46,7 +46,12 @@ def make(service: str, has_keys: bool) -> FastAPI:
     keys = (SecretStr(USER),) if has_keys else ()
     if service == "worker":
         worker = WorkerSettings(
-            model="echo", engine="echo", api_keys=keys, worker_token=SecretStr(WORKER), api_docs=True
+            model="echo",
+            engine="echo",
+            api_keys=keys,
+            worker_token=SecretStr(WORKER),
+            api_docs=True,
+            controller_urls=("http://127.0.0.1:9",),
         )
         return model_worker.app.create_app(worker, EchoEngine())
     return controller.app.create_app(

@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from service_kit.app import bare_app
 from service_kit.errors import install_error_handlers
+from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
@@ -35,7 +36,8 @@ _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half
 
 def create_app(settings: Settings) -> FastAPI:
     """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
-    client = ControllerClient(settings.controller_url, api_key=settings.api_key)
+    proxy_token = settings.proxy_token.get_secret_value()
+    client = ControllerClient(settings.controller_url, api_key=settings.api_key, proxy_token=proxy_token)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
@@ -67,6 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         _mount(app, ui)
     app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
+    hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
+    app.add_middleware(OriginGuard, hosts=hosts)
     return app
 
 

@@ -177,6 +177,7 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
     ErrorCode.RATE_LIMITED: "That was a lot in a short time. Please wait a moment.",
     ErrorCode.QUEUE_FULL: "All models are busy. Please try again in a moment.",
+    ErrorCode.OVERLOADED: "The arena gets more questions than it can take. Please try again in a moment.",
     ErrorCode.NO_WORKER: "No model is ready to answer right now. Please try again in a moment.",
     ErrorCode.NOT_ENOUGH_MODELS: (
         "A battle needs two models, and fewer are ready. Please try again in a moment; Chat works with one."
@@ -248,9 +249,16 @@ FLAGS: Final = {
 WORKERS_TITLE: Final = "Workers"
 WORKERS_LEAD: Final = (
     "Each worker serves one model from a pool of memory pages. A page holds the keys and values of a few tokens; "
-    "pages of finished conversations are kept until another conversation needs the space. Each square is a part of the "
-    "pool, in address order; colours show the kinds of layers."
+    "pages of finished conversations are kept until another conversation needs the space. How busy a worker is stays "
+    "hidden: it would tell which models are in a battle."
 )
+OPERATOR: Final = "For the operator of this arena"
+ADMIN_TOKEN: Final = "Admin token"
+ADMIN_TOKEN_INFO: Final = (
+    "Shows loads and page pools: each square is a part of the pool, in address order; colours show the kinds of "
+    "layers. `agon up` keeps the token in secrets.json of its data directory."
+)
+WRONG_ADMIN_TOKEN: Final = "This is not the admin token."
 WORKERS_EMPTY_TITLE: Final = "No worker is registered"
 WORKERS_EMPTY: Final = "Start one with: agon worker"
 WORKER_STATES: Final = {"starting": "starting", "ready": "ready", "draining": "finishing its work"}

@@ -76,7 +76,7 @@ class Load(_Frozen):
         default=0, description="preemptions that moved pages to main memory; the others recompute"
     )
     swapped_bytes_total: int = Field(default=0, description="moved out and in")
-    pages: tuple[PageCounts, ...] = ()
+    pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -152,16 +152,21 @@ class HeartbeatReply(_Frozen):
 
 
 class WorkerView(_Frozen):
-    """One row of the workers page and of `GET /arena/workers`."""
+    """One row of the workers page and of `GET /arena/workers`. The last three are null without the admin token: a
+    figure that moves with one answer tells visitors which models are in their battle."""
 
     worker_id: str
     model: str
     state: WorkerState
-    in_flight: int
     card: ModelCard
     capacity: Capacity
-    load: Load
-    last_heartbeat_age_s: float
+    in_flight: int | None = Field(default=None, description="capacity leases at the worker; only for the admin")
+    load: Load | None = Field(default=None, description="its last report; only for the admin")
+    last_heartbeat_age_s: float | None = Field(default=None, description="age of that report; only for the admin")
+
+    def without_figures(self) -> "WorkerView":
+        """What every visitor may see: nothing in it changes while the worker answers."""
+        return self.model_copy(update={"in_flight": None, "load": None, "last_heartbeat_age_s": None})
 
 
 class GenerateRequest(_Frozen):
@@ -171,11 +176,16 @@ class GenerateRequest(_Frozen):
 
     request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
-    messages: tuple[ChatMessage, ...] | None = Field(default=None, min_length=1, description="either these or prompt")
+    messages: tuple[ChatMessage, ...] | None = Field(
+        default=None, min_length=1, fail_fast=True, description="either these or prompt"
+    )
     prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()
     resume_token_ids: tuple[TokenId, ...] = Field(
-        default=(), description="tokens that another replica has emitted: continued, not repeated"
+        default=(), fail_fast=True, description="tokens that another replica has emitted: continued, not repeated"
+    )
+    cache_salt: str = Field(
+        default="", max_length=64, description="cached prefixes are shared only among requests of the same salt"
     )
 
     @model_validator(mode="after")

@@ -23,6 +23,8 @@ from wire.model_names import is_model_name
 
 DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
+#: Exit codes of our services that say that another start would fail in the same way.
+_BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -191,11 +193,14 @@ def _controller(
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
+            "AGON_PROXY_TOKEN": secrets.proxy_token,
             "AGON_API_DOCS": _api_docs(settings.host),
+            "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
         log_path=data_dir.logs / "controller.log",
         probe=_http_probe(client, f"{settings.controller_url}/ready"),
         stop_timeout_s=10.0 + _STOP_MARGIN_S,
+        final_exit_codes=_BAD_SETTINGS,
     )
 
 
@@ -222,7 +227,7 @@ def _worker(
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
-        final_exit_codes=frozenset({2, 3}),  # bad settings, bad checkpoint
+        final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
     )
 
 
@@ -231,10 +236,11 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
     return ChildSpec(
         name="webui",
         command=_python("webui", *flags),
-        environment=_plain_environment(),
+        environment={**_plain_environment(), "AGON_PROXY_TOKEN": secrets.proxy_token},
         log_path=data_dir.logs / "webui.log",
         probe=_http_probe(client, f"{settings.webui_url}/health"),
         stop_timeout_s=_STOP_MARGIN_S,
+        final_exit_codes=_BAD_SETTINGS,
     )
 
 
@@ -257,7 +263,8 @@ def _api_docs(host: str) -> str:
 
 def _plain_environment() -> Mapping[str, str]:
     """The environment of every child: that of `agon up` without the secrets and addresses that only some need."""
-    private = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_REDIS_URL", "REDIS_URL"}
+    secrets = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"}
+    private = {*secrets, "AGON_REDIS_URL", "REDIS_URL"}
     environment = {name: value for name, value in os.environ.items() if name not in private}
     return {**environment, "PYTHONUNBUFFERED": "1"}
 

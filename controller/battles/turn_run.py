@@ -44,6 +44,7 @@ class TurnTools:
     identity: IdentityGuard
     metrics: Metrics
     prompt_key: Callable[[str], str]
+    cache_salt: Callable[[str, str], str]  #: of a battle id and its voter
     max_tokens: int  #: longest answer
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
 
@@ -209,6 +210,7 @@ class TurnRun:
             request_id=secrets.token_hex(12),
             messages=(*history, ChatMessage(role="user", content=self._content)),
             sampling=self._sampling(lane),
+            cache_salt=self._tools.cache_salt(self._battle.battle_id, self._battle.voter),
         )
 
     def _take(self, side: Side, answer: _SideAnswer, event: AnswerEvent) -> None:
@@ -243,7 +245,7 @@ class TurnRun:
         if drawn is None:
             return False
         try:
-            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)])
+            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)], "battle")
         except ApiError:
             return False
         await answer.lane.close()

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from controller.access.auth import Guard
 from controller.routes.path_ids import WORKER_ID, WorkerInPath
 from controller.routes.replies import json_reply
 from controller.workers.pools import Pools
@@ -79,19 +80,25 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
         return Response(status_code=204)
 
 
-def add_worker_page_routes(router: APIRouter, registry: WorkerRegistry, pools: Pools) -> None:
-    """Add the routes behind the page of the workers."""
+def add_worker_list_route(router: APIRouter, guard: Guard, registry: WorkerRegistry) -> None:
+    """Add the list of workers, with figures for the admin."""
 
     @router.get("/arena/workers")
     @documented("Workers", "List the live workers", answer=list[WorkerView], errors=())
-    async def workers() -> Response:
-        """State, load and capacity of every worker with a lease. With `AGON_PUBLIC_WORKERS=false` it needs the admin
-        token."""
-        return JSONResponse([view.model_dump(mode="json") for view in registry.views()])
+    async def workers(request: Request) -> Response:
+        """Model, state and capacity of every worker with a lease; with the admin token its load too, which would tell
+        other visitors the models of a battle. With `AGON_PUBLIC_WORKERS=false` all of it needs the admin token."""
+        views = registry.views()
+        if not guard.is_admin(request.headers.get("authorization")):
+            views = [view.without_figures() for view in views]
+        return JSONResponse([view.model_dump(mode="json") for view in views])
+
+
+def add_pools_route(router: APIRouter, pools: Pools) -> None:
+    """Add the pictures of page pools; `router` is the admin's."""
 
     @router.get("/arena/pools")
     @documented("Workers", "Page pools of the live workers", answer=list[WorkerPool], errors=())
     async def worker_pools() -> Response:
-        """One picture for each worker that has a page pool and answers in time. With `AGON_PUBLIC_WORKERS=false` it
-        needs the admin token."""
+        """One picture for each worker that has a page pool and answers in time."""
         return JSONResponse([view.model_dump(mode="json") for view in await pools.views()])

@@ -32,7 +32,7 @@ class Generated:
 def generated(document: dict[str, Any], number: int, seed_: int) -> list[Generated]:
     """About `number` requests to all operations of `document`; the same ones for the same arguments."""
     schema = schemathesis.openapi.from_dict(document)
-    operations = [result.ok() for result in schema.get_all_operations()]
+    operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
     wanted = [each for each in operations if each.body or each.query]  # others have only a path: mutations.py
     share = min(_PER_OPERATION, max(1, number // (2 * len(wanted))))
     found = []

@@ -43,6 +43,8 @@ from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, Mode
 from wire.sse import SseEvent, encode
 from wire.workers import WorkerPool, WorkerView
 
+ADMIN_TOKEN = "admin-token-of-the-fake"
+
 
 @dataclass
 class FakeBattle:
@@ -259,12 +261,19 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
         return fake_views.leaderboard(arena.models, arena.votes)
 
     @app.get("/arena/workers")
-    async def workers() -> list[WorkerView]:
-        return fake_views.workers(arena.models, arena.num_streaming)
+    async def workers(request: Request) -> list[WorkerView]:
+        views = fake_views.workers(arena.models, arena.num_streaming)
+        return views if _is_admin(request) else [view.without_figures() for view in views]
 
     @app.get("/arena/pools")
-    async def pools() -> list[WorkerPool]:
+    async def pools(request: Request) -> list[WorkerPool]:
+        if not _is_admin(request):
+            raise ApiError(ErrorCode.UNAUTHORIZED, "This needs a credential.")
         return fake_views.pools(arena.num_streaming)
+
+
+def _is_admin(request: Request) -> bool:
+    return request.headers.get("authorization") == f"Bearer {ADMIN_TOKEN}"
 
 
 def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:

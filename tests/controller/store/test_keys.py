@@ -15,6 +15,7 @@ RELEASED = {
     "epoch": (KEYS.epoch, "p:epoch"),
     "models": (KEYS.models, "p:models"),
     "leases": (KEYS.leases(WorkerId("w-1")), "p:slots:w-1"),
+    "demand": (KEYS.demand(WorkerId("w-1"), "battle"), "p:demand:battle:w-1"),
     "battle": (KEYS.battle(BattleId("x")), "p:battle:x"),
     "events": (KEYS.events(BattleId("x")), "p:battle:x:events"),
     "votes": (KEYS.votes, "p:votes"),

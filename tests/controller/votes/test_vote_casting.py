@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.battles.voters import Voters
-from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.arena import Arena, eventually, visitor
 from tests.controller.support.fake_worker import FakeWorker
 from wire.ids import BattleId
 
@@ -110,7 +110,7 @@ async def test_a_battle_that_never_was_cannot_be_voted_on(arena: Arena) -> None:
 
 async def test_only_the_visitor_who_began_the_battle_may_vote(arena: Arena) -> None:
     battle_id = await _answered(arena)
-    stranger = {"X-Forwarded-For": "203.0.113.9"}
+    stranger = visitor("203.0.113.9")
 
     before = await arena.vote(battle_id, headers=stranger)
     await arena.vote(battle_id)

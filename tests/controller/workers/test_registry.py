@@ -52,6 +52,27 @@ async def test_epochs_grow_even_when_the_store_has_lost_everything(arena: Arena)
     assert (await _register(arena, _worker(boot_id="boot-new"))).json()["epoch"] > old["epoch"]
 
 
+async def test_heartbeats_of_an_idle_worker_write_little_and_are_seen(arena: Arena) -> None:
+    reply = (await _register(arena, _worker())).json()
+    key = arena.keys.worker(reply["worker_id"])
+    await _beat(arena, reply["worker_id"], reply["epoch"])
+    written = await arena.redis.info("persistence")
+    await _beat(arena, reply["worker_id"], reply["epoch"])
+    grown = (await arena.redis.info("persistence"))["aof_current_size"] - written["aof_current_size"]
+    assert 0 < grown < 300  # with the load it would be about 1,000
+    assert await arena.redis.pttl(key) > 0.9 * 1000 * arena.settings.worker_lease_s
+    assert (await arena.client.get("/arena/workers")).json()[0]["last_heartbeat_age_s"] < 10
+
+
+async def test_a_heartbeat_with_another_load_stores_it(arena: Arena) -> None:
+    reply = (await _register(arena, _worker())).json()
+    await _beat(arena, reply["worker_id"], reply["epoch"])
+    beat = {"epoch": reply["epoch"], "state": "ready", "load": Load(running=4).model_dump()}
+    await arena.client.post(f"/internal/workers/{reply['worker_id']}/heartbeat", json=beat, headers=HEADERS)
+    stored = await arena.redis.hget(arena.keys.worker(reply["worker_id"]), "load")
+    assert Load.model_validate_json(stored or "").running == 4
+
+
 async def test_a_heartbeat_of_an_unknown_worker_says_so(arena: Arena) -> None:
     assert (await _beat(arena, "w-unknown", 1)).json() == {"known": False}
 
@@ -96,7 +117,7 @@ async def test_a_draining_worker_gets_no_new_work(arena: Arena) -> None:
         return not (await arena.client.get("/v1/models")).json()["data"]
 
     await eventually(no_longer_ready)
-    [view] = (await arena.client.get("/arena/workers")).json()
+    [view] = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
     assert (view["state"], view["load"]["running"]) == ("draining", 3)
 
 
@@ -115,6 +136,19 @@ async def test_the_view_of_a_worker_shows_no_address(arena: Arena) -> None:
 
     assert worker.url not in text
     assert "127.0.0.1" not in text
+
+
+async def test_only_the_admin_sees_how_busy_a_worker_is(arena: Arena) -> None:
+    await arena.add_worker(FakeWorker("alpha"))
+    figures = ("in_flight", "load", "last_heartbeat_age_s")
+    headers: list[dict[str, str]] = [{}, HEADERS, {"Authorization": "Bearer nonsense"}]
+
+    views = [(await arena.client.get("/arena/workers", headers=each)).json()[0] for each in headers]
+
+    assert all(view[name] is None for view in views for name in figures)
+    assert all(view["model"] == "alpha" and view["capacity"]["max_running"] for view in views)
+    [shown] = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
+    assert all(shown[name] is not None for name in figures)
 
 
 async def test_two_controllers_see_the_same_workers(arena: Arena) -> None:
