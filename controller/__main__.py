@@ -4,15 +4,14 @@ import argparse
 import signal
 import sys
 
-import uvicorn
 from pydantic import ValidationError
 
 from controller.app import create_app, is_new_work
 from controller.config import Settings
 from controller.errors import ConfigurationError
-from service_kit.heads import BoundedHttp
-from service_kit.listening import descriptors, listen
+from service_kit.listening import listen
 from service_kit.logs import configure_logging
+from service_kit.serving import serve, server_config
 from service_kit.shedding import Shedding
 
 
@@ -32,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in error.errors(include_url=False, include_input=False):
             print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
         return 2
-    configure_logging(("controller", "uvicorn"), settings.log_level)
+    configure_logging(("controller", "service_kit", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
@@ -40,16 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
         return 1
-    config = uvicorn.Config(
-        Shedding(app, is_new_work),
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # addresses.py decides which proxies are trusted
-        server_header=False,
-        http=BoundedHttp,
-        timeout_graceful_shutdown=round(settings.drain_s),
-    )
-    uvicorn.Server(config).run(sockets=descriptors(listener))
+    # addresses.py decides which proxies are trusted.
+    serve(server_config(Shedding(app, is_new_work), drain_s=settings.drain_s), listener)
     return 0
 
 
