@@ -140,17 +140,13 @@ def answer(response: Mapping[str, Any]) -> str:
     return ("; with `stream` ".join(kinds) or "no body") + "." + note
 
 
-#: The variable that holds the token of a kind of access.
-_TOKENS = {"worker": "WORKER_TOKEN", "metrics": "WORKER_TOKEN", "admin": "ADMIN_TOKEN"}
-
-
 def curl(document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]) -> str:
     """One line that works with the variables of the introduction."""
     words = ["curl -N" if streams(operation) else "curl"]
     if method == "delete" or (method == "post" and "requestBody" not in operation):
         words.append(f"-X {method.upper()}")
-    if operation["x-access"] in _TOKENS:
-        words.append(f'-H "Authorization: Bearer ${_TOKENS[operation["x-access"]]}"')
+    if operation["x-access"] in ("worker", "admin"):
+        words.append(f'-H "Authorization: Bearer ${operation["x-access"].upper()}_TOKEN"')
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
         words.append(f"-H 'Content-Type: {media_type}'")
         if "example" in content:  # the shell fills a variable in outside the single quotes

@@ -32,7 +32,7 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
         ("open", probes.router),
         ("user", openai.router),
         ("worker", internal.router),
-        ("metrics", probes.metrics_router),
+        ("worker", probes.metrics_router),
     )
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=settings.is_on_loopback and credentials.is_public)

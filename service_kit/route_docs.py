@@ -23,7 +23,7 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 NDJSON = "application/x-ndjson"
 
-Access = Literal["open", "user", "worker", "metrics", "admin"]
+Access = Literal["open", "user", "worker", "admin"]
 JsonObject = dict[str, Any]  #: a part of an OpenAPI document
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 

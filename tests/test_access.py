@@ -34,9 +34,8 @@ DECLARED = {
     },
     "worker": {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",
-        "metrics": "GET /metrics",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, GET /version",
-        "worker": "POST /internal/generate, GET /internal/pool",
+        "worker": "POST /internal/generate, GET /internal/pool, GET /metrics",
     },
 }
 ROUTES = list(access_page.routes())
@@ -47,7 +46,12 @@ def make(service: str, has_keys: bool) -> FastAPI:
     keys = (SecretStr(USER),) if has_keys else ()
     if service == "worker":
         worker = WorkerSettings(
-            model="echo", engine="echo", api_keys=keys, worker_token=SecretStr(WORKER), api_docs=True
+            model="echo",
+            engine="echo",
+            api_keys=keys,
+            worker_token=SecretStr(WORKER),
+            api_docs=True,
+            controller_urls=("http://127.0.0.1:9",),
         )
         return model_worker.app.create_app(worker, EchoEngine())
     return controller.app.create_app(

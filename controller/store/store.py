@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
 
 from controller.metrics import Metrics
 from wire.entry_ids import EntryId
@@ -122,8 +122,12 @@ def _is_failure_of_store(error: Exception) -> bool:
 
 
 async def _call(command: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """redis-py types its results for the sync and the async client alike; results of the async one are awaitable."""
-    return await cast(Awaitable[Any], command(*args, **kwargs))
+    """redis-py types its results for the sync and the async client alike; results of the async one are awaitable. For a
+    reply that it cannot parse it raises a ValueError; here that is a RedisError."""
+    try:
+        return await cast(Awaitable[Any], command(*args, **kwargs))
+    except ValueError as error:
+        raise InvalidResponse("the reply is not understood") from error
 
 
 def _load_scripts() -> dict[str, tuple[str, str]]:

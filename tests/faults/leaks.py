@@ -69,8 +69,8 @@ async def live_a_day(run: Run) -> None:
     async with run.browsers(2):  # each battle of theirs is a new session of the web UI
         await asyncio.gather(*(visitor(number) for number in range(12)))
     run.tally.counts["battles_per_s_x10"] = round(10 * run.rounds / (time.monotonic() - started))
+    samples.append(_sample(run, done))  # before the audit, which exports the whole log
     await run.audit()
-    samples.append(_sample(run, done))
     _judge(run, samples)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +32,7 @@ class Generated:
 def generated(document: dict[str, Any], number: int, seed_: int) -> list[Generated]:
     """About `number` requests to all operations of `document`; the same ones for the same arguments."""
     schema = schemathesis.openapi.from_dict(document)
-    results: Iterable[Any] = schema.get_all_operations()
-    operations = [result.ok() for result in results]
+    operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
     wanted = [each for each in operations if each.body or each.query]  # others have only a path: mutations.py
     share = min(_PER_OPERATION, max(1, number // (2 * len(wanted))))
     found = []
