@@ -1,8 +1,11 @@
 """`python -m controller`: one controller process until SIGTERM or SIGINT."""
 
 import argparse
+import asyncio
 import signal
+import socket
 import sys
+from collections.abc import Callable
 
 import uvicorn
 from pydantic import ValidationError
@@ -12,6 +15,9 @@ from controller.config import Settings
 from controller.errors import ConfigurationError
 from service_kit.heads import BoundedHttp
 from service_kit.logs import configure_logging
+
+STARTUP_FAILURE = 3  #: exit code of uvicorn, for instance for a port that is taken
+LAST_WORDS_S = 3  #: for the last events of streams that are ended at a shutdown
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,18 +39,38 @@ def main(arguments: list[str] | None = None) -> int:
     configure_logging(("controller", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
-        app,
-        host=options.host,
-        port=options.port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # addresses.py decides which proxies are trusted
-        server_header=False,
-        http=BoundedHttp,
-        timeout_graceful_shutdown=round(settings.drain_s),
+    server = _Server(
+        uvicorn.Config(
+            app,
+            host=options.host,
+            port=options.port,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # addresses.py decides which proxies are trusted
+            server_header=False,
+            http=BoundedHttp,
+            timeout_graceful_shutdown=round(settings.drain_s) + LAST_WORDS_S,
+        ),
+        on_drained=app.state.end_streams,
+        drain_s=settings.drain_s,
     )
-    return 0
+    server.run()
+    return 0 if server.started else STARTUP_FAILURE
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that calls `on_drained` when a shutdown has waited `drain_s` for its streams, before it cuts them."""
+
+    def __init__(self, config: uvicorn.Config, *, on_drained: Callable[[], None], drain_s: float) -> None:
+        super().__init__(config)
+        self._on_drained = on_drained
+        self._drain_s = drain_s
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which waits for all responses to end."""
+        timer = asyncio.get_running_loop().call_later(self._drain_s, self._on_drained)
+        await super().shutdown(sockets)
+        timer.cancel()
 
 
 if __name__ == "__main__":

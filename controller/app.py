@@ -21,6 +21,7 @@ from controller.battles.matchmaking import Matchmaker
 from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
+from controller.battles.turn_takeover import ROUND_S, TurnTakeover
 from controller.battles.voters import Voters
 from controller.config import Settings
 from controller.metrics import Metrics
@@ -82,6 +83,7 @@ class _BattleParts:
 
     store: BattleStore
     runner: TurnRunner
+    takeover: TurnTakeover
     battles: Battles
     stream: TurnStream
     votes: VoteCasting
@@ -103,6 +105,7 @@ def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
     battles = _build_battle_parts(settings, base, workers)
     _add_background_work(settings, base.background, workers, battles)
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
+    app.state.end_streams = battles.stream.close  # for a shutdown: before the lifespan ends, the server cuts them
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
     return app
 
@@ -129,7 +132,14 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
             lease_s=settings.worker_lease_s,
         ),
         dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
-        relay=Relay(upstream, table, breaker, base.metrics, max_attempts=settings.max_attempts),
+        relay=Relay(
+            upstream,
+            table,
+            breaker,
+            base.metrics,
+            max_attempts=settings.max_attempts,
+            replay_wait_s=settings.replay_wait_s,
+        ),
     )
 
 
@@ -152,6 +162,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         prompt_key=voters.prompt_key,
         max_tokens=settings.battle_max_tokens,
         admission_wait_s=settings.admission_wait_s,
+        replay_wait_s=settings.replay_wait_s,
     )
     runner = TurnRunner(battle_store, tools, flush_s=settings.flush_s, patience_s=settings.store_patience_s)
     battles = Battles(
@@ -168,6 +179,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
     return _BattleParts(
         store=battle_store,
         runner=runner,
+        takeover=TurnTakeover(battle_store, runner, ownership_s=settings.owner_lease_s),
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
         votes=VoteCasting(store, keys, battle_store, voters, metrics, voted_battle_ttl_s=settings.voted_battle_ttl_s),
@@ -181,6 +193,7 @@ def _add_background_work(
 ) -> None:
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
+    background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
     background.add("vote_fold", battles.boards.refresh_round, every_s=BACKGROUND_S)
 
 
@@ -195,7 +208,8 @@ def _lifespan(
         durability = asyncio.create_task(check_durability(base.store))
         yield
         await cancel(durability)
-        await battles.runner.close()  # its turns need their leases renewed until they end
+        battles.takeover.close()
+        await battles.runner.close()
         await base.background.stop()
         await workers.dispatcher.close()
         await workers.http.stop()
