@@ -15,6 +15,7 @@ from rich.table import Table
 
 from cli.errors import CliError
 from engine.errors import CheckpointError
+from engine.json_files import read_object
 from engine.memory.planning.designs import Design
 from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
 from engine.memory.planning.model_configs import CONFIGS
@@ -102,12 +103,9 @@ def _read_config(model: str) -> tuple[str, dict[str, Any]]:
     if not path.is_file():
         path = _download(model)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CliError(f"{path} cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise CliError(f"{path} is not a model's config.json: it holds no object")
-    return model, config
+        return model, dict(read_object(path))
+    except CheckpointError as error:
+        raise CliError(str(error)) from None
 
 
 def _download(model: str) -> Path:

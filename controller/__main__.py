@@ -10,13 +10,14 @@ from collections.abc import Callable
 import uvicorn
 from pydantic import ValidationError
 
-from controller.app import create_app
+from controller.app import create_app, is_new_work
 from controller.config import Settings
 from controller.errors import ConfigurationError
 from service_kit.heads import BoundedHttp
+from service_kit.listening import descriptors, listen
 from service_kit.logs import configure_logging
+from service_kit.shedding import Shedding
 
-STARTUP_FAILURE = 3  #: exit code of uvicorn, for instance for a port that is taken
 LAST_WORDS_S = 3  #: for the last events of streams that are ended at a shutdown
 
 
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = Settings()
-        app = create_app(settings)
+        app = create_app(settings, host=options.host)
     except ConfigurationError as error:
         print(f"controller: {error}", file=sys.stderr)
         return 2
@@ -39,23 +40,23 @@ def main(arguments: list[str] | None = None) -> int:
     configure_logging(("controller", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    server = _Server(
-        uvicorn.Config(
-            app,
-            host=options.host,
-            port=options.port,
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,  # addresses.py decides which proxies are trusted
-            server_header=False,
-            http=BoundedHttp,
-            timeout_graceful_shutdown=round(settings.drain_s) + LAST_WORDS_S,
-        ),
-        on_drained=app.state.end_streams,
-        drain_s=settings.drain_s,
+    try:
+        listener = listen(options.host, options.port)
+    except OSError as error:
+        print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
+        return 1
+    config = uvicorn.Config(
+        Shedding(app, is_new_work),
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # addresses.py decides which proxies are trusted
+        server_header=False,
+        http=BoundedHttp,
+        timeout_graceful_shutdown=round(settings.drain_s) + LAST_WORDS_S,
     )
-    server.run()
-    return 0 if server.started else STARTUP_FAILURE
+    server = _Server(config, on_drained=app.state.end_streams, drain_s=settings.drain_s)
+    server.run(sockets=descriptors(listener))
+    return 0
 
 
 class _Server(uvicorn.Server):

@@ -5,11 +5,13 @@ Nothing is global: two apps in one process share nothing but the Redis that thei
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from fastapi import APIRouter, FastAPI
+from starlette.types import Scope
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
@@ -53,7 +55,11 @@ from service_kit.background import BackgroundTasks
 from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
 from service_kit.docs_page import add_api_docs
+from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.route_docs import Access
+
+#: Requests that begin work for models; all others belong to work that was accepted, or cost little.
+_NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/battles(/[^/]+/(turns|regenerate))?")
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,11 @@ class _BattleParts:
     boards: Leaderboards
 
 
-def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
+def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | None = None) -> FastAPI:
     """The app of one controller. It connects to nothing before its lifespan begins.
 
-    `bodies`: how request bodies are read, by default up to the limit of the settings. Raises ConfigurationError when
-    the settings cannot work.
+    `host`: the address that it will listen on. `bodies`: how request bodies are read, by default up to the limit of the
+    settings. Raises ConfigurationError when the settings cannot work.
     """
     settings.require_tokens()
     metrics = Metrics()
@@ -107,7 +113,14 @@ def create_app(settings: Settings, *, bodies: Bodies | None = None) -> FastAPI:
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
     app.state.end_streams = battles.stream.close  # for a shutdown: before the lifespan ends, the server cuts them
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
+    hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
+    app.add_middleware(OriginGuard, hosts=hosts)
     return app
+
+
+def is_new_work(scope: Scope) -> bool:
+    """Whether a request may be shed under overload (service_kit/shedding.py)."""
+    return scope["method"] == "POST" and _NEW_WORK.fullmatch(scope["path"]) is not None
 
 
 def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
@@ -151,7 +164,13 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
     boards = Leaderboards(
         log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
     )
-    matchmaker = Matchmaker(table.ready_models, dispatcher.has_room, lambda: boards.counts, mode=settings.pairing)
+    matchmaker = Matchmaker(
+        table.ready_models,
+        dispatcher.has_room,
+        lambda: boards.counts,
+        lambda models: dispatcher.refused_for_room(models, "battle"),
+        mode=settings.pairing,
+    )
     battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, ownership_s=settings.owner_lease_s)
     tools = TurnTools(
         relay=workers.relay,
@@ -235,7 +254,7 @@ def _add_routes(
         rate=Rate(settings.rate_per_minute, settings.rate_burst),
         local_rate=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
     )
-    add_health_routes(open_, base.store, base.background, workers.table)
+    add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
     add_battle_routes(user, bodies, addresses, limits, battles.battles)

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.errors import ConfigurationError
+from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 
 MIN_TOKEN_CHARS = 16
 
@@ -87,6 +88,7 @@ class Settings(BaseSettings):
         description="Hosts under which workers may register: networks, or names in which `*` stands for part of a "
         "label.",
     )
+    allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
     public_workers: bool = Field(
         default=True,
         description="Show `GET /arena/workers` and `/arena/pools` to every client that may vote; otherwise they need "
@@ -181,6 +183,10 @@ class Settings(BaseSettings):
         default="uniform",
         description="How a pair of models is drawn: all pairs alike, or `active`: rather those whose votes tell the "
         "ratings more.",
+    )
+    processes_file: Path | None = Field(
+        default=None,
+        description="File in which a supervisor says how its processes are, for `GET /health`; `agon up` sets it.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least severe level that is logged."

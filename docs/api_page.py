@@ -30,7 +30,8 @@ same declarations make `/openapi.json` and the page `/docs`, which a service has
 sets it where it listens on loopback).
 
 * Bodies are strict JSON in UTF-8 with `Content-Type: application/json`: no NaN, no lone surrogates, no NUL characters,
-  at most 32 levels deep, integers of at most 64 bits. They must arrive within 30 seconds.
+  at most 32 levels deep, integers of at most 64 bits; at most 10,000 objects and arrays, 200,000 values, and 1,000 keys
+  in one object. They must arrive within 30 seconds.
 * An error is `{"error": {"message": ..., "type": ..., "code": ..., "param": ...}}`. Programs switch on `code`, which is
   stable. Answers with 429 and 503 carry `Retry-After` in seconds. A path that does not exist answers `not_found`, a
   method that a path does not take `method_not_allowed`.

@@ -5,6 +5,7 @@ EngineError
  |    +-- ContextTooLong   prompt + wanted output exceed the model's context or the page pool
  +-- QueueFull             the bounded queue has no room now; try again later
  +-- CheckpointError       the model folder is missing, incomplete or not what it claims
+ |    +-- CheckpointUnavailable  the model hub cannot be reached; a later attempt may succeed
  +-- NotDivisible          the model cannot be divided among that many processes
  +-- RankLost              another process of the same model could not start, or has ended
  +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
@@ -43,6 +44,10 @@ class QueueFull(EngineError):
 
 class CheckpointError(EngineError):
     """A model folder that is missing, incomplete, unsafe or inconsistent."""
+
+
+class CheckpointUnavailable(CheckpointError):
+    """The model is not on this machine and the hub cannot be reached; a later attempt may succeed."""
 
 
 class NotDivisible(EngineError):

@@ -5,7 +5,6 @@ Knows no architecture: a model takes tensors from a weight source, and a tensor 
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from engine.errors import CheckpointError
+from engine.errors import CheckpointError, CheckpointUnavailable
+from engine.json_files import read_object
 from engine.kernels.operators import Operators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
@@ -25,6 +25,7 @@ _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 #: Weights, settings, tokenizer and templates; no pickles, no code, nothing from sub-folders (other formats live there).
 _WANTED = ("*.safetensors", "*.json", "*.jinja")
 _REVISION_SAMPLE_BYTES = 65_536
+_MAX_HEADER_BYTES = 16 * 2**20  #: 100,000 tensors
 _TIED_HEAD = "lm_head.weight"
 
 
@@ -46,7 +47,7 @@ def find_model_folder(model: str) -> Path:
         return Path(snapshot_download(model, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
     except LocalEntryNotFoundError as error:
         message = f"{model} is neither a folder nor in the local cache, and the model hub cannot be reached"
-        raise CheckpointError(message) from error
+        raise CheckpointUnavailable(message) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(f"{model} is neither a folder nor a model that the hub gives us: {reason}") from error
@@ -57,7 +58,7 @@ def read_config(folder: Path) -> Mapping[str, Any]:
     file = folder / "config.json"
     if not file.is_file():
         raise CheckpointError(f"{folder} has no config.json")
-    return _read_object(file)
+    return read_object(file)
 
 
 class Checkpoint:
@@ -68,6 +69,7 @@ class Checkpoint:
         self._files: dict[Path, Any] = {}
         self._file_of: dict[str, Path] = {}
         for file in _weight_files(folder):
+            _check_header_size(file)
             try:
                 handle = safe_open(str(file), framework="pt", device="cpu")
             except (SafetensorError, OSError) as error:
@@ -146,7 +148,7 @@ class Checkpoint:
         """Raise CheckpointError unless the files hold every tensor that the index lists."""
         if not (folder / _INDEX).is_file():
             return
-        missing = sorted(set(_read_object(folder / _INDEX)["weight_map"]) - set(self._file_of))
+        missing = sorted(set(_weight_map(folder / _INDEX)) - set(self._file_of))
         if missing:
             raise CheckpointError(f"{folder / _INDEX} lists {_some(missing)}, but the files do not hold them")
 
@@ -178,9 +180,13 @@ class CheckpointWeights:
         return name in self._checkpoint.names
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
-        """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError."""
+        """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError, also
+        for a value that is not finite in the model's dtype."""
         self._taken.add(name)
-        return self._checkpoint.read(name, shape).to(device=self._device, dtype=self.dtype, copy=True)
+        tensor = self._checkpoint.read(name, shape).to(device=self._device, dtype=self.dtype, copy=True)
+        if not _is_finite(tensor):
+            raise CheckpointError(f"tensor {name} holds NaN, infinity, or values too large for {self.dtype}")
+        return tensor
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As `take`, for a weight that goes to the operators only: on the meta device where they hold it already."""
@@ -250,6 +256,12 @@ def _read_shard(entry: Any, shape: tuple[Size, ...], ranges: tuple[tuple[int, in
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all values are finite. Two passes at most, without a temporary: a sum in the tensor's own dtype runs at
+    the speed of memory, and a finite one proves it. Only the sum of large finite values can overflow."""
+    return bool(tensor.sum().isfinite()) or all(bool(bound.isfinite()) for bound in torch.aminmax(tensor))
+
+
 def _cut(tensor: torch.Tensor, shape: tuple[Size, ...]) -> torch.Tensor:
     for dim, size in enumerate(shape):
         if isinstance(size, Shard):
@@ -261,12 +273,9 @@ def _cut(tensor: torch.Tensor, shape: tuple[Size, ...]) -> torch.Tensor:
 def _weight_files(folder: Path) -> list[Path]:
     index = folder / _INDEX
     if index.is_file():
-        weight_map = _read_object(index).get("weight_map")
-        if not isinstance(weight_map, dict):
-            raise CheckpointError(f"{index} has no weight_map")
-        names = sorted(set(weight_map.values()))
+        names = sorted(set(_weight_map(index).values()))
         # A name is a file of this folder, never a path to somewhere else.
-        files = [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
+        files = [folder / name for name in names if Path(name).name == name and "\0" not in name]
         if len(files) != len(names):
             raise CheckpointError(f"{index} names files outside its folder")
         missing = [file.name for file in files if not file.is_file()]
@@ -287,14 +296,27 @@ def _size(entry: Any) -> int:
     return size
 
 
-def _read_object(file: Path) -> Mapping[str, Any]:
+def _weight_map(index: Path) -> Mapping[str, str]:
+    """The name of each tensor's file."""
+    weight_map = read_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise CheckpointError(f"{index} has no weight_map of names")
+    return weight_map
+
+
+def _check_header_size(file: Path) -> None:
+    """Raise CheckpointError where the header is longer than the file or than any real one: its parser takes memory
+    many times its length."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is not readable JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file} must hold a JSON object")
-    return content
+        with file.open("rb") as stream:
+            num_bytes = int.from_bytes(stream.read(8), "little")
+        room = file.stat().st_size - 8
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
+    if num_bytes > min(room, _MAX_HEADER_BYTES):
+        raise CheckpointError(
+            f"{file} is damaged or no safetensors file: a header of {num_bytes} bytes, with {max(0, room)} in the file"
+        )
 
 
 def _some(names: list[str]) -> str:

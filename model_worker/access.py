@@ -14,9 +14,7 @@ Holder = Literal["user", "worker"]
 class Credentials:
     """The keys of one worker, and whether it answers requests without a key."""
 
-    def __init__(
-        self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool, is_on_loopback: bool
-    ) -> None:
+    def __init__(self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool) -> None:
         keys: list[tuple[Holder, str]] = [("user", key) for key in api_keys]
         if worker_token:
             keys.append(("worker", worker_token))
@@ -24,7 +22,6 @@ class Credentials:
                 keys.append(("user", worker_token))
         self._keys: KeyRing[Holder] = KeyRing(keys)
         self._is_public = is_public and not api_keys
-        self._is_on_loopback = is_on_loopback
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> "Credentials":
@@ -33,7 +30,6 @@ class Credentials:
             api_keys=settings.read_api_keys(),
             worker_token=settings.read_worker_token(),
             is_public=not settings.controller_urls,
-            is_on_loopback=settings.is_on_loopback,
         )
 
     @property
@@ -42,13 +38,9 @@ class Credentials:
         return self._is_public
 
     def check_user(self, request: Request) -> None:
-        """Raises ApiError UNAUTHORIZED, or FORBIDDEN where a request to a keyless local server has another host
-        name."""
+        """Raises ApiError UNAUTHORIZED without a key that opens /v1."""
         if not self._is_public:
             self._check(request, "user", "an API key")
-        elif self._is_on_loopback and not _is_local_name(request.headers.get("host", "")):
-            # Otherwise a site whose host name resolves to this machine could read our answers (DNS rebinding).
-            raise ApiError(ErrorCode.FORBIDDEN, "Without API keys this server answers to local names only.")
 
     def check_worker(self, request: Request) -> None:
         """Raises ApiError UNAUTHORIZED without the worker token."""
@@ -69,8 +61,3 @@ def require_worker(request: Request) -> None:
     """Dependency of the /internal router."""
     credentials: Credentials = request.app.state.credentials
     credentials.check_worker(request)
-
-
-def _is_local_name(host: str) -> bool:
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-    return name.lower() in ("localhost", "127.0.0.1", "[::1]")

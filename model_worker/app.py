@@ -1,6 +1,7 @@
 """Composition root of the worker's HTTP side."""
 
 from fastapi import APIRouter, FastAPI
+from starlette.types import Scope
 
 from model_worker.access import Credentials
 from model_worker.config import WorkerSettings
@@ -11,6 +12,7 @@ from model_worker.worker import Worker
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.docs_page import add_api_docs
+from service_kit.origins import Hosts, OriginGuard
 from service_kit.route_docs import Access
 
 
@@ -22,7 +24,7 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     """
     app = bare_app("Agon model worker")
     app.state.worker = Worker(settings, engine)
-    app.state.credentials = Credentials.from_settings(settings)
+    credentials = app.state.credentials = Credentials.from_settings(settings)
     app.state.bodies = bodies or Bodies(settings.max_body_bytes)
     for router in (probes.router, openai.router, internal.router):
         app.include_router(router)
@@ -32,4 +34,12 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
         ("worker", internal.router),
     )
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
+    hosts = Hosts(settings.allowed_hosts, is_open_locally=settings.is_on_loopback and credentials.is_public)
+    app.add_middleware(OriginGuard, hosts=hosts)
     return app
+
+
+def is_new_work(scope: Scope) -> bool:
+    """Whether a request may be shed under overload (service_kit/shedding.py). Not those of a controller, which hold a
+    lease."""
+    return bool(scope["method"] == "POST" and scope["path"].startswith("/v1/"))

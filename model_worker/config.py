@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from engine.config import EngineConfig
 from engine.settings import SettingField, setting_fields
+from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.model_names import is_model_name
 
 EngineKind = Literal["paged", "echo", "openai"]
@@ -21,7 +22,12 @@ _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 #: Settings that are passed to the engine unchanged. Not `model`: the worker's own field may contain an alias.
 ENGINE_FIELDS = tuple(entry for entry in setting_fields(EngineConfig) if entry.field != "model")
 #: Flags whose names differ from those of their fields.
-_FLAGS = {"controller_urls": "--controller", "remote_base_url": "--base-url", "remote_api_key_file": "--api-key-file"}
+_FLAGS = {
+    "controller_urls": "--controller",
+    "allowed_hosts": "--allowed-host",
+    "remote_base_url": "--base-url",
+    "remote_api_key_file": "--api-key-file",
+}
 
 
 def _comma_list(value: object) -> object:
@@ -83,6 +89,7 @@ class WorkerSettings(_EngineSettings):
         "worker token",
     )
     api_keys_file: Path | None = Field(default=None, description="File with one API key per line, for /v1")
+    allowed_hosts: AllowedHosts = Field(default=(), description=ALLOWED_HOSTS_HELP)
     api_docs: bool = Field(default=False, description="Serve GET /openapi.json and the page /docs")
 
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
@@ -172,7 +179,7 @@ class WorkerSettings(_EngineSettings):
     @property
     def is_on_loopback(self) -> bool:
         """Whether only processes of this machine can connect."""
-        return self.host in ("127.0.0.1", "::1", "localhost")
+        return is_loopback(self.host)
 
 
 def flag_of(name: str) -> str | None:

@@ -14,7 +14,7 @@ from model_worker.engine_protocol import Engine
 def follow_if_told_to(settings: WorkerSettings) -> bool:
     """If torchrun has started this process as rank 1 or above: follow rank 0 until it ends, then return True.
 
-    The process then exits. Otherwise return False at once. Raises BadCheckpoint or EngineBroken.
+    The process then exits. Otherwise return False at once. Raises BadCheckpoint, LoadFailed or EngineBroken.
     """
     if settings.engine != "paged" or settings.engine_config.tensor_parallel == 1:
         return False
@@ -25,7 +25,7 @@ def follow_if_told_to(settings: WorkerSettings) -> bool:
 
 
 async def load_engine(settings: WorkerSettings) -> Engine:
-    """The engine, ready to serve. Raises BadCheckpoint or BadSettings.
+    """The engine, ready to serve. Raises BadCheckpoint, LoadFailed or BadSettings.
 
     Does not block the event loop, so probes are answered meanwhile.
     """

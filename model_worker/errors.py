@@ -5,6 +5,7 @@ StartError               one clear line on stderr and an exit code
  +-- BadCheckpoint  3    the model folder is missing, incomplete or damaged
  +-- EngineBroken   4    the engine died while serving
  +-- PortTaken      5
+ +-- LoadFailed     6    the model could not be loaded now: no memory, no hub, a disk that fails
 
 An error that a client shall read is a wire.errors.ApiError, raised where it is detected and mapped in
 service_kit/errors.py.
@@ -41,3 +42,9 @@ class PortTaken(StartError):
     """Another program listens on the port."""
 
     exit_code = 5
+
+
+class LoadFailed(StartError):
+    """The model could not be loaded for a reason that may pass; a supervisor tries again."""
+
+    exit_code = 6

@@ -26,7 +26,7 @@ _LOGGED = ("model_worker", "engine.runner", "engine.kernels")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
-    5 port taken."""
+    5 port taken, 6 the model cannot be loaded now."""
     configure_logging(_LOGGED)
     switch_telemetry_off()
     try:
@@ -100,7 +100,7 @@ def _options(flag: str, field: FieldInfo) -> dict[str, Any]:
     if get_origin(field.annotation) is Literal:
         return {"choices": get_args(field.annotation)}
     if get_origin(field.annotation) is tuple:
-        return {"action": "append", "metavar": "URL"}
+        return {"action": "append", "metavar": flag.rpartition("-")[2].upper()}
     if kinds == {bool}:
         return {"action": argparse.BooleanOptionalAction}
     number = next((kind for kind in (int, float) if kinds == {kind}), None)

@@ -1,27 +1,39 @@
 """Agon's own engine behind the worker's protocol: the only module of the worker that loads torch."""
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
+from torch import OutOfMemoryError
+
 from engine.async_engine import AsyncEngine, RequestStream
 from engine.config import SamplingParams
-from engine.errors import CheckpointError, EngineError, NotDivisible, OperatorsUnavailable, RankLost
+from engine.errors import (
+    CheckpointError,
+    CheckpointUnavailable,
+    EngineError,
+    NotDivisible,
+    OperatorsUnavailable,
+    RankLost,
+)
+from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
-from model_worker.errors import BadCheckpoint, EngineBroken
+from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.chat import SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
+#: Loading failed for a reason that may pass, or for one that lies in the model or its settings.
+_MAY_PASS = (CheckpointUnavailable, MemoryError, OutOfMemoryError, OSError)
+_LOAD_ERRORS = (*_MAY_PASS, CheckpointError, NotDivisible, OperatorsUnavailable, ValueError)
 MAX_CELLS = 256  #: cells of a picture of the page pool: 8 rows of 32, about 3 kB
 
 
@@ -52,18 +64,18 @@ class PagedEngine:
             return follow_if_told_to(settings.engine_config)
         except RankLost as error:
             raise EngineBroken(_one_line(error)) from None
-        except (CheckpointError, NotDivisible, OperatorsUnavailable, ValueError, MemoryError) as error:
-            raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
+        except _LOAD_ERRORS as error:
+            raise _start_error(settings, error) from None
 
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Load the model in the engine thread. Raises BadCheckpoint."""
+        """Load the model in the engine thread. Raises BadCheckpoint or LoadFailed."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
             engine = await AsyncEngine.from_config(config)
-        except (CheckpointError, NotDivisible, RankLost, OperatorsUnavailable, ValueError, MemoryError) as error:
-            raise BadCheckpoint(f"cannot load {settings.model_path}: {_one_line(error)}") from None
+        except (*_LOAD_ERRORS, RankLost) as error:
+            raise _start_error(settings, error) from None
         info, stats = engine.info, engine.stats()
         return cls(
             engine,
@@ -222,15 +234,12 @@ def _percent(share: float) -> int:
 
 def _sampling_defaults(model: str) -> SamplingDefaults:
     file = find_model_folder(model) / "generation_config.json"
-    if not file.is_file():
-        return SamplingDefaults()
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"generation_config.json is no JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise CheckpointError("generation_config.json is no JSON object")
-    return SamplingDefaults.from_generation_config(config)
+    return SamplingDefaults.from_generation_config(read_object(file)) if file.is_file() else SamplingDefaults()
+
+
+def _start_error(settings: WorkerSettings, error: Exception) -> StartError:
+    kind = LoadFailed if isinstance(error, (*_MAY_PASS, RankLost)) else BadCheckpoint
+    return kind(f"cannot load {settings.model_path}: {_one_line(error)}")
 
 
 def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:

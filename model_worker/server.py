@@ -18,15 +18,17 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from model_worker.app import create_app
+from model_worker.app import create_app, is_new_work
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
 from model_worker.engines import load_engine
 from model_worker.errors import EngineBroken, PortTaken
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
+from service_kit import listening
 from service_kit.heads import BoundedHttp
 from service_kit.logs import log_event
+from service_kit.shedding import Shedding
 
 T = TypeVar("T")
 
@@ -38,16 +40,11 @@ _WATCH_S = 0.2
 
 def listen(settings: WorkerSettings) -> socket.socket:
     """Bind and listen; called before the model is loaded. Raises PortTaken."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+        return listening.listen(settings.host, settings.port)
     except OSError as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise PortTaken(f"cannot listen on {settings.host}:{settings.port}: {reason}") from None
-    # Every token is a small write: Nagle's algorithm would hold it for up to 40 ms, until the one before is
-    # acknowledged. asyncio sets TCP_NODELAY only for sockets whose protocol is named; connections inherit this one.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 async def run(settings: WorkerSettings, listener: socket.socket) -> None:
@@ -63,7 +60,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
         )
     server = _Server(
         uvicorn.Config(
-            app,
+            Shedding(app, is_new_work),
             http=BoundedHttp,
             ws="none",
             lifespan="off",
@@ -75,7 +72,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
         )
     )
     stop = _stop_signals(server)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(server.serve(sockets=listening.descriptors(listener)))
     log_event(_logger, "listening", host=settings.host, port=port, model=settings.model_name)
     try:
         engine = await _unless(stop, load_engine(settings))

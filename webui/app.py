@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from service_kit.app import bare_app
+from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
@@ -64,6 +65,8 @@ def create_app(settings: Settings) -> FastAPI:
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         _mount(app, ui)
     app.add_middleware(Doors, metrics=metrics)
+    hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
+    app.add_middleware(OriginGuard, hosts=hosts)
     return app
 
 

@@ -3,6 +3,8 @@
 from pydantic import Field, FilePath
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
+
 
 class Settings(BaseSettings):
     """Settings of one web UI. A field is set by the variable AGON_ plus its name in capitals; the first three also by
@@ -16,6 +18,7 @@ class Settings(BaseSettings):
     api_key: str | None = Field(
         default=None, repr=False, description="Sent as a bearer token to a controller that asks for one."
     )
+    allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
     webui_max_events: int = Field(
         default=500,
         ge=1,

@@ -176,6 +176,7 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
     ErrorCode.RATE_LIMITED: "That was a lot in a short time. Please wait a moment.",
     ErrorCode.QUEUE_FULL: "All models are busy. Please try again in a moment.",
+    ErrorCode.OVERLOADED: "The arena gets more questions than it can take. Please try again in a moment.",
     ErrorCode.NO_WORKER: "No model is ready to answer right now. Please try again in a moment.",
     ErrorCode.NOT_ENOUGH_MODELS: (
         "A battle needs two models, and fewer are ready. Please try again in a moment; Chat works with one."

@@ -21,7 +21,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardView
 
 #: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back.
-_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCode.SHUTTING_DOWN})
+_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER, ErrorCode.SHUTTING_DOWN})
 _MAX_WAIT_S = 20.0
 _QUICK_VOTE_S = 0.7  #: a vote that takes longer shows a notice
 _RATING_DELAYS_S = (0.2, 0.5, 1.0, 1.5)

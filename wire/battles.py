@@ -64,7 +64,9 @@ class CastVote(_Frozen):
     """Body of `POST /arena/battles/{id}/vote`."""
 
     outcome: Outcome = Field(description="the better side, tie, or both_bad")
-    reasons: tuple[str, ...] = Field(default=(), max_length=8, description="labels of at most 64 characters each")
+    reasons: tuple[str, ...] = Field(
+        default=(), max_length=8, fail_fast=True, description="labels of at most 64 characters each"
+    )
     comment: str | None = Field(default=None, max_length=2000, description="free text")
 
 

@@ -16,7 +16,9 @@ def _as_tuple(value: object) -> object:
 
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
-StopStrings = Annotated[tuple[StopString, ...], Field(max_length=MAX_STOP_STRINGS), BeforeValidator(_as_tuple)]
+StopStrings = Annotated[
+    tuple[StopString, ...], Field(max_length=MAX_STOP_STRINGS, fail_fast=True), BeforeValidator(_as_tuple)
+]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -58,7 +60,7 @@ class SamplingOptions(SamplingFields):
     )
     stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
     stop_token_ids: tuple[TokenId, ...] | None = Field(
-        default=None, max_length=64, description="tokens at which the answer ends"
+        default=None, max_length=64, fail_fast=True, description="tokens at which the answer ends"
     )
 
 

@@ -32,6 +32,7 @@ class ErrorCode(StrEnum):
     STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
     QUEUE_FULL = "queue_full"
+    OVERLOADED = "overloaded"
     NO_WORKER = "no_worker_available"
     NOT_ENOUGH_MODELS = "not_enough_models"
     WORKER_FAILED = "worker_failed"
@@ -63,6 +64,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.STALE_EPOCH: 409,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.QUEUE_FULL: 503,
+    ErrorCode.OVERLOADED: 503,
     ErrorCode.NO_WORKER: 503,
     ErrorCode.NOT_ENOUGH_MODELS: 503,
     ErrorCode.WORKER_FAILED: 502,
@@ -81,7 +83,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.CONTEXT_LENGTH_EXCEEDED: "The prompt does not fit into the model's context.",
     ErrorCode.REQUEST_TOO_LARGE: "The body is larger than the service accepts.",
     ErrorCode.UNAUTHORIZED: "The credential is missing or not known.",
-    ErrorCode.FORBIDDEN: "The credential is for something else, or the Host is not a local name.",
+    ErrorCode.FORBIDDEN: "The credential is for something else, or the Host or the Origin is not accepted.",
     ErrorCode.NOT_FOUND: "There is no such path.",
     ErrorCode.METHOD_NOT_ALLOWED: "The path exists, but not for this method.",
     ErrorCode.MODEL_NOT_FOUND: "No worker serves a model of this name.",
@@ -95,6 +97,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
+    ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",
     ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models can take a battle now.",
     ErrorCode.WORKER_FAILED: "The worker failed before the answer was complete.",

@@ -37,7 +37,7 @@ class RequestMessage(_Request):
     refused."""
 
     role: Annotated[Role, BeforeValidator(_role)] = Field(description="`developer` is taken as system")
-    content: str | tuple[TextPart, ...]
+    content: str | Annotated[tuple[TextPart, ...], Field(fail_fast=True)]
     name: str | None = Field(default=None, description="accepted and not used")
 
     def as_chat_message(self) -> ChatMessage:
@@ -91,7 +91,7 @@ class ChatCompletionRequest(_CompletionRequest):
     """Body of `POST /v1/chat/completions`."""
 
     messages: tuple[RequestMessage, ...] = Field(
-        min_length=1, max_length=MAX_MESSAGES, description="the conversation, oldest message first"
+        min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="the conversation, oldest message first"
     )
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
     logprobs: Literal[False] | None = Field(default=None, description="not served")

@@ -11,10 +11,30 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class ProcessHealth(_Frozen):
+    """One process that a supervisor (`agon up`) keeps alive."""
+
+    name: str = Field(description="`store`, `controller`, `webui`, or `worker` and its model")
+    state: str = Field(
+        description="`waiting`, `starting`, `ready`, `not ready`, `restarting` (it died and will be started again), "
+        "`failed` (its settings or its checkpoint must be corrected), `stopping` or `stopped`"
+    )
+    restarts: int = Field(ge=0, description="starts after the first one")
+
+
+class ProcessList(_Frozen):
+    """The file in which a supervisor says how its processes are."""
+
+    processes: tuple[ProcessHealth, ...]
+
+
 class Health(_Frozen):
     """`GET /health` of a controller."""
 
     status: Literal["ok"]
+    processes: tuple[ProcessHealth, ...] | None = Field(
+        default=None, description="processes of `agon up` that are not ready; absent where no supervisor tells"
+    )
 
 
 class Ready(_Frozen):

@@ -1,7 +1,11 @@
 """Request bodies to models: strict JSON in, a validated model or an ApiError out.
 
 These are refused, because they are not JSON or cannot be stored or sent back: NaN and infinities, lone surrogates, NUL
-characters, integers beyond 64 bits, nesting deeper than MAX_DEPTH, anything that is not UTF-8."""
+characters, integers beyond 64 bits, nesting deeper than MAX_DEPTH, anything that is not UTF-8. A body with more than
+MAX_CONTAINERS objects and arrays, MAX_VALUES values, or MAX_KEYS keys in one object is refused as well: no request that
+is served needs them, and decoder and pydantic hold the interpreter while they make them, also in a thread. Lists in
+body models need `fail_fast` for the same reason: otherwise pydantic collects an error for every item.
+"""
 
 import json
 import re
@@ -12,26 +16,37 @@ from pydantic import BaseModel, ValidationError
 from wire.errors import ApiError, ErrorCode
 
 MAX_DEPTH = 32
-#: A string, or what follows an opening quote that is never closed: no search starts twice at the same text, so the time
-#: is linear in the body's length whatever it holds.
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-_BRACKETS = re.compile(r"[\[\]{}]")
+MAX_CONTAINERS = 10_000
+MAX_VALUES = 200_000
+MAX_KEYS = 1_000
+
+_MAX_PARAM_CHARS = 100  #: of a parameter's name in an error: the name may be as long as the body
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+#: Numbers that may be too large. Python code checks each number of such a body, which makes it several times slower.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
+#: Escapes that may stand for characters of _UNSTORABLE. UTF-8 has no surrogates, and the decoder refuses a plain NUL.
+_SUSPECT_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse_json(body: bytes) -> Any:
-    """Decode `body`; raises ApiError INVALID_JSON."""
+    """Decode `body`; raises ApiError INVALID_JSON, or INVALID_REQUEST for too many values or keys."""
+    outside = _outside_strings(body)
+    _check_brackets(outside)
+    if outside.count(b",") > MAX_VALUES:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The body has more than {MAX_VALUES} values.")
+    hooks: dict[str, Any] = {}
+    if _LONG_NUMBER.search(outside):
+        hooks = {"parse_int": _parse_int, "parse_float": _parse_float}
     try:
         text = body.decode("utf-8")
-        _check_depth(text)
-        value = json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float)
-    except ApiError:
-        raise
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_checked_object, **hooks)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ApiError(ErrorCode.INVALID_JSON, f"The body is not valid JSON: {error}.") from None
-    _check_text(value)
+    if _SUSPECT_ESCAPE.search(body):
+        _check_text(value)
     return value
 
 
@@ -49,6 +64,8 @@ def parse_model(model: type[Model], body: bytes) -> Model:
 def _as_api_error(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
     param = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part)) or None
+    if param is not None and len(param) > _MAX_PARAM_CHARS:
+        param = param[:_MAX_PARAM_CHARS] + "..."
     if first["type"] == "extra_forbidden":
         return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, f"The parameter {param!r} is not supported.", param=param)
     message = first["msg"].removeprefix("Value error, ")
@@ -60,13 +77,33 @@ def _is_union_tag(part: int | str) -> bool:
     return isinstance(part, str) and re.fullmatch(r"[a-z_]+", part) is None
 
 
-def _check_depth(text: str) -> None:
-    """Before decoding, because the decoder itself recurses."""
-    depth = 0
-    for found in _BRACKETS.finditer(_STRINGS.sub("", text)):
-        depth += 1 if found.group() in "[{" else -1
+def _outside_strings(body: bytes) -> bytes:
+    """What of `body` is outside of strings. Exact up to the first mistake in the JSON, where the decoder stops."""
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
+    return b"".join(plain.split(b'"')[::2])
+
+
+def _check_brackets(outside: bytes) -> None:
+    """Before decoding, because the decoder itself recurses. Looks at 2 * MAX_CONTAINERS brackets at most."""
+    depth = num_containers = 0
+    for bracket in outside.translate(None, _NOT_BRACKETS):
+        if bracket in b"]}":
+            depth -= 1
+            if depth < 0:
+                return  # not JSON: the decoder stops here, too
+            continue
+        depth += 1
+        num_containers += 1
         if depth > MAX_DEPTH:
             raise ApiError(ErrorCode.INVALID_JSON, f"The body is nested deeper than {MAX_DEPTH} levels.")
+        if num_containers > MAX_CONTAINERS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"The body has more than {MAX_CONTAINERS} objects and arrays.")
+
+
+def _checked_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"An object of the body has more than {MAX_KEYS} keys.")
+    return dict(pairs)
 
 
 def _check_text(value: Any) -> None:

@@ -4,7 +4,7 @@ Ratings and boards are computed from the log alone. A vote holds no address, no 
 added only if an export asks for them.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -53,13 +53,15 @@ class VoteRecord(_Frozen):
         default=None, description="of drawing this unordered pair; null where the visitor chose it"
     )
     turns: int = 1
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = Field(default=(), fail_fast=True)
     comment: str | None = None
     voter: str | None = Field(default=None, description="hash of the address under a key that changes every day")
     prompt: str | None = Field(default=None, description="keyed hash of the first prompt")
-    flags: tuple[str, ...] = Field(default=(), description="why the vote is not rated; none: it is rated")
+    flags: tuple[str, ...] = Field(
+        default=(), fail_fast=True, description="why the vote is not rated; none: it is rated"
+    )
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    conversations: dict[Side, tuple[ChatMessage, ...]] | None = Field(
+    conversations: dict[Side, Annotated[tuple[ChatMessage, ...], Field(fail_fast=True)]] | None = Field(
         default=None, description="only in an export that asks for them"
     )
 

@@ -75,7 +75,7 @@ class Load(_Frozen):
         default=0, description="preemptions that moved pages to main memory; the others recompute"
     )
     swapped_bytes_total: int = Field(default=0, description="moved out and in")
-    pages: tuple[PageCounts, ...] = ()
+    pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -170,11 +170,11 @@ class GenerateRequest(_Frozen):
 
     request_id: str = Field(min_length=1, max_length=128)
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
-    messages: tuple[ChatMessage, ...] | None = Field(default=None, description="either these or prompt")
+    messages: tuple[ChatMessage, ...] | None = Field(default=None, fail_fast=True, description="either these or prompt")
     prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()
     resume_token_ids: tuple[int, ...] = Field(
-        default=(), description="tokens that another replica has emitted: continued, not repeated"
+        default=(), fail_fast=True, description="tokens that another replica has emitted: continued, not repeated"
     )
 
     @model_validator(mode="after")

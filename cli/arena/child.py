@@ -31,6 +31,7 @@ _LOCK_WAIT_S = 15.0
 _MAX_LOG_BYTES = 8 * 2**20
 _TAIL_BYTES = 8192
 _TAIL_LINES = 12
+_QUOTED_CHARS = 160  #: of the log's last line, in the report of a death
 
 
 class ChildState(StrEnum):
@@ -73,13 +74,28 @@ class ChildSpec:
 class Child:
     """Owns the process of one spec; only `run` starts it. Used by one event loop."""
 
-    def __init__(self, spec: ChildSpec, report: Callable[[str, str], None], policy: RestartPolicy) -> None:
+    def __init__(
+        self,
+        spec: ChildSpec,
+        report: Callable[[str, str], None],
+        policy: RestartPolicy,
+        *,
+        max_first_deaths: int | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """max_first_deaths: it is given up after so many deaths before it was ready for the first time; None: never.
+        on_change: called after every change of the state."""
         self.spec = spec
         self._state = ChildState.WAITING
         self.num_restarts = 0
+        self.last_death = ""  #: how it ended the last time; empty before the first death
         self.last_words = ""  #: the end of its log at the last death
+        self.next_start: float | None = None  #: time.monotonic() of the next start while it is backing off
         self._report = report
         self._policy = policy
+        self._max_first_deaths = max_first_deaths
+        self._on_change = on_change
+        self._was_ready = False
         self._process: subprocess.Popen[bytes] | None = None
         self._ready_at: float | None = None
         self._log_start = 0
@@ -99,6 +115,7 @@ class Child:
             self._settled.set()
         else:
             self._settled.clear()
+        self._on_change()
 
     @property
     def pid(self) -> int | None:
@@ -106,26 +123,37 @@ class Child:
         return self._process.pid if self._process is not None else None
 
     async def run(self) -> None:
-        """Keep the process alive until `stop`, or until the restart policy gives up."""
+        """Keep the process alive until `stop`. It is given up only if it says by its exit code that another start would
+        fail in the same way, or if it was never ready and `max_first_deaths` is reached."""
         while not self._stop_requested.is_set():
             try:
                 await self._start()
                 exit_code = await self._watch()
-                reason, self.last_words = _describe_exit(exit_code), self._tail()
+                self.last_death, self.last_words = _describe_exit(exit_code), self._tail()
             except (OSError, CliError) as error:
-                exit_code, reason, self.last_words = 1, "could not be started", str(error)
+                exit_code, self.last_death, self.last_words = 1, "could not be started", str(error)
             if self._stop_requested.is_set():
                 return
-            ready_s = time.monotonic() - self._ready_at if self._ready_at is not None else 0.0
-            delay_s = self._policy.delay_after_death(ready_s)
-            if delay_s is None or exit_code in self.spec.final_exit_codes:
+            if exit_code in self.spec.final_exit_codes or self._has_failed_to_begin():
                 self.state = ChildState.GIVEN_UP
-                self._report(self.spec.name, self._farewell(reason))
+                self._report(self.spec.name, self._farewell())
                 return
-            self.state = ChildState.BACKING_OFF
-            self.num_restarts += 1
-            self._report(self.spec.name, f"{reason}; starts again in {delay_s:.1f} s (log: {self.spec.log_path})")
-            await self._sleep(delay_s)
+            await self._back_off()
+
+    async def _back_off(self) -> None:
+        ready_s = time.monotonic() - self._ready_at if self._ready_at is not None else 0.0
+        delay_s = self._policy.delay_after_death(ready_s)
+        self.num_restarts += 1
+        self.next_start = time.monotonic() + delay_s
+        self.state = ChildState.BACKING_OFF
+        text = f"{self.last_death}{self._quoted()}; starts again in {delay_s:.1f} s (log: {self.spec.log_path})"
+        self._report(self.spec.name, text)
+        await self._sleep(delay_s)
+        self.next_start = None
+
+    def _has_failed_to_begin(self) -> bool:
+        deaths = self.num_restarts + 1
+        return self._max_first_deaths is not None and not self._was_ready and deaths >= self._max_first_deaths
 
     async def wait_ready(self) -> bool:
         """Wait until the process is ready (True), or given up or stopped (False)."""
@@ -156,7 +184,11 @@ class Child:
         """Bound the log: move it to .log.1 when it is too large. The child appends, so truncation is safe."""
         path = self.spec.log_path
         if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
-            path.with_suffix(".log.1").write_bytes(path.read_bytes())
+            older = path.with_suffix(".log.1")
+            try:
+                older.write_bytes(path.read_bytes())
+            except OSError:  # the disk is full: a log is worth less than room for votes
+                older.unlink(missing_ok=True)
             os.truncate(path, 0)
             self._log_start = 0
 
@@ -224,6 +256,7 @@ class Child:
 
     def _take_probe(self, result: ProbeResult) -> None:
         if result is ProbeResult.READY:
+            self._was_ready = True
             if self._ready_at is None:
                 self._ready_at = time.monotonic()
             if self.state is not ChildState.READY:
@@ -232,11 +265,19 @@ class Child:
         elif self.state is ChildState.READY and result is ProbeResult.ALIVE:
             self.state = ChildState.UNREADY
 
-    def _farewell(self, reason: str) -> str:
+    def _farewell(self) -> str:
         quoted = "\n".join(f"    {line}" for line in self.last_words.splitlines())
-        deaths = self._policy.quick_deaths
-        times = f", after {deaths} quick deaths" if deaths > 1 else ""
-        return f"{reason} and is not started again{times}. The end of {self.spec.log_path}:\n{quoted}"
+        times = f", after {self.num_restarts + 1} quick deaths" if self.num_restarts else ""
+        return (
+            f"{self.last_death} and is not started again{times}: correct the cause, then start `agon up` again. "
+            f"The end of {self.spec.log_path}:\n{quoted}"
+        )
+
+    def _quoted(self) -> str:
+        if _has_no_room(self.spec.log_path):  # then its log does not say so
+            return " (the disk is full)"
+        last = self.last_words.rpartition("\n")[2].strip()
+        return f" ({last[:_QUOTED_CHARS]})" if last else ""
 
     def _tail(self) -> str:
         """The last lines that this start wrote."""
@@ -268,6 +309,14 @@ def _tethered(spec: ChildSpec) -> list[str]:
 
 def _open_to_append(path: Path) -> IO[bytes]:
     return open(path, "ab")
+
+
+def _has_no_room(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    return disk.f_bavail == 0 < disk.f_blocks
 
 
 async def _ended_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:

@@ -51,6 +51,11 @@ class DataDir:
         return self.path / "store"
 
     @property
+    def processes_file(self) -> Path:
+        """The states of the processes, while an arena runs."""
+        return self.path / "processes.json"
+
+    @property
     def _lock_path(self) -> Path:
         return self.path / "agon.lock"
 

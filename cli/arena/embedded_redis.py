@@ -145,6 +145,9 @@ class EmbeddedRedis:
             "appendfsync": "always",
             "no-appendfsync-on-rewrite": "no",
             "aof-load-truncated": "yes",
+            # The file never has more than 16 MB or twice the data; while it is rewritten, once the data more.
+            "auto-aof-rewrite-percentage": "100",
+            "auto-aof-rewrite-min-size": "16mb",
             "save": '""',  # the append-only file has everything; snapshots would only use disk
             "maxmemory-policy": "noeviction",
             "loglevel": "notice",

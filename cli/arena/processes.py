@@ -23,6 +23,8 @@ from wire.model_names import is_model_name
 
 DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
+#: Exit codes of our services that say that another start would fail in the same way.
+_BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -192,10 +194,12 @@ def _controller(
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
             "AGON_API_DOCS": _api_docs(settings.host),
+            "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
         log_path=data_dir.logs / "controller.log",
         probe=_http_probe(client, f"{settings.controller_url}/ready"),
         stop_timeout_s=10.0 + _STOP_MARGIN_S,
+        final_exit_codes=_BAD_SETTINGS,
     )
 
 
@@ -222,7 +226,7 @@ def _worker(
         log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
-        final_exit_codes=frozenset({2, 3}),  # bad settings, bad checkpoint
+        final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
     )
 
 
@@ -235,6 +239,7 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
         log_path=data_dir.logs / "webui.log",
         probe=_http_probe(client, f"{settings.webui_url}/health"),
         stop_timeout_s=_STOP_MARGIN_S,
+        final_exit_codes=_BAD_SETTINGS,
     )
 
 

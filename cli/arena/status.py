@@ -72,8 +72,8 @@ class LiveView:
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
         """Redraw the headline and a row for each process."""
         table = Table()
-        for column in ("process", "state", "pid", "model", "load", "tokens/s"):
-            table.add_column(column, justify="right" if column in ("pid", "tokens/s") else "left")
+        for column in ("process", "state", "restarts", "pid", "model", "load", "tokens/s", "last death"):
+            table.add_column(column, justify="right" if column in ("restarts", "pid", "tokens/s") else "left")
         for child in children:
             table.add_row(*_row(child, workers))
         self._live.update(Group(Text(headline, style="bold"), table), refresh=True)
@@ -89,12 +89,22 @@ def choose_view() -> StatusView:
 
 
 def _row(child: Child, workers: Mapping[str, WorkerView]) -> tuple[str | Text, ...]:
-    restarts = f" ({child.num_restarts}x)" if child.num_restarts else ""
-    state = Text(child.state + restarts, style=_COLOURS.get(child.state, ""))
+    state = Text(child.state, style=_COLOURS.get(child.state, ""))
     kind, _, model = child.spec.name.partition(" ")
-    pid = str(child.pid or "")
+    pid, restarts, death = str(child.pid or ""), str(child.num_restarts or ""), Text(_last_death(child))
     view = workers.get(model)
     if view is None:
-        return (kind, state, pid, Text(model), "", "")
+        return (kind, state, restarts, pid, Text(model), "", "", death)
     load = f"{view.load.running} running, {view.load.waiting} waiting"
-    return (kind, state, pid, Text(model), load, f"{view.load.tokens_per_s:.0f}")
+    return (kind, state, restarts, pid, Text(model), load, f"{view.load.tokens_per_s:.0f}", death)
+
+
+def _last_death(child: Child) -> str:
+    """How the process ended, and what comes next."""
+    match child.state:
+        case ChildState.BACKING_OFF if child.next_start is not None:
+            return f"{child.last_death}; next start in {max(0.0, child.next_start - time.monotonic()):.0f} s"
+        case ChildState.GIVEN_UP:
+            return f"{child.last_death}; see {child.spec.log_path.name}, then start `agon up` again"
+        case _:
+            return child.last_death

@@ -5,6 +5,7 @@ event loop.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from cli.arena.child import Child, ChildSpec, ChildState
@@ -12,16 +13,27 @@ from cli.arena.restart_policy import RestartPolicy
 from cli.errors import CliError
 
 _TRIM_LOGS_EVERY_S = 30.0
+_MAX_FIRST_DEATHS = 5  #: about three seconds: an arena whose store cannot start at all says so and ends
 
 
 class Supervisor:
     """Owns the children. `stages` are groups of processes: the first group starts alone; when it is ready, all others
     start together. Groups stop in the reverse order, one after another."""
 
-    def __init__(self, stages: Sequence[Sequence[ChildSpec]], report: Callable[[str, str], None]) -> None:
-        self._stages = [[Child(spec, report, RestartPolicy()) for spec in stage] for stage in stages]
+    def __init__(
+        self,
+        stages: Sequence[Sequence[ChildSpec]],
+        report: Callable[[str, str], None],
+        on_change: Callable[[Sequence[Child]], None] = lambda children: None,
+    ) -> None:
+        """on_change: called with all processes after the state of one has changed."""
         self._report = report
+        self._on_change = on_change
         self._tasks: list[asyncio.Task[None]] = []
+        self._stages = [
+            [self._child(spec, _MAX_FIRST_DEATHS if index == 0 else None) for spec in stage]
+            for index, stage in enumerate(stages)
+        ]
 
     @property
     def children(self) -> list[Child]:
@@ -57,11 +69,18 @@ class Supervisor:
                 child.state = ChildState.STOPPED
         await self._end_tasks()
 
+    def _child(self, spec: ChildSpec, max_first_deaths: int | None) -> Child:
+        def on_change() -> None:
+            self._on_change(self.children)
+
+        return Child(spec, self._report, RestartPolicy(), max_first_deaths=max_first_deaths, on_change=on_change)
+
     async def _trim_logs(self) -> None:
         while True:
             await asyncio.sleep(_TRIM_LOGS_EVERY_S)
             for child in self.children:
-                child.trim_log()
+                with contextlib.suppress(OSError):  # of one log; the next round tries again
+                    child.trim_log()
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:

@@ -16,6 +16,7 @@ from cli.arena.child import ChildState
 from cli.arena.data_dir import DataDir, Running, default_data_dir
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.processes import ArenaSettings, build_stages, check_ports, default_threads, parse_models
+from cli.arena.state_file import StateFile
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
@@ -116,12 +117,14 @@ class Arena:
             secrets = self._folder.secrets()
             self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
             stages = build_stages(self._settings, self._folder, secrets, self._store, client)
-            supervisor = Supervisor(stages, self._view.event)
+            states = StateFile(self._folder.processes_file)
+            supervisor = Supervisor(stages, self._view.event, states.write)
             self._view.event("arena", f"data in {self._folder.path}, logs in {self._folder.logs}")
             try:
                 code = await self._serve(supervisor, client)
             finally:
                 await self._stop(supervisor)
+                states.remove()
                 self._view.close()
             return code
 

@@ -190,7 +190,7 @@ class Battles:
         """Lanes of both sides, or an ApiError that names no model."""
         wishes = [Wish(battle.sides[side].model, battle.sides[side].worker_id) for side in SIDES]
         try:
-            return dict(zip(SIDES, await self._dispatcher.reserve(wishes), strict=True))
+            return dict(zip(SIDES, await self._dispatcher.reserve(wishes, "battle"), strict=True))
         except ApiError as error:
             raise neutral(error) from None
 

@@ -4,7 +4,7 @@ Knows no Redis and no worker; `has_room` and the counts are handed in.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,13 +24,15 @@ class Drawn:
 
 
 class Matchmaker:
-    """Draws among models that have a ready worker with room. `counts` are those of the overall board."""
+    """Draws among models that have a ready worker with room. `counts` are those of the overall board; `refused` is
+    told the models of which too few have room, and returns after how many seconds to ask again."""
 
     def __init__(
         self,
         ready_models: Callable[[], Mapping[str, ModelCard]],
         has_room: Callable[[str], bool],
         counts: Callable[[], PairCounts],
+        refused: Callable[[Iterable[str]], float],
         *,
         mode: Literal["uniform", "active"],
         rng: random.Random | None = None,
@@ -38,6 +40,7 @@ class Matchmaker:
         self._ready_models = ready_models
         self._has_room = has_room
         self._counts = counts
+        self._refused = refused
         self._mode: Literal["uniform", "active"] = mode
         self._rng = rng or random.SystemRandom()  # pairs must not be predictable
 
@@ -47,7 +50,10 @@ class Matchmaker:
         open_models = sorted(model for model in ready if self._has_room(model))
         if len(open_models) < 2:
             if len(ready) >= 2:
-                raise ApiError(ErrorCode.QUEUE_FULL, "The models are busy. Try again in a moment.", retry_after_s=2)
+                wait_s = self._refused(ready)
+                raise ApiError(
+                    ErrorCode.QUEUE_FULL, "The models are busy. Try again in a moment.", retry_after_s=wait_s
+                )
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_MODELS, "A battle needs two models; fewer are running now.", retry_after_s=5
             )

@@ -258,7 +258,7 @@ class TurnRun:
         wish = Wish(answer.stored.model, answer.stored.worker_id)
         while True:
             try:
-                [lane] = await self._tools.dispatcher.reserve([wish])
+                [lane] = await self._tools.dispatcher.reserve([wish], "battle")
                 return lane
             except ApiError as error:
                 if error.code not in _PASSING or time.monotonic() > give_up_at:
@@ -311,7 +311,7 @@ class TurnRun:
         if drawn is None:
             return False
         try:
-            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)])
+            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)], "battle")
         except ApiError:
             return False
         await answer.close()

@@ -1,6 +1,7 @@
 """Is it alive, may it get traffic, what has it counted, which version is it."""
 
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
@@ -13,17 +14,21 @@ from controller.workers.routing_table import RoutingTable
 from service_kit.background import BackgroundTasks
 from service_kit.route_docs import Answer, documented
 from wire.errors import ApiError, ErrorCode
-from wire.probes import Health, Ready, Version
+from wire.probes import Health, ProcessHealth, ProcessList, Ready, Version
 
 
-def add_health_routes(router: APIRouter, store: Store, background: BackgroundTasks, table: RoutingTable) -> None:
-    """Add liveness, readiness and version."""
+def add_health_routes(
+    router: APIRouter, store: Store, background: BackgroundTasks, table: RoutingTable, processes_file: Path | None
+) -> None:
+    """Add liveness, readiness and version. processes_file: written by the supervisor; None: there is none."""
 
     @router.get("/health")
     @documented("Probes", "Is the process alive", answer=Health, errors=())
     async def health() -> Response:
-        """The process answers. Store and workers are not asked."""
-        return JSONResponse({"status": "ok"})
+        """The process answers. Store and workers are not asked. Under `agon up` it also names the processes that are
+        not ready; it is 200 in any case, because a restart of the controller would not help them."""
+        answer = Health(status="ok", processes=_unready_processes(processes_file))
+        return JSONResponse(answer.model_dump(exclude_none=True))
 
     @router.get("/ready")
     @documented("Probes", "May it get traffic", answer=Ready, errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.NOT_READY))
@@ -54,3 +59,15 @@ def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, 
             metrics.workers.labels(worker.card.name, worker.state).inc()
         metrics.open_turns.set(runner.num_running)
         return Response(metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _unready_processes(file: Path | None) -> tuple[ProcessHealth, ...] | None:
+    """None where the supervisor has written nothing that can be read. A few kB of the page cache, so it may be read on
+    the event loop."""
+    if file is None:
+        return None
+    try:
+        listed = ProcessList.model_validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return tuple(process for process in listed.processes if process.state != "ready")

@@ -142,7 +142,7 @@ async def _answer(
     dispatcher: Dispatcher, relay: Relay, model: str, generate: GenerateRequest, charge: Charge
 ) -> AsyncGenerator[Delta | Finished, None]:
     """Text and end of one answer; holds a lease at a worker as long as it is open."""
-    [lane] = await dispatcher.reserve([Wish(model)], charge)
+    [lane] = await dispatcher.reserve([Wish(model)], "chat", charge)
     async with lane, aclosing(relay.answer(lane, generate)) as events:
         async for event in events:
             if not isinstance(event, Opened):

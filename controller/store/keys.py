@@ -40,8 +40,8 @@ class Keys:
         return f"{self.prefix}:workers"
 
     def worker(self, worker_id: str) -> str:
-        """Hash: registration, state, load, last heartbeat. TTL AGON_WORKER_LEASE_S, renewed by each heartbeat: a dead
-        worker vanishes by itself."""
+        """Hash: registration, its lifetime in ms, state, load. TTL AGON_WORKER_LEASE_S, renewed by each heartbeat: a
+        dead worker vanishes by itself."""
         return self.worker_prefix + worker_id
 
     @property
@@ -68,6 +68,11 @@ class Keys:
     def leases_prefix(self) -> str:
         """Prefix of the keys `leases`, for the same script. `slots` is an older word for leases."""
         return f"{self.prefix}:slots:"
+
+    def demand(self, worker_id: str, kind: str) -> str:
+        """String: "1" while requests of this kind ("battle" or "chat") are refused at the worker. TTL DEMAND_MS from
+        the last refusal: until then the other kind leaves half of the places to it."""
+        return f"{self.prefix}:demand:{kind}:{worker_id}"
 
     # Battles
 

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
@@ -22,6 +23,11 @@ CONNECT_TIMEOUT_S = 0.5
 MAX_CONNECTIONS = 64
 MAX_READERS = 4096  #: one connection per open battle stream
 READ_BLOCK_S = 1.0  #: a blocked read returns after this time at the latest, so that its caller can check the battle
+
+#: redis-py would read its own package metadata for every connection, which takes 0.5 ms of the event loop.
+_NO_CLIENT_NAME: dict[str, Any] = (
+    {"driver_info": None} if find_spec("redis.driver_info") is not None else {"lib_name": None, "lib_version": None}
+)
 
 StreamEntry = tuple[str, dict[str, str]]  #: id and fields
 Result = TypeVar("Result")
@@ -46,6 +52,7 @@ class Store:
             "protocol": 2,
             "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
             "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times
+            **_NO_CLIENT_NAME,
         }
         pool = BlockingConnectionPool.from_url(
             url, max_connections=MAX_CONNECTIONS, timeout=timeout_s, socket_timeout=timeout_s, **settings

@@ -11,13 +11,15 @@ import logging
 import random
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from controller.access.rate_limits import Charge
 from controller.store.keys import LEASES_GRACE_MS, Keys
 from controller.store.store import Store
 from controller.workers.breaker import CircuitBreaker, WorkerStart
+from controller.workers.congestion import KINDS, Congestion, Kind
 from controller.workers.routing_table import RoutingTable, Worker
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
@@ -25,6 +27,7 @@ from wire.errors import ApiError, ErrorCode
 MAX_PICKS = 4  #: workers that may turn out to be full before the request is refused
 AFFINITY_MARGIN = 0.5  #: the worker of the last turn keeps a conversation while its load is at most this much higher
 RENEWALS_PER_LEASE = 3  #: so that a lease survives two renewals that fail
+DEMAND_MS = 2000  #: after a refusal, the other kind of work leaves half of the places free for this long
 
 _logger = logging.getLogger(__name__)
 
@@ -49,8 +52,9 @@ class Lease:
 class Lane:
     """The lease of one running request. On failover it moves to another replica; `async with` releases it at exit."""
 
-    def __init__(self, dispatcher: "Dispatcher", lease: Lease) -> None:
+    def __init__(self, dispatcher: "Dispatcher", lease: Lease, kind: Kind) -> None:
         self._dispatcher = dispatcher
+        self._kind: Kind = kind
         self.lease = lease
 
     @property
@@ -64,7 +68,7 @@ class Lane:
         Raises ApiError when no replica outside `excluded` takes the request; the lane then keeps its lease.
         """
         old = self.lease
-        [lane] = await self._dispatcher.reserve([Wish(old.worker.card.name, excluded=excluded)])
+        [lane] = await self._dispatcher.reserve([Wish(old.worker.card.name, excluded=excluded)], self._kind)
         self.lease = lane.lease
         await self._dispatcher.release(old)
 
@@ -92,7 +96,8 @@ class Dispatcher:
         self._lease_ms = round(lease_s * 1000)
         self._held: dict[str, Lease] = {}
         self._since_refresh: Counter[str] = Counter()  #: by worker: leases taken minus released since the last refresh
-        self._releases: set[asyncio.Task[None]] = set()
+        self._congestion = Congestion()
+        self._writes: set[asyncio.Task[None]] = set()  #: those that nothing waits for
         table.on_refresh(self._on_refresh)
 
     @property
@@ -101,8 +106,8 @@ class Dispatcher:
         return self._lease_ms / 1000 / RENEWALS_PER_LEASE
 
     async def close(self) -> None:
-        """Wait for releases under way. Leases that are still held expire."""
-        await asyncio.gather(*self._releases, return_exceptions=True)
+        """Wait for writes under way. Leases that are still held expire."""
+        await asyncio.gather(*self._writes, return_exceptions=True)
 
     @property
     def num_held(self) -> int:
@@ -114,33 +119,47 @@ class Dispatcher:
         ready = self._table.ready(model)
         return any(self._may_get_work(worker) and self._num_leases(worker) < worker.limit for worker in ready)
 
-    async def reserve(self, wishes: Sequence[Wish], charge: Charge | None = None) -> list[Lane]:
+    async def reserve(self, wishes: Sequence[Wish], kind: Kind, charge: Charge | None = None) -> list[Lane]:
         """One lane for each wish, or none at all.
 
         `charge` is a place in a rate limit; it is taken once, before any lease. Raises ApiError: MODEL_NOT_FOUND,
         NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and with a charge RATE_LIMITED.
         """
-        full: set[str] = set()
         for _ in range(MAX_PICKS):
-            leases = [Lease(self._pick(wish, full), secrets.token_hex(8)) for wish in wishes]
-            refusal = await self._ask_for(leases, charge)
+            leases = [Lease(self._pick(wish, kind), f"{kind}-{secrets.token_hex(8)}") for wish in wishes]
+            refusal = await self._ask_for(leases, kind, charge)
             if charge is not None:
                 charge.settle(max(0, -refusal))
                 charge = None
             if refusal == 0:
-                return [self._hold(lease) for lease in leases]
-            full.add(leases[refusal - 1].worker.worker_id)
-        raise _queue_full(wishes[0].model)
+                return [self._hold(lease, kind) for lease in leases]
+            self._congestion.note_full(leases[refusal - 1].worker.worker_id, kind)
+        raise self._queue_full(wishes[0].model)
 
-    async def _ask_for(self, leases: list[Lease], charge: Charge | None) -> int:
+    def refused_for_room(self, models: Iterable[str], kind: Kind) -> float:
+        """Count a refusal that was decided by `has_room`. Returns the seconds after which the client should ask again.
+
+        The store is told of it, so that the other kind of work makes room at the workers of these models.
+        """
+        workers = [worker.worker_id for model in models for worker in self._table.ready(model)]
+        if unaware := self._congestion.unaware(workers, kind):
+            self._write_soon(self._note_demand(unaware, kind))
+        return min(self._congestion.refused(model) for model in models)
+
+    async def _ask_for(self, leases: list[Lease], kind: Kind, charge: Charge | None) -> int:
         """The answer of reserve_leases.lua."""
-        keys = [self._keys.leases(lease.worker.worker_id) for lease in leases]
+        [other] = set(KINDS) - {kind}
+        keys: list[str] = []
+        for worker_id in (lease.worker.worker_id for lease in leases):
+            keys += (self._keys.leases(worker_id), self._keys.demand(worker_id, kind))
+            keys.append(self._keys.demand(worker_id, other))
         args = [arg for lease in leases for arg in (lease.lease_id, lease.worker.limit)]
         if charge is not None:
             keys.append(charge.bucket)
             args += (charge.interval_us, charge.burst)
+        fixed = (self._lease_ms, LEASES_GRACE_MS, DEMAND_MS, kind, len(leases))
         try:
-            refusal = await self._store.run("reserve_leases", keys, self._lease_ms, LEASES_GRACE_MS, len(leases), *args)
+            refusal = await self._store.run("reserve_leases", keys, *fixed, *args)
         except BaseException:  # cancelled or without an answer: the leases may exist
             for lease in leases:
                 self._release_soon(lease)
@@ -152,29 +171,34 @@ class Dispatcher:
         is away: the lease then expires."""
         if self._held.pop(lease.lease_id, None) is not None:
             self._since_refresh[lease.worker.worker_id] -= 1
+            self._congestion.note_free(lease.worker.worker_id)
             await asyncio.shield(self._release_soon(lease))
 
     def _release_soon(self, lease: Lease) -> "asyncio.Task[None]":
-        task = asyncio.create_task(self._remove(lease))
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
+        return self._write_soon(self._remove(lease))
+
+    def _write_soon(self, write: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(write)
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
         return task
 
-    def _hold(self, lease: Lease) -> Lane:
+    def _hold(self, lease: Lease, kind: Kind) -> Lane:
         self._held[lease.lease_id] = lease
         self._since_refresh[lease.worker.worker_id] += 1
         self._breaker.chosen((lease.worker.worker_id, lease.worker.epoch))
-        return Lane(self, lease)
+        self._congestion.accepted(lease.worker.card.name)
+        return Lane(self, lease, kind)
 
-    def _pick(self, wish: Wish, full: set[str]) -> Worker:
+    def _pick(self, wish: Wish, kind: Kind) -> Worker:
         ready = [worker for worker in self._table.ready(wish.model) if _start(worker) not in wish.excluded]
         allowed = [worker for worker in ready if self._may_get_work(worker)]
         if not allowed:
             raise self._no_worker(wish.model)
         # The store decides which worker is full; the local count of leases is as old as the routing table.
-        candidates = [worker for worker in allowed if worker.worker_id not in full]
+        candidates = [worker for worker in allowed if not self._congestion.is_full(worker.worker_id, kind)]
         if not candidates:
-            raise _queue_full(wish.model)
+            raise self._queue_full(wish.model)
         # Power of two choices: nearly as good as the least loaded worker of all, and controllers with equal tables do
         # not all choose the same idle worker.
         best = min(random.sample(candidates, min(2, len(candidates))), key=self._relative_load)
@@ -204,13 +228,23 @@ class Dispatcher:
         num_requests = max(self._num_leases(worker), worker.load.running + worker.load.waiting)
         return num_requests / worker.capacity.max_running
 
+    def _queue_full(self, model: str) -> ApiError:
+        wait_s = self._congestion.refused(model)
+        return ApiError(ErrorCode.QUEUE_FULL, f"All workers of the model {model!r} are full.", retry_after_s=wait_s)
+
     async def _remove(self, lease: Lease) -> None:
         with contextlib.suppress(ApiError), self._store.guard("release_lease"):
             await self._store.redis.zrem(self._keys.leases(lease.worker.worker_id), lease.lease_id)
 
+    async def _note_demand(self, worker_ids: Sequence[str], kind: Kind) -> None:
+        with contextlib.suppress(ApiError):
+            await self._store.run("note_demand", [self._keys.demand(worker, kind) for worker in worker_ids], DEMAND_MS)
+
     def _on_refresh(self) -> None:
         self._since_refresh.clear()
-        self._breaker.forget_all_but({(worker.worker_id, worker.epoch) for worker in self._table.live()})
+        live = list(self._table.live())
+        self._breaker.forget_all_but({(worker.worker_id, worker.epoch) for worker in live})
+        self._congestion.forget_all_but({worker.worker_id for worker in live}, {worker.card.name for worker in live})
 
     async def renew_leases(self) -> None:
         """Renew all leases that are held. While the store is away, that is only logged."""
@@ -227,7 +261,3 @@ class Dispatcher:
 
 def _start(worker: Worker) -> WorkerStart:
     return worker.worker_id, worker.epoch
-
-
-def _queue_full(model: str) -> ApiError:
-    return ApiError(ErrorCode.QUEUE_FULL, f"All workers of the model {model!r} are full.", retry_after_s=2)

@@ -108,7 +108,7 @@ class RoutingTable:
             self._keys.worker_prefix,
             self._keys.leases_prefix,
         )
-        workers = {row[0]: _worker(row[0], int(row[2]), _pairs(row[3])) for row in rows}
+        workers = {row[0]: _worker(row[0], int(row[1]), int(row[2]), _pairs(row[3])) for row in rows}
         cards = {name: ModelCard.model_validate_json(card) for name, card in _pairs(models).items()}
         self._snapshot = Snapshot(workers, cards, int(now_ms), time.monotonic())
         for callback in self._callbacks:
@@ -132,7 +132,7 @@ def _pairs(flat: list[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _worker(worker_id: str, num_leases: int, fields: dict[str, str]) -> Worker:
+def _worker(worker_id: str, end_ms: int, num_leases: int, fields: dict[str, str]) -> Worker:
     return Worker(
         worker_id=worker_id,
         epoch=int(fields["epoch"]),
@@ -143,5 +143,5 @@ def _worker(worker_id: str, num_leases: int, fields: dict[str, str]) -> Worker:
         capacity=Capacity.model_validate_json(fields["capacity"]),
         load=Load.model_validate_json(fields["load"]),
         num_leases=num_leases,
-        beat_ms=int(fields["beat"]),
+        beat_ms=end_ms - int(fields.get("lifetime", 0)),  # each heartbeat renews the registration for its lifetime
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from engine.errors import CheckpointError
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 
@@ -33,7 +34,10 @@ class Experts:
         routes_on_device: bool = False,
     ) -> None:
         """router gives a score for each expert. sums_to_one: the chosen experts' weights are scaled to sum to one.
-        routes_on_device: the host must not read results, because that would wait for the device."""
+        routes_on_device: the host must not read results, because that would wait for the device. Raises
+        CheckpointError where more experts are to be chosen than there are."""
+        if num_chosen > len(experts):
+            raise CheckpointError(f"config.json: {num_chosen} of {len(experts)} experts cannot be chosen")
         #: Numbers of tokens for which all experts run. From the smallest on, tokens make at least as many choices as
         #: there are experts: on average at least 63 % of the experts are then chosen by some token.
         least = -(-len(experts) // num_chosen)

@@ -5,10 +5,15 @@ from typing import Protocol
 
 import torch
 
+from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
+
+#: Of a model that is counted or filled with random numbers from its config alone, with no file that bounds it.
+MAX_PARAMETERS = 20_000_000_000_000
+_MAX_ZEROS = 2**28
 
 
 class WeightSource(Protocol):
@@ -60,13 +65,18 @@ class ShapesOnly:
         self.group = group or Solo()
         self.dtype = dtype
         self.num_parameters = 0  #: of the tensors taken so far, before sharding
+        self._num_zeros = 0
 
     def __contains__(self, name: str) -> bool:
         return True
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         """Zeros of the shape that this process holds."""
-        return torch.zeros(self._counted(shape), dtype=self.dtype)
+        held = self._counted(shape)
+        self._num_zeros += math.prod(held)
+        if self._num_zeros > _MAX_ZEROS:
+            raise CheckpointError(f"config.json describes norms and biases of more than {_MAX_ZEROS} numbers")
+        return torch.zeros(held, dtype=self.dtype)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """A meta tensor of the shape that this process holds."""
@@ -74,4 +84,6 @@ class ShapesOnly:
 
     def _counted(self, shape: tuple[Size, ...]) -> tuple[int, ...]:
         self.num_parameters += math.prod(map(full_size, shape))
+        if self.num_parameters > MAX_PARAMETERS:
+            raise CheckpointError(f"config.json describes a model of more than {MAX_PARAMETERS} parameters")
         return tuple(map(held_size, shape))

@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 import torch
 
 from engine.errors import CheckpointError
+from engine.json_files import quoted
 from engine.kernels.operators import Activation, Operators
 from engine.layers.mlp import activation_of
+from engine.models.config_bounds import BOUNDS
 
 _T = TypeVar("_T")
 
@@ -45,17 +47,21 @@ class ConfigReader:
         """Refuse a checkpoint whose value the model code does not implement. A missing key and null are accepted."""
         value = self._values.get(key)
         if value is not None and value not in accepted:
-            raise CheckpointError(f"{self._name}: {key} {value!r} is not supported, only {accepted[0]!r}")
+            raise CheckpointError(f"{self._name}: {key} {quoted(value)} is not supported, only {accepted[0]!r}")
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
     def _typed(self, key: str, value: object, kind: type[_T]) -> _T:
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)  # type: ignore[return-value]
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(f"{self._name}: {key} must be {kind.__name__}, got {value!r}")
-        return value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (kind in (int, float) and not is_number):
+            raise CheckpointError(f"{self._name}: {key} must be {kind.__name__}, got {quoted(value)}")
+        if is_number and key in BOUNDS:
+            least, most = BOUNDS[key]
+            if not least <= value <= most:  # type: ignore[operator]  # false for NaN and infinity, too
+                raise CheckpointError(f"{self._name}: {key} must be from {least} to {most}, got {quoted(value)}")
+        return float(value) if kind is float else value  # type: ignore[return-value, arg-type]
 
 
 def read_model_dtype(config: ConfigReader) -> torch.dtype:
@@ -69,5 +75,5 @@ def read_activation(config: ConfigReader, key: str, default: str, operators: Ope
     name = config.get(key, str, default)
     activation = activation_of(name, operators)
     if activation is None:
-        raise CheckpointError(f"config.json: {key} {name!r} is not supported")
+        raise CheckpointError(f"config.json: {key} {quoted(name)} is not supported")
     return activation

@@ -80,5 +80,6 @@ def _sizes(config: ConfigReader) -> MambaSizes:
 
 def read_rank(config: ConfigReader, key: str, hidden: int) -> int:
     """The rank of the time step: a number, or "auto" for a sixteenth of the hidden size."""
-    rank = config.get(key, object, "auto")
-    return rank if isinstance(rank, int) else -(-hidden // 16)
+    if config.get(key, object, "auto") == "auto":
+        return -(-hidden // 16)
+    return config.require(key, int)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.errors import CheckpointError
+from engine.json_files import quoted
 from engine.layers.weights import WeightSource
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
@@ -103,7 +104,7 @@ def registered_architecture(config: ConfigReader) -> Architecture | None:
     Raises CheckpointError for a config.json without `architectures`.
     """
     names = config.require("architectures", list)
-    return next((ARCHITECTURES[name] for name in names if name in ARCHITECTURES), None)
+    return next((ARCHITECTURES[name] for name in names if isinstance(name, str) and name in ARCHITECTURES), None)
 
 
 def architecture_of(config: ConfigReader) -> Architecture:
@@ -111,5 +112,7 @@ def architecture_of(config: ConfigReader) -> Architecture:
     architecture = registered_architecture(config)
     if architecture is None:
         names = config.require("architectures", list)
-        raise CheckpointError(f"no code for architecture {names}; supported: {', '.join(sorted(ARCHITECTURES))}")
+        raise CheckpointError(
+            f"no code for architecture {quoted(names)}; supported: {', '.join(sorted(ARCHITECTURES))}"
+        )
     return architecture

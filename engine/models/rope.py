@@ -4,6 +4,7 @@ rope_theta and rope_scaling."""
 from dataclasses import dataclass
 
 from engine.errors import CheckpointError
+from engine.json_files import quoted
 from engine.layers.rotary import LinearScaling, Llama3Scaling, Rotary, RotaryScaling
 from engine.models.config_reader import ConfigReader
 
@@ -17,8 +18,11 @@ class Rope:
     share: float = 1.0  #: of each head's channels that rotate, from the first on
 
     def rotary(self, head_dim: int) -> Rotary:
-        """The layer that computes it, for heads of that many channels."""
-        return Rotary(int(head_dim * self.share), self.base, self.scaling)
+        """The layer that computes it, for heads of that many channels. Raises CheckpointError for an odd number."""
+        num_channels = int(head_dim * self.share)
+        if num_channels % 2:
+            raise CheckpointError(f"config.json: {num_channels} rotated channels of {head_dim} are no pairs")
+        return Rotary(num_channels, self.base, self.scaling)
 
 
 def read_rope(config: ConfigReader, *, default_base: float = 10_000.0) -> Rope:
@@ -45,11 +49,16 @@ def _scaling(section: ConfigReader) -> RotaryScaling:
         case "linear":
             return LinearScaling(section.require("factor", float))
         case "llama3":
+            low, high = section.require("low_freq_factor", float), section.require("high_freq_factor", float)
+            if low >= high:
+                raise CheckpointError(f"config.json: low_freq_factor {low} is not below high_freq_factor {high}")
             return Llama3Scaling(
                 factor=section.require("factor", float),
-                low_freq_factor=section.require("low_freq_factor", float),
-                high_freq_factor=section.require("high_freq_factor", float),
+                low_freq_factor=low,
+                high_freq_factor=high,
                 original_context=section.require("original_max_position_embeddings", int),
             )
         case _:
-            raise CheckpointError(f"config.json: rope_type {kind!r} is not supported (default, linear and llama3 are)")
+            raise CheckpointError(
+                f"config.json: rope_type {quoted(kind)} is not supported (default, linear and llama3 are)"
+            )

@@ -14,7 +14,8 @@ from typing import Any, Self
 import tokenizers
 
 from engine.errors import CheckpointError, InvalidRequest
-from engine.text.chat_template import ChatTemplate
+from engine.json_files import quoted, read_object
+from engine.text.chat_template import MAX_SOURCE_CHARS, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
@@ -23,6 +24,8 @@ __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 _CUT = "\ufdd0"
 #: Another noncharacter: replaces characters that could begin a control token when the structure of a chat is checked.
 _HARMLESS = "\ufdd1"
+_MAX_TOKENIZER_BYTES = 128 * 2**20  #: that of Gemma 3 has 33 MB
+_MAX_TOKEN_ID = 2**31
 _ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
@@ -68,23 +71,19 @@ class Tokenizer:
         file = folder / "tokenizer.json"
         if not file.is_file():
             raise CheckpointError(f"{folder} has no tokenizer.json (older tokenizer formats must be converted first)")
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises plain Exception
-            raise CheckpointError(f"{file} is not a readable tokenizer: {error}") from error
+        backend = _read_backend(file)
         settings = _read_json(folder / "tokenizer_config.json")
-        special_tokens = {
-            name: text if isinstance(text, str) else text["content"]
-            for name in _SPECIAL_NAMES
-            if (text := settings.get(name)) is not None
-        }
+        special_tokens = _special_tokens(settings)
         named_eos = backend.token_to_id(special_tokens.get("eos_token", ""))
-        return cls(
+        tokenizer = cls(
             backend,
             eos_token_ids=read_eos_token_ids(folder) | (frozenset() if named_eos is None else {named_eos}),
             special_tokens=special_tokens,
             chat_template=_chat_template_source(folder, settings),
         )
+        if tokenizer._template is not None:
+            tokenizer._template.check_bounds()
+        return tokenizer
 
     @classmethod
     def of_bytes(cls) -> Self:
@@ -164,24 +163,44 @@ def _valid(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
+def _read_backend(file: Path) -> tokenizers.Tokenizer:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{file} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file} must hold a JSON object")
-    return content
+        if (size := file.stat().st_size) > _MAX_TOKENIZER_BYTES:
+            raise CheckpointError(f"{file} has {size} bytes, more than {_MAX_TOKENIZER_BYTES}")
+        return tokenizers.Tokenizer.from_file(str(file))
+    except (CheckpointError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # plain Exception, and a panic of its Rust code, which is no Exception
+        raise CheckpointError(f"{file} is not a readable tokenizer: {error}") from error
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of the special tokens: each is a string, or an object with a `content`."""
+    found = {}
+    for name in _SPECIAL_NAMES:
+        value = settings.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            found[name] = text
+        elif value is not None:
+            raise CheckpointError(f"tokenizer_config.json: {name} must be a text, got {quoted(value)}")
+    return found
+
+
+def _read_json(file: Path) -> Mapping[str, Any]:
+    return read_object(file) if file.is_file() else {}
 
 
 def read_eos_token_ids(folder: Path) -> frozenset[int]:
-    """The ids that end a sequence: generation_config.json decides, then config.json."""
+    """The ids that end a sequence: generation_config.json decides, then config.json. Raises CheckpointError for values
+    that are no ids."""
     for name in ("generation_config.json", "config.json"):
         value = _read_json(folder / name).get("eos_token_id")
         if value is not None:
-            return frozenset([value] if isinstance(value, int) else value)
+            ids = value if isinstance(value, list) else [value]
+            if not all(type(entry) is int and 0 <= entry < _MAX_TOKEN_ID for entry in ids):
+                raise CheckpointError(f"{name}: eos_token_id must be a token id or a list of them, got {quoted(value)}")
+            return frozenset(ids)
     return frozenset()
 
 
@@ -189,10 +208,16 @@ def _chat_template_source(folder: Path, settings: Mapping[str, Any]) -> str | No
     """chat_template.jinja, else the entry in tokenizer_config.json: a text, or a list of named texts."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        try:
+            with file.open(encoding="utf-8") as stream:
+                return stream.read(MAX_SOURCE_CHARS + 1)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{file} is no readable text: {error}") from error
     source = settings.get("chat_template")
-    if isinstance(source, list):
-        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
+    if isinstance(source, list) and all(isinstance(entry, dict) and "template" in entry for entry in source):
+        source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
+    if source is not None and not isinstance(source, str):
+        raise CheckpointError(f"tokenizer_config.json: chat_template must be a text, got {quoted(source)}")
     return source
 
 

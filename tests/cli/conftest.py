@@ -35,7 +35,7 @@ def news() -> News:
 @pytest.fixture
 def hasty() -> RestartPolicy:
     """The real policy with short delays."""
-    return RestartPolicy(first_delay_s=0.05, max_delay_s=0.1, max_quick_deaths=3)
+    return RestartPolicy(first_delay_s=0.05, max_delay_s=0.1)
 
 
 MakeSpec = Callable[..., ChildSpec]

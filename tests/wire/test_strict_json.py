@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from wire.errors import ApiError, ErrorCode
-from wire.strict_json import MAX_DEPTH, parse_json, parse_model
+from wire.strict_json import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, MAX_VALUES, parse_json, parse_model
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 VALUES = st.recursive(
@@ -76,6 +76,39 @@ def test_the_time_is_linear_in_the_length_of_the_body(part: bytes, end: bytes) -
     """A quadratic search would take minutes; every other request of the service would wait."""
     with contextlib.suppress(ApiError):
         parse_json(b'{"a": "' + part * 400_000 + end)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b"[]," * MAX_CONTAINERS + b"0]",
+        b"[" + b"{}," * MAX_CONTAINERS + b"0]",
+        b"[" + b"0," * (MAX_VALUES + 1) + b"0]",
+        json.dumps({"o": {str(number): 0 for number in range(MAX_KEYS + 1)}}).encode(),
+    ],
+    ids=["arrays", "objects", "values", "keys"],
+)
+def test_more_values_than_any_request_needs_are_refused(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_json(body)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_values_within_the_limits_are_read() -> None:
+    assert len(parse_json(b"[" + b"[]," * (MAX_CONTAINERS - 2) + b"[]]")) == MAX_CONTAINERS - 1
+    assert len(parse_json(b"[" + b"1," * MAX_VALUES + b"1]")) == MAX_VALUES + 1
+    assert len(parse_json(json.dumps({str(number): 0 for number in range(MAX_KEYS)}).encode())) == MAX_KEYS
+
+
+def test_brackets_commas_and_quotes_in_strings_are_not_counted() -> None:
+    text = '[{,"\\]}' * MAX_VALUES
+    assert parse_json(json.dumps({"text": text}).encode()) == {"text": text}
+
+
+def test_the_name_of_an_unknown_field_is_cut() -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_model(Example, b'{"number": 1, "%s": 2}' % (b"x" * 100_000))
+    assert len(caught.value.message) < 200
 
 
 def test_the_deepest_allowed_nesting_is_read() -> None:

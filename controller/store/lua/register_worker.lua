@@ -14,7 +14,7 @@ if known[1] ~= ARGV[2] then
   redis.call('DEL', KEYS[2])
 end
 redis.call('HSET', KEYS[2], 'boot_id', ARGV[2], 'epoch', epoch, 'url', ARGV[3], 'model', ARGV[4], 'card', ARGV[5],
-  'capacity', ARGV[6], 'state', ARGV[7], 'beat', now)
+  'capacity', ARGV[6], 'state', ARGV[7], 'lifetime', ARGV[8])
 redis.call('HSETNX', KEYS[2], 'load', '{}')
 redis.call('PEXPIRE', KEYS[2], ARGV[8])
 redis.call('ZADD', KEYS[1], now + ARGV[8], ARGV[1])

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.arena import tether
-from cli.arena.child import Child, ChildSpec, ChildState
+from cli.arena.child import Child, ChildSpec, ChildState, ProbeResult
 from cli.arena.restart_policy import RestartPolicy
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -38,16 +39,49 @@ async def test_a_killed_process_is_started_again(
     await running
 
 
-async def test_one_that_keeps_dying_is_given_up_with_its_last_words(
+async def test_one_that_keeps_dying_is_started_again_for_ever(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until
+) -> None:
+    child = Child(make_spec("one", "sys.exit('no room on the disk')"), news, hasty)
+    running = asyncio.create_task(child.run())
+    await until(lambda: child.num_restarts >= 7)
+    await until(lambda: child.state is ChildState.BACKING_OFF)
+    assert (child.last_death, child.last_words) == ("ended with exit code 1", "no room on the disk")
+    assert child.next_start is not None
+    assert "ended with exit code 1 (no room on the disk); starts again in" in news.lines[-1]
+    await child.stop()
+    await running
+
+
+async def test_one_that_was_never_ready_is_given_up_where_that_is_asked_for(
     make_spec: MakeSpec, news: Any, hasty: RestartPolicy
 ) -> None:
-    child = Child(make_spec("one", "sys.exit('no memory for the weights')"), news, hasty)
+    spec = replace(make_spec("one", "sys.exit('no memory for the weights')"), probe=_is_silent)
+    child = Child(spec, news, hasty, max_first_deaths=3)
     await child.run()
     assert child.state is ChildState.GIVEN_UP
     assert child.last_words == "no memory for the weights"
-    assert "ended with exit code 1 and is not started again, after 3 quick deaths" in news.lines[-1]
+    assert "ended with exit code 1 and is not started again, after 3 quick deaths: correct the cause" in news.lines[-1]
     assert "no memory for the weights" in news.lines[-1]
     assert not await child.wait_ready()
+
+
+async def _is_silent() -> ProbeResult:
+    return ProbeResult.SILENT
+
+
+async def test_one_that_was_ready_once_is_not_given_up(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, kill: Callable[[int | None], None], until: Until
+) -> None:
+    child = Child(make_spec("one"), news, hasty, max_first_deaths=1)
+    running = asyncio.create_task(child.run())
+    assert await child.wait_ready()
+    for _ in range(2):
+        pid = child.pid
+        kill(pid)
+        await until(lambda pid=pid: child.pid != pid and child.state is ChildState.READY)
+    await child.stop()
+    await running
 
 
 async def test_one_that_says_it_can_never_start_is_not_tried_again(
@@ -71,7 +105,7 @@ async def test_a_program_that_does_not_exist_is_given_up_too(
         probe=spec.probe,
         stop_timeout_s=1.0,
     )
-    child = Child(missing, news, hasty)
+    child = Child(missing, news, hasty, max_first_deaths=3)
     await child.run()
     assert child.state is ChildState.GIVEN_UP
     assert "No such file" in child.last_words
@@ -136,6 +170,18 @@ async def test_a_long_log_is_cut_and_its_older_part_kept(
     Child(spec, news, hasty).trim_log()
     assert spec.log_path.stat().st_size == 0
     assert spec.log_path.with_suffix(".log.1").stat().st_size == 1001
+
+
+async def test_where_the_disk_is_full_the_log_is_cut_without_a_copy(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.arena.child._MAX_LOG_BYTES", 1000)
+    spec = make_spec("one")
+    spec.log_path.write_bytes(b"x" * 1001)
+    spec.log_path.with_suffix(".log.1").symlink_to("/dev/full")
+    Child(spec, news, hasty).trim_log()
+    assert spec.log_path.stat().st_size == 0
+    assert not spec.log_path.with_suffix(".log.1").exists()
 
 
 def test_a_tethered_process_dies_with_its_parent(tmp_path: Path, is_alive: IsAlive) -> None:

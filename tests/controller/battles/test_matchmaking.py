@@ -22,6 +22,7 @@ def _matchmaker(*models: str, full: tuple[str, ...] = ()) -> Matchmaker:
         lambda: {name: _card(name) for name in models},
         lambda model: model not in full,
         PairCounts,
+        lambda _: 1.0,
         mode="uniform",
         rng=random.Random(7),
     )

@@ -1,11 +1,13 @@
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
 from controller.workers.routing_table import RoutingTable
 from service_kit import background
 from service_kit.logs import JsonLines
+from tests.controller.conftest import OpenArena
 from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
 
@@ -14,6 +16,21 @@ async def test_a_controller_says_that_it_lives_and_which_version_it_is(arena: Ar
     assert (await arena.client.get("/health")).json() == {"status": "ok"}
     assert (await arena.client.get("/version")).json()["name"] == "agon"
     assert (await arena.client.get("/ready")).json() == {"status": "ready", "models": 0}
+
+
+async def test_health_names_the_processes_that_a_supervisor_calls_not_ready(
+    tmp_path: Path, open_arena: OpenArena
+) -> None:
+    file = tmp_path / "processes.json"
+    async with open_arena(processes_file=file) as arena:
+        assert (await arena.client.get("/health")).json() == {"status": "ok"}
+        file.write_text(
+            '{"processes":[{"name":"store","state":"restarting","restarts":7},'
+            '{"name":"controller","state":"ready","restarts":0}]}   '
+        )
+        answer = await arena.client.get("/health")
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ok", "processes": [{"name": "store", "state": "restarting", "restarts": 7}]}
 
 
 async def test_a_controller_whose_table_cannot_be_read_is_not_ready_until_it_can(

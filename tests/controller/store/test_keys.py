@@ -14,6 +14,7 @@ RELEASED = {
     "epoch": (KEYS.epoch, "p:epoch"),
     "models": (KEYS.models, "p:models"),
     "leases": (KEYS.leases("w-1"), "p:slots:w-1"),
+    "demand": (KEYS.demand("w-1", "battle"), "p:demand:battle:w-1"),
     "battle": (KEYS.battle("x"), "p:battle:x"),
     "events": (KEYS.events("x"), "p:battle:x:events"),
     "turns": (KEYS.turns, "p:turns"),

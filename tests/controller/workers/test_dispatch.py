@@ -15,7 +15,8 @@ from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.breaker import FAILURES_TO_OPEN, CircuitBreaker
-from controller.workers.dispatch import Dispatcher, Wish
+from controller.workers.congestion import FULL_S
+from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.registry import WorkerRegistry
 from controller.workers.routing_table import RoutingTable
 from controller.workers.worker_hosts import WorkerHosts
@@ -75,16 +76,16 @@ async def _parts(store: StoreProcess, lease_s: float = 15) -> AsyncGenerator[_Pa
 async def test_both_sides_get_leases_or_neither(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         free, full = await parts.add("x", 1, 5), await parts.add("y", 2, 1)
-        [taken] = await parts.dispatcher.reserve([Wish("y")])
+        [taken] = await parts.dispatcher.reserve([Wish("y")], "chat")
 
         with pytest.raises(ApiError) as refusal:
-            await parts.dispatcher.reserve([Wish("x"), Wish("y")])
+            await parts.dispatcher.reserve([Wish("x"), Wish("y")], "chat")
 
         assert refusal.value.code is ErrorCode.QUEUE_FULL
         assert refusal.value.retry_after_s
         assert await parts.num_leases(free) == 0
         await taken.close()
-        lanes = await parts.dispatcher.reserve([Wish("x"), Wish("y")])
+        lanes = await parts.dispatcher.reserve([Wish("x"), Wish("y")], "chat")
         assert [await parts.num_leases(worker) for worker in (free, full)] == [1, 1]
         for lane in lanes:
             await lane.close()
@@ -96,10 +97,10 @@ async def test_a_request_that_comes_too_often_takes_no_lease(shared_store: Store
         worker = await parts.add("x", 1, 5)
         charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
         for _ in range(2):
-            await parts.dispatcher.reserve([Wish("x")], charge)
+            await parts.dispatcher.reserve([Wish("x")], "chat", charge)
 
         with pytest.raises(ApiError) as refusal:
-            await parts.dispatcher.reserve([Wish("x")], charge)
+            await parts.dispatcher.reserve([Wish("x")], "chat", charge)
 
         assert refusal.value.code is ErrorCode.RATE_LIMITED
         assert 30 <= (refusal.value.retry_after_s or 0) <= 60
@@ -113,7 +114,7 @@ async def test_a_request_is_charged_once_however_many_workers_are_full(shared_st
         charge = parts.limits.charge(ClientAddress("203.0.113.1", is_local=False), "completion")
 
         for _ in range(2):  # as many as the bucket has places; each asks the full one first
-            [lane] = await parts.dispatcher.reserve([Wish("x", preferred=full)], charge)
+            [lane] = await parts.dispatcher.reserve([Wish("x", preferred=full)], "chat", charge)
             assert lane.worker.worker_id == free
 
 
@@ -122,7 +123,7 @@ async def test_concurrent_reservations_never_exceed_the_limit(shared_store: Stor
         worker = await parts.add("x", 1, 7)
 
         results = await asyncio.gather(
-            *(parts.dispatcher.reserve([Wish("x")]) for _ in range(30)), return_exceptions=True
+            *(parts.dispatcher.reserve([Wish("x")], "chat") for _ in range(30)), return_exceptions=True
         )
 
         assert sum(isinstance(result, list) for result in results) == 7
@@ -134,7 +135,7 @@ async def test_a_full_worker_is_swapped_for_another(shared_store: StoreProcess) 
         for port in (1, 2, 3):
             await parts.add("x", port, 2)
 
-        lanes = [lane for _ in range(6) for lane in await parts.dispatcher.reserve([Wish("x")])]
+        lanes = [lane for _ in range(6) for lane in await parts.dispatcher.reserve([Wish("x")], "chat")]
 
         assert Counter(Counter(lane.worker.worker_id for lane in lanes).values()) == {2: 3}
 
@@ -144,7 +145,7 @@ async def test_requests_spread_over_equal_workers(shared_store: StoreProcess) ->
         for port in (1, 2, 3, 4):
             await parts.add("x", port, 100)
 
-        lanes = [lane for _ in range(40) for lane in await parts.dispatcher.reserve([Wish("x")])]
+        lanes = [lane for _ in range(40) for lane in await parts.dispatcher.reserve([Wish("x")], "chat")]
 
         assert max(Counter(lane.worker.worker_id for lane in lanes).values()) <= 14
 
@@ -155,9 +156,9 @@ async def test_a_conversation_stays_at_its_worker_unless_that_is_much_fuller(sha
         await parts.add("x", 2, 4)
         wish = Wish("x", preferred=home)
 
-        first = [(await parts.dispatcher.reserve([wish]))[0].worker.worker_id for _ in range(2)]
+        first = [(await parts.dispatcher.reserve([wish], "chat"))[0].worker.worker_id for _ in range(2)]
         while len(first) < 8:
-            first.append((await parts.dispatcher.reserve([wish]))[0].worker.worker_id)
+            first.append((await parts.dispatcher.reserve([wish], "chat"))[0].worker.worker_id)
 
         assert first[:2] == [home, home]
         assert first.count(home) == 4
@@ -168,22 +169,23 @@ async def test_a_crashed_controllers_leases_run_out(shared_store: StoreProcess) 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(crashed.store.close)
         worker = await crashed.add("x", 1, 1)
-        [lost] = await crashed.dispatcher.reserve([Wish("x")])
+        [lost] = await crashed.dispatcher.reserve([Wish("x")], "chat")
         with pytest.raises(ApiError):
-            await crashed.dispatcher.reserve([Wish("x")])
+            await crashed.dispatcher.reserve([Wish("x")], "chat")
         seconds, microseconds = await crashed.store.redis.time()
         assert 0 < await crashed.end_of_lease(worker) - (seconds * 1000 + microseconds / 1000) <= 15_000
 
         await crashed.store.redis.zadd(crashed.keys.leases(worker), {lost.lease.lease_id: 1})  # its end has passed
+        await asyncio.sleep(FULL_S)  # for so long the controller takes the store's word that the worker is full
 
-        [lane] = await crashed.dispatcher.reserve([Wish("x")])
+        [lane] = await crashed.dispatcher.reserve([Wish("x")], "chat")
         assert lane.worker.worker_id == worker
 
 
 async def test_leases_that_are_held_are_renewed(shared_store: StoreProcess) -> None:
     async with _parts(shared_store, lease_s=3) as parts:
         worker = await parts.add("x", 1, 1)
-        await parts.dispatcher.reserve([Wish("x")])
+        await parts.dispatcher.reserve([Wish("x")], "chat")
         first_end = await parts.end_of_lease(worker)
 
         async def is_renewed() -> bool:
@@ -191,13 +193,13 @@ async def test_leases_that_are_held_are_renewed(shared_store: StoreProcess) -> N
 
         await eventually(is_renewed)
         with pytest.raises(ApiError):
-            await parts.dispatcher.reserve([Wish("x")])
+            await parts.dispatcher.reserve([Wish("x")], "chat")
 
 
 async def test_a_cancelled_reservation_leaves_no_lease(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         worker = await parts.add("x", 1, 100)
-        tasks = [asyncio.create_task(parts.dispatcher.reserve([Wish("x")])) for _ in range(20)]
+        tasks = [asyncio.create_task(parts.dispatcher.reserve([Wish("x")], "chat")) for _ in range(20)]
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -212,7 +214,7 @@ async def test_a_cancelled_reservation_leaves_no_lease(shared_store: StoreProces
 async def test_a_lane_moves_to_another_replica_and_frees_the_first(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         one, two = await parts.add("x", 1, 1), await parts.add("x", 2, 1)
-        [lane] = await parts.dispatcher.reserve([Wish("x", preferred=one)])
+        [lane] = await parts.dispatcher.reserve([Wish("x", preferred=one)], "chat")
 
         await lane.move(frozenset({(one, lane.worker.epoch)}))
 
@@ -228,7 +230,7 @@ async def test_workers_behind_an_open_circuit_get_nothing(shared_store: StorePro
             parts.breaker.failed((worker.worker_id, worker.epoch))
 
         with pytest.raises(ApiError) as refusal:
-            await parts.dispatcher.reserve([Wish("x")])
+            await parts.dispatcher.reserve([Wish("x")], "chat")
 
         assert refusal.value.code is ErrorCode.NO_WORKER
 
@@ -241,7 +243,60 @@ async def test_an_unknown_model_is_told_from_one_whose_workers_are_away(shared_s
         codes = []
         for model in ("x", "never-seen"):
             with pytest.raises(ApiError) as refusal:
-                await parts.dispatcher.reserve([Wish(model)])
+                await parts.dispatcher.reserve([Wish(model)], "chat")
             codes.append(refusal.value.code)
 
         assert codes == [ErrorCode.NO_WORKER, ErrorCode.MODEL_NOT_FOUND]
+
+
+async def test_battles_get_half_of_the_places_while_both_kinds_are_refused(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        for number, model in enumerate(("x", "y"), 1):
+            await parts.add(model, number, 8)
+        pair = [Wish("x"), Wish("y")]
+        chats = [lane for model in ("x", "y") for _ in range(8) for lane in await _chat(parts, model)]
+        assert len(chats) == 16, "one kind alone may take every place"
+        with pytest.raises(ApiError):
+            await parts.dispatcher.reserve(pair, "battle")
+
+        battles = 0
+        for lane in chats:  # a place becomes free; both kinds want it, and chats are faster
+            await lane.close()
+            chats += await _chat(parts, lane.worker.card.name)
+            try:
+                await parts.dispatcher.reserve(pair, "battle")
+                battles += 1
+            except ApiError:
+                await asyncio.sleep(FULL_S)
+            if battles == 4 or len(chats) > 60:
+                break
+
+        assert battles == 4
+
+
+async def test_a_kind_may_use_every_place_again_when_the_other_asks_no_more(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 4)
+        await parts.store.redis.set(parts.keys.demand(worker, "battle"), "1", px=300)
+        assert [len(await _chat(parts, "x")) for _ in range(4)] == [1, 1, 0, 0]
+        await asyncio.sleep(0.35)
+        assert [len(await _chat(parts, "x")) for _ in range(4)] == [1, 1, 0, 0]
+
+
+async def test_a_refusal_for_lack_of_room_makes_room(shared_store: StoreProcess) -> None:
+    async with _parts(shared_store) as parts:
+        worker = await parts.add("x", 1, 4)
+        assert parts.dispatcher.refused_for_room(["x"], "battle") >= 1
+        await parts.dispatcher.close()
+        assert await parts.store.redis.get(parts.keys.demand(worker, "battle")) == "1"
+        assert [len(await _chat(parts, "x")) for _ in range(4)] == [1, 1, 0, 0]
+
+
+async def _chat(parts: _Parts, model: str) -> list[Lane]:
+    """The lane of a chat; none when it was refused."""
+    try:
+        return await parts.dispatcher.reserve([Wish(model)], "chat")
+    except ApiError as error:
+        if error.code is not ErrorCode.QUEUE_FULL:
+            raise
+        return []

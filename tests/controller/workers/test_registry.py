@@ -52,6 +52,27 @@ async def test_epochs_grow_even_when_the_store_has_lost_everything(arena: Arena)
     assert (await _register(arena, _worker(boot_id="boot-new"))).json()["epoch"] > old["epoch"]
 
 
+async def test_heartbeats_of_an_idle_worker_write_little_and_are_seen(arena: Arena) -> None:
+    reply = (await _register(arena, _worker())).json()
+    key = arena.keys.worker(reply["worker_id"])
+    await _beat(arena, reply["worker_id"], reply["epoch"])
+    written = await arena.redis.info("persistence")
+    await _beat(arena, reply["worker_id"], reply["epoch"])
+    grown = (await arena.redis.info("persistence"))["aof_current_size"] - written["aof_current_size"]
+    assert 0 < grown < 300  # with the load it would be about 1,000
+    assert await arena.redis.pttl(key) > 0.9 * 1000 * arena.settings.worker_lease_s
+    assert (await arena.client.get("/arena/workers")).json()[0]["last_heartbeat_age_s"] < 10
+
+
+async def test_a_heartbeat_with_another_load_stores_it(arena: Arena) -> None:
+    reply = (await _register(arena, _worker())).json()
+    await _beat(arena, reply["worker_id"], reply["epoch"])
+    beat = {"epoch": reply["epoch"], "state": "ready", "load": Load(running=4).model_dump()}
+    await arena.client.post(f"/internal/workers/{reply['worker_id']}/heartbeat", json=beat, headers=HEADERS)
+    stored = await arena.redis.hget(arena.keys.worker(reply["worker_id"]), "load")
+    assert Load.model_validate_json(stored or "").running == 4
+
+
 async def test_a_heartbeat_of_an_unknown_worker_says_so(arena: Arena) -> None:
     assert (await _beat(arena, "w-unknown", 1)).json() == {"known": False}
 

@@ -1,0 +1,116 @@
+"""What the largest bodies cost that clients may send: parsing and validation hold the interpreter, also in a thread, so
+every other request of the service waits for them."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from docs import api_page
+from wire.battles import CastVote, CreateBattle, CreateTurn
+from wire.errors import ApiError
+from wire.openai import ChatCompletionRequest, CompletionRequest
+from wire.strict_json import parse_model
+from wire.votes import VoteRecord
+from wire.workers import GenerateRequest, HeartbeatRequest, RegisterRequest
+
+NUM_BYTES = 1_000_000  #: the limit of the controller; the worker's is 5 % larger
+FACTOR = 8.0  #: over decoding a list of numbers; bad items in a list cost some 100 times as much without the limits
+
+#: Lists of every model, and how the body goes on after them.
+LISTS: dict[str, tuple[type[BaseModel], str, str]] = {
+    "messages": (ChatCompletionRequest, '{"model":"m","messages":[', "]}"),
+    "parts": (ChatCompletionRequest, '{"model":"m","messages":[{"role":"user","content":[', "]}]}"),
+    "stop": (ChatCompletionRequest, '{"model":"m","messages":[{"role":"user","content":"a"}],"stop":[', "]}"),
+    "stop ids": (CompletionRequest, '{"model":"m","prompt":"a","stop_token_ids":[', "]}"),
+    "prompt": (CompletionRequest, '{"model":"m","prompt":[', "]}"),
+    "resumed": (GenerateRequest, '{"request_id":"r","prompt":"a","resume_token_ids":[', "]}"),
+    "generated": (GenerateRequest, '{"request_id":"r","messages":[', "]}"),
+    "sampling": (GenerateRequest, '{"request_id":"r","prompt":"a","sampling":{"stop":[', "]}}"),
+    "models": (CreateBattle, '{"mode":"named","models":[', "]}"),
+    "reasons": (CastVote, '{"outcome":"a","reasons":[', "]}"),
+    "pages": (HeartbeatRequest, '{"epoch":1,"state":"ready","load":{"pages":[', "]}}"),
+    "voted": (VoteRecord, '{"conversations":{"a":[', "]}}"),
+    "card": (RegisterRequest, '{"card":[', "]}"),
+}
+ITEMS = (
+    "0",
+    "-1",
+    '""',
+    "{}",
+    '{"role":"user","content":""}',
+    '{"type":"text","text":""}',
+    '{"role":"x","content":[{}]}',
+)
+OBJECTS: dict[str, tuple[type[BaseModel], str, str]] = {
+    "body": (ChatCompletionRequest, "{", "}"),
+    "message": (ChatCompletionRequest, '{"model":"m","messages":[{', "}]}"),
+    "metadata": (ChatCompletionRequest, '{"model":"m","messages":[{"role":"user","content":"a"}],"metadata":{', "}}"),
+    "logit_bias": (CompletionRequest, '{"model":"m","prompt":"a","logit_bias":{', "}}"),
+    "turn": (CreateTurn, "{", "}"),
+}
+TEXTS = {"letters": "x", "escapes": "\\u00e9", "NUL": "\\u0000", "quotes": '\\"', "emoji": "\\ud83d\\ude00"}
+
+
+def bodies() -> Iterator[tuple[str, type[BaseModel], bytes]]:
+    """A name, the model that the body is sent as, and the body."""
+    for name, (model, head, tail) in LISTS.items():
+        for item in ITEMS:
+            yield f"{name} of {item}", model, filled(head, item, tail)
+    for name, (model, head, tail) in OBJECTS.items():
+        keys = ",".join(f'"k{number:06}":0' for number in range(NUM_BYTES // 12))
+        yield f"keys in {name}", model, (head + keys + tail).encode()
+    for name, piece in TEXTS.items():
+        text = piece * (NUM_BYTES // len(piece))
+        yield f"prompt of {name}", CompletionRequest, f'{{"model":"m","prompt":"{text}"}}'.encode()
+        yield f"model of {name}", CompletionRequest, f'{{"model":"{text}","prompt":"a"}}'.encode()
+        yield f"key of {name}", CompletionRequest, f'{{"{text}":0}}'.encode()
+    yield "string without end", CreateTurn, b'{"content":"' + b'\\"' * (NUM_BYTES // 2)
+    yield "digits", CompletionRequest, b'{"model":' + b"9" * NUM_BYTES + b"}"
+    yield "decimals", CompletionRequest, b'{"temperature":0.' + b"9" * NUM_BYTES + b"}"
+    yield "floats", CompletionRequest, filled('{"x":[', "1e1", "]}")
+    yield "brackets", CompletionRequest, b"[" * NUM_BYTES
+    yield "empty lists", CompletionRequest, b"[]," * (NUM_BYTES // 3)
+    yield "brackets that do not match", CompletionRequest, b"[}" * (NUM_BYTES // 2)
+
+
+def filled(head: str, item: str, tail: str) -> bytes:
+    return (head + ",".join([item] * (NUM_BYTES // (len(item) + 1))) + tail).encode()
+
+
+BODIES = {name: (model, body) for name, model, body in bodies()}
+
+
+def cpu_s(work: Callable[[], Any]) -> float:
+    """Processor time of this thread: what other processes of the machine do does not count."""
+    started = time.thread_time()
+    with contextlib.suppress(ApiError):
+        work()
+    return time.thread_time() - started
+
+
+@pytest.fixture(scope="module")
+def allowed_s() -> float:
+    numbers = filled("[", "1", "]")
+    return FACTOR * min(cpu_s(lambda: json.loads(numbers)) for _ in range(5))
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_no_body_costs_much_more_than_a_list_of_numbers(name: str, allowed_s: float) -> None:
+    model, body = BODIES[name]
+    assert any(cpu_s(lambda: parse_model(model, body)) < allowed_s for _ in range(3))
+
+
+def test_the_table_has_the_body_of_every_route() -> None:
+    bodies = [
+        media["schema"]["$ref"].rpartition("/")[2]
+        for document in api_page.documents()
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for media in operation.get("requestBody", {}).get("content", {}).values()
+    ]
+    assert {model.__name__ for model, _ in BODIES.values()} == set(bodies)
