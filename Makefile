@@ -5,7 +5,7 @@ UP_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?= --against transformers
 
-.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report pages soak-memory screenshots clean
+.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report pages soak-memory attacks screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -18,6 +18,7 @@ help:
 	@echo "make pages        regenerate docs/api.md, docs/settings.md and the table of docs/models.md from the code"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
+	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make screenshots  take the pictures of the documentation again"
 	@echo "make clean        remove the environment and everything that was generated"
 
@@ -61,6 +62,10 @@ pages:
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py
+
+attacks:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@AGON_ATTACKS=full exec $(VENV)/bin/python -m pytest -q -s --timeout=0 tests/attacks
 
 screenshots:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium

@@ -45,7 +45,7 @@ Format = Annotated[
 def export_votes(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
     schema: Format = Schema.AGON,
-    after: Annotated[str, typer.Option(help="Only votes after this vote id.")] = LOG_START,
+    after: Annotated[str, typer.Option(help="Only votes after this vote id.")] = str(LOG_START),
     conversations: Annotated[bool, typer.Option(help="Include the conversations that are still stored.")] = False,
     url: Url = None,
     data_dir: DataDirFlag = None,

@@ -15,7 +15,8 @@ from starlette.types import Scope
 
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
-from controller.access.rate_limits import Rate, RateLimiter
+from controller.access.cache_salts import CacheSalts
+from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.battles.battle_store import BattleStore
 from controller.battles.battles import Battles
 from controller.battles.identity_guard import IdentityGuard
@@ -34,7 +35,7 @@ from controller.routes.openai import add_openai_routes
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.turns import add_turn_routes
 from controller.routes.votes import add_vote_log_routes, add_vote_route
-from controller.routes.workers import add_internal_worker_routes, add_worker_page_routes
+from controller.routes.workers import add_internal_worker_routes, add_pools_route, add_worker_list_route
 from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -156,9 +157,15 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
     )
 
 
+def _cache_salts(settings: Settings) -> CacheSalts:
+    """A controller without a voter key takes the admin token: all controllers of the arena have it."""
+    return CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
+
+
 def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) -> _BattleParts:
     metrics, keys, store = base.metrics, base.keys, base.store
     table, dispatcher = workers.table, workers.dispatcher
+    salts = _cache_salts(settings)
     voters = Voters.from_settings(settings.voter_key.get_secret_value(), settings.admin_token.get_secret_value())
     log = VoteLog(store, keys)
     boards = Leaderboards(
@@ -179,6 +186,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         identity=IdentityGuard(lambda: table.snapshot.models),
         metrics=metrics,
         prompt_key=voters.prompt_key,
+        cache_salt=salts.of_battle,
         max_tokens=settings.battle_max_tokens,
         admission_wait_s=settings.admission_wait_s,
         replay_wait_s=settings.replay_wait_s,
@@ -246,23 +254,29 @@ def _add_routes(
         api_keys=settings.api_keys,
     )
     open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))
-    addresses = Addresses(settings.trusted_proxies)
+    addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     limits = RateLimiter(
         base.store,
         base.keys,
         base.metrics,
-        rate=Rate(settings.rate_per_minute, settings.rate_burst),
-        local_rate=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
+        Rates(
+            requests=Rate(settings.rate_per_minute, settings.rate_burst),
+            battles=Rate(settings.battle_rate_per_minute, settings.battle_rate_burst),
+            votes=Rate(settings.vote_rate_per_minute, settings.vote_rate_burst),
+            local=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
+        ),
     )
     add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
-    add_openai_routes(user, bodies, addresses, limits, workers.table, workers.dispatcher, workers.relay)
+    add_openai_routes(
+        user, bodies, addresses, limits, _cache_salts(settings), workers.table, workers.dispatcher, workers.relay
+    )
     add_battle_routes(user, bodies, addresses, limits, battles.battles)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, addresses, limits, battles.votes)
     add_leaderboard_route(user, addresses, limits, battles.boards)
-    pools = Pools(workers.http, workers.table)
-    add_worker_page_routes(user if settings.public_workers else admin, workers.registry, pools)
+    add_worker_list_route(user if settings.public_workers else admin, guard, workers.registry)
+    add_pools_route(admin, Pools(workers.http, workers.table))
     add_vote_log_routes(admin, bodies, battles.log, battles.store)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):

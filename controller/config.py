@@ -15,7 +15,7 @@ from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 
 MIN_TOKEN_CHARS = 16
 
-_SECRETS = ("worker_token", "admin_token", "api_keys", "voter_key")
+_SECRETS = ("worker_token", "admin_token", "api_keys", "voter_key", "proxy_token")
 
 
 def _as_list(value: object) -> object:
@@ -78,10 +78,16 @@ class Settings(BaseSettings):
         default=SecretStr(""),
         description="Secret that keys the voters' pseudonyms. Derived from the admin token when it is empty.",
     )
+    proxy_token: SecretStr = Field(
+        default=SecretStr(""),
+        description="Token that the web UI shows when it forwards a visitor's address; at least "
+        f"{MIN_TOKEN_CHARS} characters, the same as the web UI's. Without it all visitors of the web UI count as one, "
+        "unless its network is among the trusted proxies.",
+    )
     trusted_proxies: Networks = Field(
-        default=("127.0.0.0/8", "::1/128"),
-        validate_default=True,
-        description="Networks of proxies whose X-Forwarded-For is believed. The web UI is such a proxy.",
+        default=(),
+        description="Networks of reverse proxies in front of the controller whose X-Forwarded-For is believed. Name "
+        "only addresses that no other process has: of 127.0.0.0/8 every local process is believed.",
     )
     worker_hosts: Names = Field(
         default=("localhost", "127.0.0.0/8", "::1/128", "worker", "worker-*", "*-worker"),
@@ -91,12 +97,13 @@ class Settings(BaseSettings):
     allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
     public_workers: bool = Field(
         default=True,
-        description="Show `GET /arena/workers` and `/arena/pools` to every client that may vote; otherwise they need "
-        "the admin token.",
+        description="Show `GET /arena/workers` to every client that may vote, without loads; otherwise it needs the "
+        "admin token. Loads and `GET /arena/pools` always need the admin token.",
     )
     public_metrics: bool = Field(
-        default=True,
-        description="Show `GET /metrics` without the admin token. Metrics hold no address, prompt or key.",
+        default=False,
+        description="Show `GET /metrics` without the admin token. Metrics hold no address, prompt or key, but the "
+        "latencies of single answers, from which visitors may guess the models of a battle.",
     )
     api_docs: bool = Field(
         default=False,
@@ -119,9 +126,18 @@ class Settings(BaseSettings):
     rate_burst: Count = Field(default=60, description="Requests that one address may send at once within its limit.")
     local_rate_per_minute: Count = Field(
         default=6000,
-        description="The same for loopback, where one address may be one user or a proxy in front of many.",
+        description="The same for processes on the controller's machine that forward for no other; battles included, "
+        "votes not.",
     )
-    local_rate_burst: Count = Field(default=1000, description="Requests that loopback may send at once.")
+    local_rate_burst: Count = Field(default=1000, description="Requests that such processes may send at once.")
+    battle_rate_per_minute: Count = Field(default=30, description="New battles per minute from one address.")
+    battle_rate_burst: Count = Field(default=20, description="Battles that one address may begin at once.")
+    vote_rate_per_minute: Count = Field(
+        default=12,
+        description="Votes per minute from one address, loopback included. Reading two answers takes a person longer; "
+        "raise it where many voters share an address.",
+    )
+    vote_rate_burst: Count = Field(default=10, description="Votes that one address may cast at once.")
 
     first_token_timeout_s: Seconds = Field(
         default=60, description="A worker that sends no first token for this many seconds has failed."
@@ -196,6 +212,7 @@ class Settings(BaseSettings):
     admin_token_file: Path | None = Field(default=None, description="File that holds the admin token.")
     api_keys_file: Path | None = Field(default=None, description="File that holds the API keys, one a line.")
     voter_key_file: Path | None = Field(default=None, description="File that holds the voter key.")
+    proxy_token_file: Path | None = Field(default=None, description="File that holds the proxy token.")
 
     @model_validator(mode="before")
     @classmethod
@@ -217,5 +234,10 @@ class Settings(BaseSettings):
                     "itself; for a controller of its own, run "
                     "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
                 )
+        proxy_token = self.proxy_token.get_secret_value()
+        if proxy_token:
+            if len(proxy_token) < MIN_TOKEN_CHARS:
+                raise ConfigurationError(f"AGON_PROXY_TOKEN must have at least {MIN_TOKEN_CHARS} characters.")
+            tokens["proxy"] = proxy_token
         if len({*tokens.values(), *self.api_keys}) < len(tokens) + len(self.api_keys):
-            raise ConfigurationError("Worker token, admin token and API keys must differ from one another.")
+            raise ConfigurationError("Worker token, admin token, proxy token and API keys must differ.")

@@ -1,5 +1,8 @@
-"""Access rules: every route belongs to exactly one of three routers: open, user (/v1) or worker (/internal)."""
+"""Access rules: every route belongs to exactly one router: open, user (/v1), worker (/internal) or metrics."""
 
+import hashlib
+import hmac
+import secrets
 from typing import Literal
 
 from fastapi import Request
@@ -12,7 +15,7 @@ Holder = Literal["user", "worker"]
 
 
 class Credentials:
-    """The keys of one worker, and whether it answers requests without a key."""
+    """The keys of one worker, whether it answers requests without a key, and who shares cached prefixes."""
 
     def __init__(self, *, api_keys: tuple[str, ...], worker_token: str | None, is_public: bool) -> None:
         keys: list[tuple[Holder, str]] = [("user", key) for key in api_keys]
@@ -22,6 +25,8 @@ class Credentials:
                 keys.append(("user", worker_token))
         self._keys: KeyRing[Holder] = KeyRing(keys)
         self._is_public = is_public and not api_keys
+        self._has_controllers = not is_public
+        self._salt_key = secrets.token_bytes(32)  # the cache lives no longer than this process
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> "Credentials":
@@ -46,6 +51,18 @@ class Credentials:
         """Raises ApiError UNAUTHORIZED without the worker token."""
         self._check(request, "worker", "the worker token")
 
+    def check_metrics(self, request: Request) -> None:
+        """Raises ApiError UNAUTHORIZED without the worker token on a worker with controllers: its counters move with
+        every answer, and so tell the models of a battle. A stand-alone server has no battles."""
+        if self._has_controllers:
+            self.check_worker(request)
+
+    def cache_salt(self, request: Request) -> str:
+        """The salt of the prefix cache for a request to /v1: `cached_tokens` counts only what was sent before with the
+        same credential from the same address. The address is that of the peer: a proxy in front is one caller."""
+        caller = f"{request.client.host if request.client else ''}\n{request.headers.get('authorization', '')}"
+        return hmac.new(self._salt_key, caller.encode(), hashlib.sha256).hexdigest()[:32]
+
     def _check(self, request: Request, holder: Holder, what: str) -> None:
         if holder not in self._keys.holders(request.headers.get("authorization")):
             raise ApiError(ErrorCode.UNAUTHORIZED, f"This needs {what} as a bearer token.")
@@ -61,3 +78,9 @@ def require_worker(request: Request) -> None:
     """Dependency of the /internal router."""
     credentials: Credentials = request.app.state.credentials
     credentials.check_worker(request)
+
+
+def require_metrics(request: Request) -> None:
+    """Dependency of the /metrics router."""
+    credentials: Credentials = request.app.state.credentials
+    credentials.check_metrics(request)

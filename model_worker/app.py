@@ -26,12 +26,13 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     app.state.worker = Worker(settings, engine)
     credentials = app.state.credentials = Credentials.from_settings(settings)
     app.state.bodies = bodies or Bodies(settings.max_body_bytes)
-    for router in (probes.router, openai.router, internal.router):
+    for router in (probes.router, probes.metrics_router, openai.router, internal.router):
         app.include_router(router)
     routers: tuple[tuple[Access, APIRouter], ...] = (
         ("open", probes.router),
         ("user", openai.router),
         ("worker", internal.router),
+        ("worker", probes.metrics_router),
     )
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=settings.is_on_loopback and credentials.is_public)

@@ -74,9 +74,16 @@ class EchoEngine:
         return Prompt(source=source, token_ids=token_ids or (0,))
 
     async def generate(
-        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
-        """As Engine.generate. One word per delta, at the speed given to the constructor, however many answers run."""
+        """As Engine.generate. One word per delta, at the speed given to the constructor, however many answers run. No
+        prefix is kept, so `cache_salt` changes nothing."""
         words, finish_reason = self._answer(prompt, sampling)
         token_ids = tuple(_token_id(word) for word in words)
         if token_ids[: len(resume_token_ids)] != resume_token_ids:

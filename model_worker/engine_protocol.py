@@ -77,10 +77,17 @@ class Engine(Protocol):
         ...
 
     def generate(
-        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
         """Yields Accepted, then deltas, then Finished. Raises ApiError: instead of Accepted for a refusal, later for a
-        failure. With `resume_token_ids`, the first tokens of the answer, it continues after them.
+        failure. With `resume_token_ids`, the first tokens of the answer, it continues after them. An engine that keeps
+        the prefixes of prompts shares them only among requests of the same `cache_salt`.
 
         Closing the generator, at any point, aborts the request within one step and frees its pages.
         """

@@ -120,7 +120,13 @@ class PagedEngine:
         return Prompt(source=source, token_ids=tuple(token_ids))
 
     async def generate(
-        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
         """Submit a request and yield its pieces: Accepted, deltas, Finished. Raises ApiError.
 
@@ -140,7 +146,7 @@ class PagedEngine:
             room=self.card.context_length - len(prompt.token_ids),
             default_max_tokens=self._default_max_tokens,
         )
-        async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids) as stream:
+        async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             async for delta in stream:
                 if delta.text or delta.token_ids:
@@ -151,14 +157,23 @@ class PagedEngine:
 
     @asynccontextmanager
     async def _submitted(
-        self, token_ids: tuple[int, ...], params: SamplingParams, request_id: str, resume_token_ids: tuple[int, ...]
+        self,
+        token_ids: tuple[int, ...],
+        params: SamplingParams,
+        request_id: str,
+        resume_token_ids: tuple[int, ...],
+        cache_salt: str,
     ) -> AsyncGenerator[RequestStream, None]:
         """The stream of a submitted request. Errors of the engine become ApiError; leaving the context aborts it."""
         # A new id per attempt: a controller may send a request again before the engine has aborted the first attempt.
         own_id = f"{request_id}#{next(self._ordinals)}"
         try:
             async with self._engine.generate(
-                token_ids, params, request_id=own_id, resume_token_ids=resume_token_ids
+                token_ids,
+                params,
+                request_id=own_id,
+                resume_token_ids=resume_token_ids,
+                cache_salt=cache_salt.encode(),
             ) as stream:
                 yield stream
         except EngineError as error:

@@ -104,10 +104,18 @@ class RemoteEngine:
         return Prompt(source=source, token_ids=())
 
     async def generate(
-        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
         """As Engine.generate. Raises UNSUPPORTED_PARAMETER with `resume_token_ids`, WORKER_TIMEOUT or WORKER_FAILED for
-        the other server's failures."""
+        the other server's failures.
+
+        The OpenAI protocol has no salt. What the other server says of cached tokens is therefore never passed on."""
         if resume_token_ids:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_PARAMETER, "This model cannot resume an answer.", param="resume_token_ids"

@@ -105,6 +105,7 @@ class Worker:
         *,
         request_id: str,
         resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
         """Yields Accepted, deltas, Finished. Raises ApiError: instead of Accepted for a refusal, later for a failure.
 
@@ -115,7 +116,7 @@ class Worker:
         self._idle.clear()
         try:
             engine = self._admit()
-            pieces = self._pieces(engine, source, sampling, request_id, resume_token_ids)
+            pieces = self._pieces(engine, source, sampling, request_id, resume_token_ids, cache_salt)
             async with aclosing(pieces):
                 async for piece in pieces:
                     self._note(piece, record)
@@ -153,13 +154,16 @@ class Worker:
         sampling: SamplingOptions,
         request_id: str,
         resume_token_ids: tuple[int, ...],
+        cache_salt: str,
     ) -> AsyncGenerator[Piece, None]:
         """The engine's pieces under the request's time limit."""
         deadline = asyncio.get_running_loop().time() + self.settings.request_timeout_s
         try:
             async with asyncio.timeout_at(deadline):
                 prompt = await _tokenise(engine, source)
-            pieces = engine.generate(prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids)
+            pieces = engine.generate(
+                prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids, cache_salt=cache_salt
+            )
             async with aclosing(pieces):
                 while True:
                     # One timeout for each wait, not one for the loop: a timeout that is active at a yield would cancel

@@ -113,7 +113,7 @@ def test_it_starts_with_one_command_and_tells_what_to_replace(compose: dict[str,
         if key.endswith(("_TOKEN", "_KEY"))
     }
     defaults = {secret.partition(":-")[2].rstrip("}") for secret in secrets}
-    assert len(defaults) == 3
+    assert len(defaults) == 4
     assert all(len(default) >= 16 for default in defaults)
 
 

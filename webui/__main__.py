@@ -1,13 +1,15 @@
 """`python -m webui`: serve the pages."""
 
 import argparse
+import logging
 import sys
+from typing import Any
 
 import uvicorn
 from pydantic import ValidationError
 
 from service_kit.heads import BoundedHttp
-from service_kit.logs import configure_logging
+from service_kit.logs import configure_logging, log_event
 from service_kit.telemetry import switch_telemetry_off
 from webui.config import Settings
 
@@ -29,19 +31,26 @@ def main(arguments: list[str] | None = None) -> None:
 
     configure_logging(("webui", "uvicorn"))
     switch_telemetry_off()
+    if not settings.proxy_token.get_secret_value():
+        hint = "the controller takes all visitors for one; set AGON_PROXY_TOKEN here and there"
+        log_event(logging.getLogger("webui"), "no_proxy_token", logging.WARNING, hint=hint)
     from webui.app import create_app
 
-    uvicorn.run(
-        create_app(settings),
-        host=settings.webui_host,
-        port=settings.webui_port,
-        log_config=None,
-        http=BoundedHttp,
-        access_log=False,  # the query of Gradio's stream holds the key of a session
-        proxy_headers=True,
-        forwarded_allow_ips=settings.webui_trusted_proxies,
-        timeout_graceful_shutdown=3,
-    )
+    uvicorn.run(create_app(settings), **server_options(settings))
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """uvicorn's options. Without trusted proxies it reads no X-Forwarded-For at all."""
+    return {
+        "host": settings.webui_host,
+        "port": settings.webui_port,
+        "log_config": None,
+        "http": BoundedHttp,
+        "access_log": False,  # the query of Gradio's stream holds the key of a session
+        "proxy_headers": settings.webui_trusted_proxies != "",
+        "forwarded_allow_ips": settings.webui_trusted_proxies,
+        "timeout_graceful_shutdown": 3,
+    }
 
 
 if __name__ == "__main__":

@@ -16,15 +16,18 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from service_kit.app import bare_app
+from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
 from webui.config import Settings
 from webui.direct_chat import DirectChats
-from webui.doors import Doors
+from webui.doors import MAX_BODY_BYTES, Doors
+from webui.event_calls import EventCalls
 from webui.metrics import Metrics
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
+from webui.quiet_blocks import QuietBlocks
 from webui.theme import ASSETS, build_theme, css, head
 from webui.turn import Turns
 
@@ -33,7 +36,8 @@ _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half
 
 def create_app(settings: Settings) -> FastAPI:
     """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
-    client = ControllerClient(settings.controller_url, api_key=settings.api_key)
+    proxy_token = settings.proxy_token.get_secret_value()
+    client = ControllerClient(settings.controller_url, api_key=settings.api_key, proxy_token=proxy_token)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
@@ -64,13 +68,14 @@ def create_app(settings: Settings) -> FastAPI:
         # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         _mount(app, ui)
-    app.add_middleware(Doors, metrics=metrics)
+    app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
     return app
 
 
 def _mount(app: FastAPI, ui: Any) -> None:
+    """Mount the pages, with Gradio's errors in the shape of ours: its own answers quote what was sent."""
     gr.mount_gradio_app(
         app,
         ui,
@@ -89,13 +94,17 @@ def _mount(app: FastAPI, ui: Any) -> None:
         allowed_paths=[],
         max_file_size=0,
     )
+    for route in app.routes:
+        mounted = getattr(route, "app", None)
+        if isinstance(mounted, gr.routes.App):
+            install_error_handlers(mounted)
 
 
 def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards: Boards) -> Any:
     """All pages in one Blocks. A browser is sent only the components of its page. No component holds a model's name
     when it is built; events of the pages that may show names fill them in."""
     names = dict(texts.PAGES)
-    with gr.Blocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
+    with QuietBlocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
         battle.build(ui, turns)
     with ui.route(names["/side-by-side"], "/side-by-side"):
         side_by_side.build(ui, turns, client)

@@ -16,6 +16,7 @@ from webui.session import Seat, Session
 from webui.turn import Turns
 from wire.battles import CreateBattle, Mode, Outcome
 from wire.errors import ApiError
+from wire.ids import BattleId
 
 Updates = AsyncGenerator[list[Any], None]
 
@@ -114,7 +115,7 @@ class _BattleHandlers:
         self._opening = opening
 
     async def begin(
-        self, request: gr.Request, content: str, seat: Seat[Session], stored_id: str | None, *settings: Any
+        self, request: gr.Request, content: str, seat: Seat[Session], stored_id: object, *settings: Any
     ) -> Updates:
         visitor = visitor_of(request)
         session = await self._current(seat, stored_id, visitor)
@@ -131,9 +132,7 @@ class _BattleHandlers:
                 seat.value = session
                 yield self._parts.show_all(session, clears_box=session.is_busy)
 
-    async def ask_again(
-        self, request: gr.Request, seat: Seat[Session], stored_id: str | None, *settings: Any
-    ) -> Updates:
+    async def ask_again(self, request: gr.Request, seat: Seat[Session], stored_id: object, *settings: Any) -> Updates:
         """Send the last question to a new battle, because the old one failed."""
         session = await self._current(seat, stored_id, visitor_of(request))
         content = session.exchanges[-1].content if session.exchanges else ""
@@ -141,13 +140,14 @@ class _BattleHandlers:
             async for update in updates:
                 yield update
 
-    async def begin_again(self, request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
+    async def begin_again(self, request: gr.Request, seat: Seat[Session], stored_id: object) -> list[Any]:
         seat.value = self._turns.begin_again(await self._current(seat, stored_id, visitor_of(request)))
         return self._parts.show_all(seat.value)
 
-    async def restore(self, request: gr.Request, seat: Seat[Session], stored_id: str | None) -> list[Any]:
-        if stored_id is not None:
-            seat.value = await self._turns.restore(stored_id, visitor_of(request))
+    async def restore(self, request: gr.Request, seat: Seat[Session], stored_id: object) -> list[Any]:
+        battle_id = BattleId.parse(stored_id)
+        if battle_id is not None:
+            seat.value = await self._turns.restore(battle_id, visitor_of(request))
         return self._parts.show_all(seat.value)
 
     async def follow(self, request: gr.Request, seat: Seat[Session]) -> Updates:
@@ -164,7 +164,7 @@ class _BattleHandlers:
         return self._parts.show_rest(seat.value, look_of(seat.value))
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Updates]:
-        async def vote(request: gr.Request, seat: Seat[Session], stored_id: str | None) -> Updates:
+        async def vote(request: gr.Request, seat: Seat[Session], stored_id: object) -> Updates:
             visitor = visitor_of(request)
             session = await self._current(seat, stored_id, visitor)
             async with aclosing(self._turns.vote(session, outcome, visitor)) as sessions:
@@ -187,10 +187,12 @@ class _BattleHandlers:
         seat.value = Session(mode=self._mode)
         return self._parts.show_all(seat.value)
 
-    async def _current(self, seat: Seat[Session], stored_id: str | None, visitor: str) -> Session:
-        """The session to act on. After a restart of this service the seat is empty; the browser still has the id."""
-        if seat.value.battle_id is None and stored_id is not None:
-            seat.value = await self._turns.restore(stored_id, visitor)
+    async def _current(self, seat: Seat[Session], stored_id: object, visitor: str) -> Session:
+        """The session to act on. After a restart of this service the seat is empty; the browser still has the id. What
+        the browser sends may be any JSON value."""
+        battle_id = BattleId.parse(stored_id)
+        if seat.value.battle_id is None and battle_id is not None:
+            seat.value = await self._turns.restore(battle_id, visitor)
         return seat.value
 
 

@@ -43,8 +43,8 @@ class Boards:
             for board in texts.BOARDS
             for style_control in (False, True)
         }
+        self._client = client
         self._workers = _Shared(client.workers, max_age_s)
-        self._pools = _Shared(client.pools, max_age_s)
 
     async def leaderboard(
         self, visitor: str, board: str = "overall", *, style_control: bool = False
@@ -52,10 +52,11 @@ class Boards:
         """One leaderboard; `board` is a key of texts.BOARDS."""
         return await self._leaderboards[board, style_control].get(visitor)
 
-    async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
-        """Every registered worker."""
-        return await self._workers.get(visitor)
+    async def workers(self, visitor: str, admin_token: str = "") -> tuple[WorkerView, ...]:
+        """Every registered worker. What the admin token shows is asked for each time and never kept: the next visitor
+        must not get it."""
+        return await (self._client.workers(visitor, admin_token) if admin_token else self._workers.get(visitor))
 
-    async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
-        """The page pools of all workers that have one."""
-        return await self._pools.get(visitor)
+    async def pools(self, visitor: str, admin_token: str) -> tuple[WorkerPool, ...]:
+        """The page pools of all workers that have one; asked for each time, as above."""
+        return await self._client.pools(visitor, admin_token)

@@ -2,7 +2,8 @@
 
 Three rules. A broken stream is resumed after its last event (Last-Event-ID). A vote without an answer is unknown, not
 lost: the same request is sent again, and the controller answers a replay like the first. Every request carries the
-visitor's address in X-Forwarded-For, because the controller limits and counts visitors, not this process.
+visitor's address in X-Forwarded-For, and the proxy token for which the controller believes it, because the controller
+limits and counts visitors, not this process.
 """
 
 import asyncio
@@ -32,8 +33,10 @@ from wire.battles import (
 )
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 from wire.openai import ModelList
+from wire.proxies import PROXY_TOKEN_HEADER
 from wire.sse import SseDecoder, SseEvent
 from wire.workers import WorkerPool, WorkerView
 
@@ -76,7 +79,7 @@ class _TurnRequest:
     body: BaseModel | None = None
 
 
-def _stream_of(battle_id: str) -> _TurnRequest:
+def _stream_of(battle_id: BattleId) -> _TurnRequest:
     """Reads the running turn and starts nothing, so it may be repeated."""
     return _TurnRequest("GET", f"/arena/battles/{battle_id}/stream")
 
@@ -97,8 +100,17 @@ class ControllerClient:
     `visitor` is the address of the visitor on whose behalf a request is made. Calls raise ApiError for error answers
     and ControllerUnreachable without an answer."""
 
-    def __init__(self, url: str, *, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None):
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        proxy_token: str = "",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ):
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        if proxy_token:
+            headers[PROXY_TOKEN_HEADER] = proxy_token
         self._http = httpx.AsyncClient(
             base_url=url, headers=headers, timeout=_TIMEOUT, limits=_LIMITS, transport=transport
         )
@@ -123,11 +135,13 @@ class ControllerClient:
         """Open a battle."""
         return BattleView.model_validate(await self._json("POST", "/arena/battles", visitor, request))
 
-    async def battle(self, battle_id: str, visitor: str) -> BattleView:
+    async def battle(self, battle_id: BattleId, visitor: str) -> BattleView:
         """The battle as the visitor may see it now."""
         return BattleView.model_validate(await self._json("GET", f"/arena/battles/{battle_id}", visitor))
 
-    async def turn(self, battle_id: str, number: int, content: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    async def turn(
+        self, battle_id: BattleId, number: int, content: str, visitor: str
+    ) -> AsyncGenerator[BattleEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         request = _TurnRequest("POST", f"/arena/battles/{battle_id}/turns", CreateTurn(content=content))
         events = self._events(battle_id, visitor, request)
@@ -144,7 +158,7 @@ class ControllerClient:
             async for event in rest:
                 yield event
 
-    async def regenerate(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    async def regenerate(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Answer the last turn again; yields the events of the new answers."""
         request = _TurnRequest("POST", f"/arena/battles/{battle_id}/regenerate")
         events = self._events(battle_id, visitor, request)
@@ -157,15 +171,15 @@ class ControllerClient:
                 async for event in rest:
                     yield event
 
-    def resume(self, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    def resume(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         """Follow the running turn from its first event."""
         return self._events(battle_id, visitor, _stream_of(battle_id))
 
-    async def stop(self, battle_id: str, visitor: str) -> None:
+    async def stop(self, battle_id: BattleId, visitor: str) -> None:
         """End both running answers; the stream of the turn tells how they ended."""
         await self._request("POST", f"/arena/battles/{battle_id}/stop", visitor)
 
-    async def vote(self, battle_id: str, outcome: Outcome, visitor: str) -> VoteReply:
+    async def vote(self, battle_id: BattleId, outcome: Outcome, visitor: str) -> VoteReply:
         """Cast the vote. Sent up to five times until it is answered: the controller counts a repeated vote once."""
         vote = CastVote(outcome=outcome)
         failure: Exception = ControllerUnreachable()
@@ -190,13 +204,13 @@ class ControllerClient:
         query = urlencode({"board": board, "style_control": "true" if style_control else "false"})
         return LeaderboardView.model_validate(await self._json("GET", f"/arena/leaderboard?{query}", visitor))
 
-    async def workers(self, visitor: str) -> tuple[WorkerView, ...]:
-        """Every registered worker."""
-        return _WORKERS.validate_python(await self._json("GET", "/arena/workers", visitor), strict=False)
+    async def workers(self, visitor: str, admin_token: str = "") -> tuple[WorkerView, ...]:
+        """Every registered worker; with figures where the visitor has shown the admin token."""
+        return _WORKERS.validate_python(await self._as_admin("/arena/workers", visitor, admin_token), strict=False)
 
-    async def pools(self, visitor: str) -> tuple[WorkerPool, ...]:
+    async def pools(self, visitor: str, admin_token: str) -> tuple[WorkerPool, ...]:
         """The page pools of all workers that have one."""
-        return _POOLS.validate_python(await self._json("GET", "/arena/pools", visitor), strict=False)
+        return _POOLS.validate_python(await self._as_admin("/arena/pools", visitor, admin_token), strict=False)
 
     async def chat(
         self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: str
@@ -216,7 +230,9 @@ class ControllerClient:
         except httpx.TransportError as error:
             raise ControllerUnreachable from error
 
-    async def _events(self, battle_id: str, visitor: str, request: "_TurnRequest") -> AsyncGenerator[BattleEvent, None]:
+    async def _events(
+        self, battle_id: BattleId, visitor: str, request: "_TurnRequest"
+    ) -> AsyncGenerator[BattleEvent, None]:
         """One turn's events up to turn_finished, across broken connections. Raises _RequestUnanswered, StreamLost.
 
         Only a POST starts a turn, so it is sent once: every further attempt is a GET of the same stream.
@@ -262,12 +278,24 @@ class ControllerClient:
         except json.JSONDecodeError as error:
             raise ApiError(ErrorCode.INTERNAL_ERROR, "The controller gave an answer that is not JSON.") from error
 
-    async def _request(self, method: str, path: str, visitor: str, body: BaseModel | None = None) -> httpx.Response:
+    async def _as_admin(self, path: str, visitor: str, admin_token: str) -> Any:
+        """A GET with the token that this visitor has shown; without one it is as any other request."""
+        headers = {"Authorization": f"Bearer {admin_token}"} if admin_token else {}
+        return (await self._request("GET", path, visitor, headers=headers)).json()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        visitor: str,
+        body: BaseModel | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Response:
         try:
             response = await self._http.request(
                 method,
                 path,
-                headers=_headers(visitor, has_body=body is not None),
+                headers=_headers(visitor, has_body=body is not None) | (headers or {}),
                 content=None if body is None else body.model_dump_json(exclude_none=True),
             )
         except httpx.TransportError as error:

@@ -1,6 +1,6 @@
 """The web UI's settings, read once at start; nothing else of the web UI reads the environment."""
 
-from pydantic import Field, FilePath
+from pydantic import Field, FilePath, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
@@ -19,6 +19,11 @@ class Settings(BaseSettings):
         default=None, repr=False, description="Sent as a bearer token to a controller that asks for one."
     )
     allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
+    proxy_token: SecretStr = Field(
+        default=SecretStr(""),
+        description="Token that makes the controller believe the visitors' addresses that the web UI forwards; the "
+        "same as the controller's. Without it all visitors count as one.",
+    )
     webui_max_events: int = Field(
         default=500,
         ge=1,
@@ -42,9 +47,9 @@ class Settings(BaseSettings):
         description="Longest prompt that the page accepts, in characters; the controller has its own limit.",
     )
     webui_trusted_proxies: str = Field(
-        default="127.0.0.1",
-        description="Proxies in front of the web UI whose X-Forwarded-For header is believed: addresses separated by "
-        "commas, or `*`.",
+        default="",
+        description="Proxies in front of the web UI whose X-Forwarded-For header is believed: addresses and networks "
+        "separated by commas. None by default; with `*` every visitor can invent an address.",
     )
     webui_terms_file: FilePath | None = Field(
         default=None, description="File of plain text: the terms of the operator of this arena, shown under About."

@@ -1,26 +1,38 @@
 """Access rules of the web UI: which routes are open, how large a request may be, and what a page may load.
 
 Gradio serves uploads, files, API calls by name, run history and more. No page here uses them, so every route is closed
-except our own pages and the routes that Gradio's front end needs for them. The content policy keeps pages from loading
-anything from another host, for instance a tracking image in a model's answer.
+except our own pages and the routes that Gradio's front end needs for them. Paths, query parameters and hosts that
+Gradio would fail on are refused here, calls of its event routes in event_calls.py. The content policy keeps pages from
+loading anything from another host, for instance a tracking image in a model's answer.
 """
 
 import re
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service_kit.errors import ClientGone
 from webui import texts
+from webui.event_calls import SESSION_HASH, EventCalls
 from webui.metrics import Metrics
 from wire.errors import ApiError, ErrorCode
 
 _PAGES = "|".join(re.escape(path.strip("/")) for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/")
 _OPEN = re.compile(
-    rf"/(({_PAGES})/?)?|/(health|ready|metrics|config|theme\.css|favicon\.ico|robots\.txt)|/(assets|static)/.+"
-    r"|/gradio_api/(queue/(join|data)|cancel|reset/?|heartbeat/[^/]+|startup-events|theme\.css|app_id|info)"
+    rf"/(({_PAGES})/?)?|/(health|ready|metrics|config|theme\.css|favicon\.ico|robots\.txt)"
+    r"|/(assets|static)(/[A-Za-z0-9_@][A-Za-z0-9_@.-]{0,127}){1,8}"
+    rf"|/gradio_api/(queue/(join|data)|cancel|reset/?|heartbeat/{SESSION_HASH}|startup-events|theme\.css|app_id|info)"
 )
-_MAX_BODY_BYTES = 512 * 1024
+_STREAM = "/gradio_api/queue/data"
+_PAGE_NAMES = {"", *(path.strip("/") for path in (*dict(texts.PAGES), texts.ABOUT_PATH))}
+_IS_SESSION_HASH = re.compile(SESSION_HASH)
+_IS_HOST = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
+#: What a stream says of a session that has no events, for instance one from before a restart: Gradio's page knows it.
+_NO_SESSION = (
+    'data: {"msg":"unexpected_error","event_id":null,"message":"","success":false,"session_not_found":true}\n\n'
+)
+MAX_BODY_BYTES = 512 * 1024
 _POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -52,9 +64,10 @@ _NOTHING = (
 class Doors:
     """ASGI middleware around the whole app: applies the access rules and counts requests."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, calls: EventCalls) -> None:
         self._app = app
         self._metrics = metrics
+        self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,11 +77,11 @@ class Doors:
         kind = "event" if path.startswith("/gradio_api/queue") else "page"
         received = 0
 
-        async def limited() -> Message:
+        async def bounded() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > _MAX_BODY_BYTES:  # a body without Content-Length
+            if received > MAX_BODY_BYTES:  # a body without Content-Length
                 return {"type": "http.disconnect"}
             return message
 
@@ -87,10 +100,23 @@ class Doors:
                 await _answer(ApiError(ErrorCode.NOT_FOUND, "There is nothing here."), scope, receive, noted)
             return
         length = Headers(scope=scope).get("content-length", "")
-        if length.isdigit() and int(length) > _MAX_BODY_BYTES:
+        if length.isdecimal() and int(length[:20]) > MAX_BODY_BYTES:
             await _answer(ApiError(ErrorCode.REQUEST_TOO_LARGE, "That is too long."), scope, receive, noted)
             return
-        is_stream = path == "/gradio_api/queue/data"
+        limited: Receive = bounded
+        try:
+            _check_head(scope)
+            if self._calls.is_call(scope["method"], path):
+                limited = await self._calls.receive_checked(scope, receive)
+        except ApiError as error:
+            await _answer(error, scope, receive, noted)
+            return
+        except ClientGone:
+            return
+        is_stream = path == _STREAM and scope["method"] == "GET"
+        if is_stream and not self._calls.is_open(_session_hash(scope)):
+            await Response(_NO_SESSION, media_type="text/event-stream")(scope, receive, noted)
+            return
         if is_stream:
             self._metrics.open_streams.inc()
         try:
@@ -98,6 +124,23 @@ class Doors:
         finally:
             if is_stream:
                 self._metrics.open_streams.dec()
+
+
+def _check_head(scope: Scope) -> None:
+    """Raises ApiError for a page that does not exist, a session that cannot, and a host that is no name."""
+    headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
+    if query.get("page", "") not in _PAGE_NAMES:
+        raise ApiError(ErrorCode.NOT_FOUND, "There is no such page.", param="page")
+    if scope["path"] == _STREAM and _IS_SESSION_HASH.fullmatch(_session_hash(scope)) is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "This is no session.", param="session_hash")
+    for name in ("host", "x-forwarded-host"):
+        hosts = headers.get(name, "localhost").split(",")
+        if any(_IS_HOST.fullmatch(host.strip()) is None for host in hosts):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"The header {name} has no name of a host.")
+
+
+def _session_hash(scope: Scope) -> str:
+    return QueryParams(scope["query_string"]).get("session_hash", "")
 
 
 async def _answer(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

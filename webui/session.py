@@ -22,6 +22,7 @@ from wire.battles import (
     Side,
     TurnFinishedEvent,
 )
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Session:
     """What one visitor sees of one battle. `names` is None until the controller has sent them."""
 
     mode: Mode = "anonymous"
-    battle_id: str | None = None
+    battle_id: BattleId | None = None
     state: BattleState = "open"
     exchanges: tuple[Exchange, ...] = ()
     max_turns: int | None = None

@@ -156,6 +156,7 @@ EXPIRED: Final = "This battle is too old to go on."
 WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
 STREAM_LOST: Final = "The connection to the answers was lost. They may still be written."
 UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
+EVENT_FAILED: Final = "That did not work. Reload the page and try again."
 RESTORED_ELSEWHERE: Final = "This battle belongs to another visitor."
 
 FAILURES: Final[dict[str, str]] = {
@@ -248,9 +249,16 @@ FLAGS: Final = {
 WORKERS_TITLE: Final = "Workers"
 WORKERS_LEAD: Final = (
     "Each worker serves one model from a pool of memory pages. A page holds the keys and values of a few tokens; "
-    "pages of finished conversations are kept until another conversation needs the space. Each square is a part of the "
-    "pool, in address order; colours show the kinds of layers."
+    "pages of finished conversations are kept until another conversation needs the space. How busy a worker is stays "
+    "hidden: it would tell which models are in a battle."
 )
+OPERATOR: Final = "For the operator of this arena"
+ADMIN_TOKEN: Final = "Admin token"
+ADMIN_TOKEN_INFO: Final = (
+    "Shows loads and page pools: each square is a part of the pool, in address order; colours show the kinds of "
+    "layers. `agon up` keeps the token in secrets.json of its data directory."
+)
+WRONG_ADMIN_TOKEN: Final = "This is not the admin token."
 WORKERS_EMPTY_TITLE: Final = "No worker is registered"
 WORKERS_EMPTY: Final = "Start one with: agon worker"
 WORKER_STATES: Final = {"starting": "starting", "ready": "ready", "draining": "finishing its work"}

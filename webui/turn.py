@@ -18,6 +18,7 @@ from webui.client import ControllerClient, ControllerUnreachable, StreamLost
 from webui.session import BattleEvent, Session, from_view, standings
 from wire.battles import BattleState, CreateBattle, Outcome
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
 #: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back.
@@ -73,7 +74,7 @@ class Turns:
         """Answer the last turn again."""
         return session.asking_again() if session.is_votable else session
 
-    async def restore(self, battle_id: str, visitor: str) -> Session:
+    async def restore(self, battle_id: BattleId, visitor: str) -> Session:
         """What a reloaded page shows: the whole battle. `follow` resumes it if a turn is still running."""
         try:
             session = from_view(await self.client.battle(battle_id, visitor))
@@ -107,7 +108,7 @@ class Turns:
         except StreamLost:
             yield current.ended(texts.STREAM_LOST, can_resume=True)
 
-    async def _stream(self, session: Session, battle_id: str, visitor: str) -> Sessions:
+    async def _stream(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
         """The session after each batch of events."""
         current = replace(session, pending=None)
         events = self._pending_events(session, battle_id, visitor)
@@ -122,7 +123,7 @@ class Turns:
         # After a refused regeneration the battle still has its old answers: read it again.
         yield replace(await self.restore(battle_id, visitor), refusal_code=current.refusal_code)
 
-    def _pending_events(self, session: Session, battle_id: str, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    def _pending_events(self, session: Session, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
         match session.pending:
             case "regenerate":
                 return self.client.regenerate(battle_id, visitor)

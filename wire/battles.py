@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.chat import FinishReason, Usage
 from wire.errors import ErrorDetail
+from wire.ids import BattleId
 
 Mode = Literal["anonymous", "named"]
 Side = Literal["a", "b"]
@@ -97,7 +98,7 @@ class SideView(_Frozen):
 class BattleView(_Frozen):
     """Answer of `GET /arena/battles/{id}`: the whole battle, without what the visitor may not know yet."""
 
-    id: str
+    id: BattleId
     mode: Mode
     state: BattleState
     a: SideView
@@ -115,7 +116,7 @@ class VoteReply(_Frozen):
     """Answer of a vote, equal for every replay of the same vote. It reveals both models."""
 
     vote_id: str
-    battle_id: str
+    battle_id: BattleId
     outcome: Outcome
     models: dict[Side, str] = Field(description="the models behind both sides")
     rated: bool = Field(description="false: the vote is in the log, but no rating counts it")

@@ -3,6 +3,7 @@
 Services raise ApiError anywhere and map it to a response in one exception handler; clients parse the same shape back.
 """
 
+import math
 from enum import StrEnum
 from typing import Any
 
@@ -164,7 +165,7 @@ class ApiError(Exception):
         """HTTP headers of the answer: Retry-After in whole seconds, at least 1, or none."""
         if self.retry_after_s is None:
             return {}
-        return {"Retry-After": str(max(1, round(self.retry_after_s)))}
+        return {"Retry-After": str(max(1, math.ceil(self.retry_after_s)))}
 
     def body(self) -> ErrorBody:
         """The error as it is sent."""

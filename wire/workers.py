@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ErrorDetail
+from wire.ids import WorkerId
 from wire.model_names import ModelName
 
 WorkerState = Literal["starting", "ready", "draining"]
@@ -130,7 +131,7 @@ class RegisterReply(_Frozen):
     """Answer to a registration. `epoch` grows with every registration of a new boot, so messages of earlier boots can
     be refused."""
 
-    worker_id: str
+    worker_id: WorkerId
     epoch: int = Field(description="grows with every registration of a new boot")
     heartbeat_s: float = Field(description="seconds between two heartbeats")
     lease_s: float = Field(description="seconds after which a silent worker gets no more work")
@@ -151,16 +152,21 @@ class HeartbeatReply(_Frozen):
 
 
 class WorkerView(_Frozen):
-    """One row of the workers page and of `GET /arena/workers`."""
+    """One row of the workers page and of `GET /arena/workers`. The last three are null without the admin token: a
+    figure that moves with one answer tells visitors which models are in their battle."""
 
     worker_id: str
     model: str
     state: WorkerState
-    in_flight: int
     card: ModelCard
     capacity: Capacity
-    load: Load
-    last_heartbeat_age_s: float
+    in_flight: int | None = Field(default=None, description="capacity leases at the worker; only for the admin")
+    load: Load | None = Field(default=None, description="its last report; only for the admin")
+    last_heartbeat_age_s: float | None = Field(default=None, description="age of that report; only for the admin")
+
+    def without_figures(self) -> "WorkerView":
+        """What every visitor may see: nothing in it changes while the worker answers."""
+        return self.model_copy(update={"in_flight": None, "load": None, "last_heartbeat_age_s": None})
 
 
 class GenerateRequest(_Frozen):
@@ -168,13 +174,16 @@ class GenerateRequest(_Frozen):
     replica: the worker continues after them (token replay), so that the text of an interrupted answer goes on byte for
     byte."""
 
-    request_id: str = Field(min_length=1, max_length=128)
+    request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
     messages: tuple[ChatMessage, ...] | None = Field(default=None, fail_fast=True, description="either these or prompt")
     prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()
     resume_token_ids: tuple[int, ...] = Field(
         default=(), fail_fast=True, description="tokens that another replica has emitted: continued, not repeated"
+    )
+    cache_salt: str = Field(
+        default="", max_length=64, description="cached prefixes are shared only among requests of the same salt"
     )
 
     @model_validator(mode="after")

@@ -44,7 +44,8 @@ def _streams(folder: Path) -> dict[str, Any]:
 
 
 def _behaviour(folder: Path) -> dict[str, Any]:
-    with running_arena(folder / "behaviour", []) as arena:
+    settings = {"AGON_VOTE_RATE_BURST": "100"}  # ten votes and some
+    with running_arena(folder / "behaviour", [], settings=settings) as arena:
         return {
             "started_s": round(arena.started_s, 1),
             "malformed": measure_malformed(arena.url, "raven"),

@@ -17,11 +17,12 @@ from cli.errors import CliError, DataDirInUse
 @dataclass(frozen=True, slots=True)
 class Secrets:
     """Secrets that the services of one arena share, made once. A new `voter_key` gives returning voters new
-    pseudonyms."""
+    pseudonyms. A secret that the file of an older version lacks is added to it."""
 
     worker_token: str
     admin_token: str
     voter_key: str
+    proxy_token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class DataDir:
             worker_token=stored.get("worker_token") or secrets.token_urlsafe(32),
             admin_token=stored.get("admin_token") or secrets.token_urlsafe(32),
             voter_key=stored.get("voter_key") or secrets.token_urlsafe(32),
+            proxy_token=stored.get("proxy_token") or secrets.token_urlsafe(32),
         )
         if stored != asdict(made):
             self._write_secrets(made)
@@ -124,6 +126,7 @@ class DataDir:
             worker_token=os.environ.get("AGON_WORKER_TOKEN") or made.worker_token,
             admin_token=os.environ.get("AGON_ADMIN_TOKEN") or made.admin_token,
             voter_key=os.environ.get("AGON_VOTER_KEY") or made.voter_key,
+            proxy_token=os.environ.get("AGON_PROXY_TOKEN") or made.proxy_token,
         )
 
     def _read_secrets(self) -> dict[str, Any]:

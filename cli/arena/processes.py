@@ -193,6 +193,7 @@ def _controller(
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
+            "AGON_PROXY_TOKEN": secrets.proxy_token,
             "AGON_API_DOCS": _api_docs(settings.host),
             "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
@@ -235,7 +236,7 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
     return ChildSpec(
         name="webui",
         command=_python("webui", *flags),
-        environment=_plain_environment(),
+        environment={**_plain_environment(), "AGON_PROXY_TOKEN": secrets.proxy_token},
         log_path=data_dir.logs / "webui.log",
         probe=_http_probe(client, f"{settings.webui_url}/health"),
         stop_timeout_s=_STOP_MARGIN_S,
@@ -262,7 +263,8 @@ def _api_docs(host: str) -> str:
 
 def _plain_environment() -> Mapping[str, str]:
     """The environment of every child: that of `agon up` without the secrets and addresses that only some need."""
-    private = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_REDIS_URL", "REDIS_URL"}
+    secrets = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"}
+    private = {*secrets, "AGON_REDIS_URL", "REDIS_URL"}
     environment = {name: value for name, value in os.environ.items() if name not in private}
     return {**environment, "PYTHONUNBUFFERED": "1"}
 

@@ -93,7 +93,7 @@ def _row(child: Child, workers: Mapping[str, WorkerView]) -> tuple[str | Text, .
     kind, _, model = child.spec.name.partition(" ")
     pid, restarts, death = str(child.pid or ""), str(child.num_restarts or ""), Text(_last_death(child))
     view = workers.get(model)
-    if view is None:
+    if view is None or view.load is None:
         return (kind, state, restarts, pid, Text(model), "", "", death)
     load = f"{view.load.running} running, {view.load.waiting} waiting"
     return (kind, state, restarts, pid, Text(model), load, f"{view.load.tokens_per_s:.0f}", death)

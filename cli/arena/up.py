@@ -104,7 +104,7 @@ class Arena:
         self._is_ready = False
         self._ready_once = False
         self._has_hinted = False
-        self._admin_headers: dict[str, str] = {}  #: GET /arena/workers may need the admin token
+        self._admin_headers: dict[str, str] = {}  #: GET /arena/workers shows loads to the admin only
         self._started_at = time.monotonic()
 
     async def run(self) -> int:

@@ -1,43 +1,72 @@
-"""The address that a request comes from. X-Forwarded-For counts only as far as trusted proxies have written it."""
+"""The address that a request comes from. X-Forwarded-For counts only as far as trusted proxies have written it.
 
+A proxy is trusted that shows the proxy token, as the web UI does, or whose address lies in a network that the operator
+has named. No address is trusted by default: every process on this machine has a loopback address.
+"""
+
+import hashlib
+import hmac
+import logging
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from fastapi import Request
 
+from service_kit.logs import log_event
+from wire.proxies import PROXY_TOKEN_HEADER
+
 Address = IPv4Address | IPv6Address
 _LOOPBACK = ip_address("127.0.0.1")
 _MAX_HOPS = 16
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ClientAddress:
     """Where a request comes from. Rate limits and votes use `identity`: the IPv4 address, or the /64 of an IPv6 one,
-    because one visitor has a whole /64."""
+    because one visitor has a whole /64. `is_local`: a process on this machine that forwards for no other."""
 
     identity: str
     is_local: bool
 
 
 class Addresses:
-    """Finds the client's address behind the trusted proxies."""
+    """Finds the client's address behind the trusted proxies. Without a `proxy_token` no request shows it."""
 
-    def __init__(self, trusted_proxies: tuple[IPv4Network | IPv6Network, ...]) -> None:
+    def __init__(self, trusted_proxies: tuple[IPv4Network | IPv6Network, ...], proxy_token: str) -> None:
         self._trusted = trusted_proxies
+        self._token_digest = _digest(proxy_token) if proxy_token else None
+        self._has_warned = False
 
     def of(self, request: Request) -> ClientAddress:
         """The last address in X-Forwarded-For that is not a trusted proxy's, or the peer's address. Never raises."""
         peer = _parse(request.client.host) if request.client else None
         address = peer or _LOOPBACK  # a Unix socket has no address
-        hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
-        for hop in reversed(hops[-_MAX_HOPS:]):
-            if not self._is_trusted(address):
+        forwarded = request.headers.getlist("x-forwarded-for")
+        is_trusted = self._is_trusted(address) or self._has_token(request)
+        if forwarded and not is_trusted:
+            self._warn()
+        for hop in reversed(",".join(forwarded).split(",")[-_MAX_HOPS:]):
+            parsed = _parse(hop) if is_trusted else None
+            if parsed is None:
                 break
-            forwarded = _parse(hop)
-            if forwarded is None:
-                break
-            address = forwarded
-        return ClientAddress(_identity(address), address.is_loopback)
+            address, is_trusted = parsed, self._is_trusted(parsed)
+        # A proxy on this machine that is not trusted must not lend its visitors the rights of a local process.
+        return ClientAddress(_identity(address), is_local=address.is_loopback and not forwarded)
+
+    def _warn(self) -> None:
+        """Once: every client can send the header, and must not fill the log with it."""
+        if not self._has_warned:
+            self._has_warned = True
+            hint = "X-Forwarded-For of an unknown proxy; see AGON_TRUSTED_PROXIES and AGON_PROXY_TOKEN"
+            log_event(_logger, "forwarded_address_ignored", logging.WARNING, hint=hint)
+
+    def _has_token(self, request: Request) -> bool:
+        shown = request.headers.get(PROXY_TOKEN_HEADER)
+        if shown is None or self._token_digest is None:
+            return False
+        return hmac.compare_digest(_digest(shown), self._token_digest)
 
     def _is_trusted(self, address: Address) -> bool:
         return any(address in network for network in self._trusted)
@@ -56,3 +85,7 @@ def _identity(address: Address) -> str:
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((address, 64), strict=False).network_address) + "/64"
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -40,6 +40,10 @@ class Guard:
             raise ApiError(ErrorCode.UNAUTHORIZED, "This credential is not known.")
         raise ApiError(ErrorCode.FORBIDDEN, "This credential is for something else.")
 
+    def is_admin(self, authorization: str | None) -> bool:
+        """Whether the key in the header is the admin token; for routes that show the admin more."""
+        return "admin" in self._keys.holders(authorization)
+
     def _requirement(self, access: Access) -> Callable[[Request], Awaitable[None]]:
         async def require(request: Request) -> None:
             self.check(access, request.headers.get("authorization"))

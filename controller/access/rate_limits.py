@@ -39,20 +39,39 @@ class Charge:
             )
 
 
-class RateLimiter:
-    """The limits of one arena: one rate for clients on loopback, one for all others."""
+@dataclass(frozen=True)
+class Rates:
+    """The limits of one arena for one address. `votes` holds on loopback too: a process on this machine may cast votes
+    for a crowd that does not exist."""
 
-    def __init__(self, store: Store, keys: Keys, metrics: Metrics, *, rate: Rate, local_rate: Rate) -> None:
+    requests: Rate  #: of each other kind
+    battles: Rate  #: new battles
+    votes: Rate
+    local: Rate  #: of each kind but votes, for processes on this machine
+
+    def of(self, client: ClientAddress, kind: str) -> Rate:
+        """The rate of requests of `kind` from `client`."""
+        if kind == "vote":
+            return self.votes
+        if client.is_local:
+            return self.local
+        return self.battles if kind == "battle" else self.requests
+
+
+class RateLimiter:
+    """Counts the requests of each address in buckets of the store."""
+
+    def __init__(self, store: Store, keys: Keys, metrics: Metrics, rates: Rates) -> None:
         self._store = store
         self._keys = keys
         self._metrics = metrics
-        self._rate = rate
-        self._local_rate = local_rate
+        self._rates = rates
 
     def charge(self, client: ClientAddress, kind: str) -> Charge:
         """A charge to the bucket of this client and this `kind` of request."""
-        rate = self._local_rate if client.is_local else self._rate
-        bucket = self._keys.rate(kind, client.identity)
+        rate = self._rates.of(client, kind)
+        # One bucket, one rate: loopback is also the address of proxies that are not trusted, and of a local browser.
+        bucket = self._keys.rate(kind, "local" if rate is self._rates.local else client.identity)
         return Charge(bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics)
 
     async def check(self, client: ClientAddress, kind: str) -> None:

@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView, Mode, Outcome, Side, SideView, Turn
 from wire.chat import ChatMessage, FinishReason, Usage
-from wire.entry_ids import LOG_START
+from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ErrorDetail
+from wire.ids import BattleId
 
 
 class StoredAnswer(BaseModel):
@@ -62,7 +63,7 @@ class StoredSide:
 class Battle:
     """One battle at one moment."""
 
-    battle_id: str
+    battle_id: BattleId
     mode: Mode
     state: BattleState
     voter: str
@@ -72,7 +73,7 @@ class Battle:
     sampling: BattleSampling
     turns: tuple[StoredTurn, ...]
     run: int  #: number of turns and regenerations begun; scripts refuse changes based on an older run
-    run_from: str  #: id of the last event before the current run
+    run_from: EntryId  #: id of the last event before the current run
     request_keys: dict[int, str]  #: by turn: the Idempotency-Key of the request that began it, if it had one
     prompt_key: str | None
     redraws: int
@@ -120,7 +121,7 @@ class Battle:
         )
 
 
-def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
+def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Battle:
     """A battle from its hash. `now_ms` is the store's time, which decides whether the battle has expired."""
     state = fields["state"]
     if state in ("open", "answered") and int(fields["expires_ms"]) < now_ms:
@@ -137,7 +138,7 @@ def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
         sampling=BattleSampling.model_validate_json(fields["sampling"]),
         turns=tuple(StoredTurn.model_validate_json(fields[f"turn:{number}"]) for number in range(1, num_turns + 1)),
         run=int(fields["run"]),
-        run_from=fields.get("run_from", LOG_START),
+        run_from=EntryId(fields.get("run_from", LOG_START)),
         request_keys={n: key for n in range(1, num_turns + 1) if (key := fields.get(f"request:{n}"))},
         prompt_key=fields.get("prompt"),
         redraws=int(fields.get("redraws", "0")),
@@ -148,7 +149,7 @@ def parse_battle(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
     )
 
 
-def parse_battle_before_turn(battle_id: str, fields: dict[str, str], now_ms: int) -> Battle:
+def parse_battle_before_turn(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Battle:
     """A battle as it was before its running turn, from its hash now. Models drawn since then are the new ones."""
     battle = parse_battle(battle_id, fields, now_ms)
     replaced = fields.get("undo")  # the turn that is being answered again

@@ -14,7 +14,9 @@ from controller.battles.battle_record import Battle, StoredTurn, parse_battle, p
 from controller.errors import OwnershipLost
 from controller.store.keys import EVENTS_TTL_MS, Keys
 from controller.store.store import Store, StreamEntry, unavailable
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 
 TurnEnd = Literal["append", "finish", "refuse", "release"]
 Event = tuple[str, str, str]  #: SSE event name, its JSON, and JSON for other controllers only ("" for none)
@@ -31,12 +33,12 @@ class BegunTurn:
     """A turn that this controller owns: only it may write the turn's events, until it ends the turn or stops renewing
     its ownership."""
 
-    battle_id: str
+    battle_id: BattleId
     owner: str  #: random id of this ownership
     turn: int
     run: int  #: number of turns and regenerations of the battle, this one included
     first_event: int  #: number of the first event to write
-    run_from: str  #: id of the last event before the turn
+    run_from: EntryId  #: id of the last event before the turn
     age_s: float  #: time since the turn began, when this controller became its owner
 
 
@@ -54,10 +56,10 @@ class ClaimedTurn:
     def turn(self) -> tuple[BegunTurn, Battle, str]:
         """The turn, its battle as it was before it, and its message. Raises KeyError or ValueError for fields that are
         not understood."""
-        battle = parse_battle_before_turn(self.battle_id, self.fields, self.now_ms)
+        battle = parse_battle_before_turn(BattleId(self.battle_id), self.fields, self.now_ms)
         number = int(self.fields["turn"])
         begun = BegunTurn(
-            battle_id=self.battle_id,
+            battle_id=battle.battle_id,
             owner=self.owner,
             turn=number,
             run=battle.run,
@@ -77,10 +79,10 @@ class BattleStore:
         self._battle_ttl_ms = round(battle_ttl_s * 1000)
         self._ownership_ms = round(ownership_s * 1000)
 
-    def _turn_keys(self, battle_id: str) -> list[str]:
+    def _turn_keys(self, battle_id: BattleId) -> list[str]:
         return [self._keys.battle(battle_id), self._keys.events(battle_id), self._keys.turns]
 
-    async def create(self, battle_id: str, fields: Mapping[str, str]) -> None:
+    async def create(self, battle_id: BattleId, fields: Mapping[str, str]) -> None:
         """Write a new battle. `fields` are those of its hash, without times."""
         await self._store.run(
             "create_battle",
@@ -89,7 +91,7 @@ class BattleStore:
             *(part for pair in fields.items() for part in pair),
         )
 
-    async def read(self, battle_id: str) -> Battle:
+    async def read(self, battle_id: BattleId) -> Battle:
         """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
         keys = [self._keys.battle(battle_id), self._keys.turns]
         now_ms, flat = await self._store.run("read_battle", keys, battle_id)
@@ -127,7 +129,7 @@ class BattleStore:
                 await asyncio.sleep(BEGIN_RETRY_S)
         if answer[0] != "ok":
             raise closed(answer[0])
-        return BegunTurn(battle.battle_id, owner, turn, battle.run + 1, int(answer[1]), answer[2], age_s=0.0)
+        return BegunTurn(battle.battle_id, owner, turn, battle.run + 1, int(answer[1]), EntryId(answer[2]), age_s=0.0)
 
     async def claim_turns(self, limit: int) -> list[ClaimedTurn]:
         """Become the owner of at most `limit` turns whose controllers do not renew their ownership any more. Of
@@ -153,7 +155,7 @@ class BattleStore:
         after, key = begun.run_from, self._keys.events(begun.battle_id)
         while page := await self._store.range_stream(key, after, count=EVENTS_PAGE):
             entries += page
-            after = page[-1][0]
+            after = EntryId(page[-1][0])
         return entries
 
     async def advance(
@@ -179,12 +181,12 @@ class BattleStore:
             raise OwnershipLost(begun.battle_id)
         return bool(answer == "stop")
 
-    async def ask_stop(self, battle_id: str) -> None:
+    async def ask_stop(self, battle_id: BattleId) -> None:
         """Ask the controller that runs the turn to end it, if one runs. Raises ApiError BATTLE_NOT_FOUND."""
         if await self._store.run("stop_turn", [self._keys.battle(battle_id)]) == "":
             raise not_found()
 
-    async def read_events(self, battle_id: str, after: str, *, block: bool) -> list[StreamEntry]:
+    async def read_events(self, battle_id: BattleId, after: EntryId, *, block: bool) -> list[StreamEntry]:
         """Events after the id `after`; with `block`, waits for the first one as Store.read_stream does."""
         return await self._store.read_stream(self._keys.events(battle_id), after, block=block)
 

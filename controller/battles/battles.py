@@ -22,7 +22,9 @@ from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.routing_table import RoutingTable
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleSampling, CreateBattle, Side
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 
 STOP_WAIT_S = 3.0  #: longest wait for the end of a stopped turn
 STOP_POLL_S = 0.03
@@ -81,7 +83,7 @@ class Battles:
             sides, probability = self._draw()
         else:
             sides = {side: self._named(model) for side, model in zip(SIDES, request.models, strict=True)}
-        battle_id, day = secrets.token_urlsafe(16), self._voters.today()
+        battle_id, day = BattleId(secrets.token_urlsafe(16)), self._voters.today()
         fields = {
             "mode": request.mode,
             "state": "open",
@@ -99,11 +101,11 @@ class Battles:
         log_event(_logger, "battle_created", battle=short(battle_id), mode=request.mode)
         return await self._store.read(battle_id)
 
-    async def read(self, battle_id: str) -> Battle:
+    async def read(self, battle_id: BattleId) -> Battle:
         """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
         return await self._store.read(battle_id)
 
-    async def take_turn(self, battle_id: str, content: str, request_key: str | None = None) -> str:
+    async def take_turn(self, battle_id: BattleId, content: str, request_key: str | None = None) -> EntryId:
         """Begin the next turn. Returns, when its events may be read, the id of the last event before them. Raises
         ApiError when the turn was refused.
 
@@ -118,24 +120,26 @@ class Battles:
                 param="content",
             )
 
-        async def begin(battle: Battle) -> str:
+        async def begin(battle: Battle) -> EntryId:
             if len(battle.turns) >= self.max_turns:
                 raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
             return await self._begin(battle, len(battle.turns) + 1, content, request_key)
 
         return await self._once(battle_id, _Request(request_key, content), begin)
 
-    async def regenerate(self, battle_id: str, request_key: str | None = None) -> str:
+    async def regenerate(self, battle_id: BattleId, request_key: str | None = None) -> EntryId:
         """Answer the last turn again; the new answers replace the old ones. Otherwise like `take_turn`."""
 
-        async def begin(battle: Battle) -> str:
+        async def begin(battle: Battle) -> EntryId:
             if not battle.turns:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
             return await self._begin(battle, len(battle.turns), battle.turns[-1].content, request_key)
 
         return await self._once(battle_id, _Request(request_key, None), begin)
 
-    async def _once(self, battle_id: str, request: "_Request", begin: Callable[[Battle], Awaitable[str]]) -> str:
+    async def _once(
+        self, battle_id: BattleId, request: "_Request", begin: Callable[[Battle], Awaitable[EntryId]]
+    ) -> EntryId:
         """The position before the turn that `request` has begun; if it has begun none, that of `begin`."""
         battle = await self._store.read(battle_id)
         if request.has_begun(battle):
@@ -152,7 +156,7 @@ class Battles:
                 raise
             return battle.run_from
 
-    async def stop(self, battle_id: str) -> Battle:
+    async def stop(self, battle_id: BattleId) -> Battle:
         """End the running turn, whichever controller runs it. Without a running turn it does nothing. Returns the
         battle when the turn has ended, or after STOP_WAIT_S at the latest."""
         self._runner.stop(battle_id)
@@ -164,7 +168,7 @@ class Battles:
                 return battle
             await asyncio.sleep(STOP_POLL_S)
 
-    async def _begin(self, battle: Battle, turn: int, content: str, request_key: str | None) -> str:
+    async def _begin(self, battle: Battle, turn: int, content: str, request_key: str | None) -> EntryId:
         changes: dict[str, str] = {}
         try:
             lanes = await self._reserve(battle)

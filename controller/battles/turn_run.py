@@ -49,6 +49,7 @@ class TurnTools:
     identity: IdentityGuard
     metrics: Metrics
     prompt_key: Callable[[str], str]
+    cache_salt: Callable[[str, str], str]  #: of a battle id and its voter
     max_tokens: int  #: longest answer
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
     replay_wait_s: float  #: longest wait for a place at a worker after a take-over
@@ -271,6 +272,7 @@ class TurnRun:
             request_id=self._request_id(side, stored),
             messages=(*history, ChatMessage(role="user", content=self._content)),
             sampling=self._sampling(lane),
+            cache_salt=self._tools.cache_salt(self._battle.battle_id, self._battle.voter),
         )
 
     def _request_id(self, side: Side, stored: StoredSide) -> str:

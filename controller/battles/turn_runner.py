@@ -15,6 +15,7 @@ from controller.battles.turn_writer import TurnWriter
 from controller.workers.dispatch import Lane
 from service_kit.logs import log_event, short
 from wire.battles import Side
+from wire.ids import BattleId
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class TurnRunner:
         self._running[run.begun.owner] = (run, task)
         task.add_done_callback(lambda _: self._running.pop(run.begun.owner, None))
 
-    def stop(self, battle_id: str) -> None:
+    def stop(self, battle_id: BattleId) -> None:
         """Stop the turn of a battle at once if it runs here. Another controller reads the request from the store."""
         for run, _ in self._running.values():
             if run.begun.battle_id == battle_id:

@@ -18,8 +18,9 @@ from controller.battles.battle_store import BattleStore
 from controller.battles.neutral_errors import neutral
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, FailedEvent, RestartedEvent, TurnFinishedEvent
-from wire.entry_ids import entry_order, is_entry_id
+from wire.entry_ids import EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.sse import SseEvent, encode
 
 _REFUSED = neutral(ApiError(ErrorCode.QUEUE_FULL, ""))
@@ -28,11 +29,13 @@ _logger = logging.getLogger(__name__)
 RETRY_S = 0.25  #: pause after a read that the store did not answer
 
 
-def parse_event_id(text: str) -> str:
+def parse_event_id(text: str) -> EntryId:
     """`text` if it has the form of an event id, `turn-number`. Raises ApiError INVALID_REQUEST."""
-    if not is_entry_id(text):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Last-Event-ID must be the id of an event.", param="Last-Event-ID")
-    return text
+    try:
+        return EntryId(text)
+    except ValueError:
+        problem = "Last-Event-ID must be the id of an event."
+        raise ApiError(ErrorCode.INVALID_REQUEST, problem, param="Last-Event-ID") from None
 
 
 class TurnStream:
@@ -47,7 +50,7 @@ class TurnStream:
         """End all streams within READ_BLOCK_S, with an error that tells the clients to resume elsewhere."""
         self._is_closed = True
 
-    async def follow(self, battle_id: str, after: str | None) -> AsyncGenerator[bytes, None]:
+    async def follow(self, battle_id: BattleId, after: EntryId | None) -> AsyncGenerator[bytes, None]:
         """Encoded events after the id `after` (None: from the beginning of the current turn) up to the next
         turn_finished. Raises nothing: errors become the last event."""
         reader = _Reader(self._store, battle_id, after)
@@ -81,7 +84,7 @@ class TurnStream:
 class _Reader:
     """A position in a battle's events. A failed read may be repeated without losing or repeating an event."""
 
-    def __init__(self, store: BattleStore, battle_id: str, after: str | None) -> None:
+    def __init__(self, store: BattleStore, battle_id: BattleId, after: EntryId | None) -> None:
         self._store = store
         self._battle_id = battle_id
         self._after = after
@@ -103,7 +106,7 @@ class _Reader:
         entries = await self._store.read_events(self._battle_id, after, block=battle.state == "streaming")
         for entry_id, fields in entries:
             self._out.append(encode(SseEvent(fields["data"], fields["event"], entry_id)))
-            self._after = entry_id
+            self._after = EntryId(entry_id)
             if fields["event"] == "turn_finished":
                 self.is_over = True
                 return
@@ -139,7 +142,7 @@ def _event(name: str, event: BaseModel) -> bytes:
     return encode(SseEvent(event.model_dump_json(), name))
 
 
-def _is_void(event_id: str, battle: Battle) -> bool:
+def _is_void(event_id: EntryId, battle: Battle) -> bool:
     """Whether the event belongs to answers that were replaced: its turn was begun again after it."""
     order = entry_order(event_id)
     return order < entry_order(battle.run_from) and order[0] == len(battle.turns)

@@ -6,13 +6,12 @@ from fastapi.responses import Response
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battles import Battles
+from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import BattleView, CreateBattle
 from wire.errors import ErrorCode
-
-BATTLE_ID = {"battle_id": "id of the battle; it is a secret until the vote"}
 
 
 def add_battle_routes(
@@ -57,6 +56,6 @@ def add_battle_routes(
         answer=BattleView,
         errors=(ErrorCode.BATTLE_NOT_FOUND, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def read(battle_id: str) -> Response:
+    async def read(battle_id: BattleInPath) -> Response:
         """The battle with all its turns, those that are still being answered without their text."""
         return json_reply((await battles.read(battle_id)).view(battles.max_turns))

@@ -53,7 +53,8 @@ def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, 
     @router.get("/metrics")
     @documented("Probes", "Metrics for Prometheus", answer=Answer(text="text/plain"), errors=())
     async def show_metrics() -> Response:
-        """Prometheus text format. With `AGON_PUBLIC_METRICS=false` it needs the admin token."""
+        """Prometheus text format. It needs the admin token unless `AGON_PUBLIC_METRICS=true`: the latency of a single
+        answer helps to guess the models of a battle."""
         metrics.workers.clear()
         for worker in table.live():
             metrics.workers.labels(worker.card.name, worker.state).inc()

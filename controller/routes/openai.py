@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from controller.access.addresses import Addresses
+from controller.access.cache_salts import CacheSalts
 from controller.access.rate_limits import Charge, RateLimiter
 from controller.routes.replies import json_reply
 from controller.workers.dispatch import Dispatcher, Wish
@@ -56,12 +57,16 @@ def add_openai_routes(
     bodies: Bodies,
     addresses: Addresses,
     limits: RateLimiter,
+    salts: CacheSalts,
     table: RoutingTable,
     dispatcher: Dispatcher,
     relay: Relay,
 ) -> None:
     """Add the OpenAI-compatible routes to `router`."""
     started = int(time.time())
+
+    def salt(request: Request) -> str:
+        return salts.of_caller(request.headers.get("authorization"), addresses.of(request))
 
     def model_object(card: ModelCard) -> ModelObject:
         return ModelObject(id=card.name, created=started, max_model_len=card.context_length)
@@ -102,7 +107,10 @@ def add_openai_routes(
         ends with `data: [DONE]`; a failure after the first token is one chunk with `error`, without `[DONE]`."""
         body = await bodies.parse(request, ChatCompletionRequest)
         generate = GenerateRequest(
-            request_id=secrets.token_hex(12), messages=body.chat_messages(), sampling=body.sampling()
+            request_id=secrets.token_hex(12),
+            messages=body.chat_messages(),
+            sampling=body.sampling(),
+            cache_salt=salt(request),
         )
         return await complete(request, body, generate, "chat")
 
@@ -118,7 +126,9 @@ def add_openai_routes(
     async def completions(request: Request) -> Response:
         """OpenAI's completions: one text prompt, without a chat template. Streams as chat completions do."""
         body = await bodies.parse(request, CompletionRequest)
-        generate = GenerateRequest(request_id=secrets.token_hex(12), prompt=body.prompt, sampling=body.sampling())
+        generate = GenerateRequest(
+            request_id=secrets.token_hex(12), prompt=body.prompt, sampling=body.sampling(), cache_salt=salt(request)
+        )
         return await complete(request, body, generate, "text")
 
     async def complete(

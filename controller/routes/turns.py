@@ -9,7 +9,7 @@ from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battles import Battles
 from controller.battles.turn_stream import TurnStream, parse_event_id
-from controller.routes.battles import BATTLE_ID
+from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream
@@ -23,6 +23,7 @@ from wire.battles import (
     RestartedEvent,
     TurnFinishedEvent,
 )
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorBody, ErrorCode
 
 TURN_EVENTS = {
@@ -63,7 +64,7 @@ def _request_key(request: Request) -> str | None:
     return key
 
 
-def _last_event_id(request: Request) -> str | None:
+def _last_event_id(request: Request) -> EntryId | None:
     last_event_id = request.headers.get("last-event-id")
     return parse_event_id(last_event_id) if last_event_id else None
 
@@ -89,7 +90,7 @@ def add_turn_routes(
         answer=Answer(events=TURN_EVENTS),
         errors=(*TURN_ERRORS, ErrorCode.BATTLE_FULL),
     )
-    async def take_turn(request: Request, battle_id: str) -> Response:
+    async def take_turn(request: Request, battle_id: BattleInPath) -> Response:
         """Reserves a place at a worker of each side, or refuses both, and streams the two answers. The turn goes on
         when the client leaves: a GET of the stream with `Last-Event-ID` gives what it missed."""
         turn = await bodies.parse(request, CreateTurn)
@@ -107,7 +108,7 @@ def add_turn_routes(
         answer=Answer(events=TURN_EVENTS),
         errors=TURN_ERRORS,
     )
-    async def regenerate(request: Request, battle_id: str) -> Response:
+    async def regenerate(request: Request, battle_id: BattleInPath) -> Response:
         """Both answers of the last turn are replaced. The request has no body. `invalid_request`: there is no turn."""
         key, after = _request_key(request), _last_event_id(request)
         await limits.check(addresses.of(request), "turn")
@@ -128,7 +129,7 @@ def add_turn_routes(
             ErrorCode.STORE_UNAVAILABLE,
         ),
     )
-    async def resume(request: Request, battle_id: str) -> Response:
+    async def resume(request: Request, battle_id: BattleInPath) -> Response:
         """Any controller of the arena can resume the stream. It ends with `turn_finished`, also where no turn runs."""
         await limits.check(addresses.of(request), "stream")
         after = _last_event_id(request)
@@ -143,7 +144,7 @@ def add_turn_routes(
         answer=BattleView,
         errors=(ErrorCode.BATTLE_NOT_FOUND, ErrorCode.RATE_LIMITED, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def stop(request: Request, battle_id: str) -> Response:
+    async def stop(request: Request, battle_id: BattleInPath) -> Response:
         """Answers when the turn has ended, or after three seconds with the battle as it is then. What the models have
         written so far stays. Without a running turn nothing changes."""
         await limits.check(addresses.of(request), "stop")

@@ -9,14 +9,16 @@ from fastapi.responses import Response, StreamingResponse
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
+from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import PIECE, VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.battles import SIDES, CastVote, VoteReply
-from wire.entry_ids import LOG_START, is_entry_id
+from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.strict_json import parse_model
 from wire.votes import ImportReply, VoteRecord
 
@@ -35,7 +37,7 @@ def add_vote_route(
     @documented(
         "Votes",
         "Vote on a battle",
-        parameters={"battle_id": "id of the battle"},
+        parameters=BATTLE_ID,
         request=CastVote,
         example={"outcome": "a"},
         answer=VoteReply,
@@ -49,7 +51,7 @@ def add_vote_route(
             ErrorCode.STORE_UNAVAILABLE,
         ),
     )
-    async def cast(request: Request, battle_id: str) -> Response:
+    async def cast(request: Request, battle_id: BattleInPath) -> Response:
         """Records the vote and reveals both models. The answer leaves when the vote is on disk; the same vote sent
         again gets the same answer. The request must come from the address that began the battle."""
         vote = await bodies.parse(request, CastVote)
@@ -72,7 +74,7 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
         answer=Answer(lines=VoteRecord),
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
-    async def export(after: str = LOG_START, conversations: bool = False) -> Response:
+    async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
         """One vote per line, oldest first."""
         first = await log.read(_checked_id(after))
         return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
@@ -102,12 +104,15 @@ async def _lines(log: VoteLog, votes: list[VoteRecord], battles: BattleStore | N
             if battles is not None:
                 vote = await _with_conversations(vote, battles)
             yield vote.model_dump_json(exclude_none=True).encode() + b"\n"
-        votes = await log.read(votes[-1].vote_id)
+        votes = await log.read(EntryId(votes[-1].vote_id))
 
 
 async def _with_conversations(vote: VoteRecord, battles: BattleStore) -> VoteRecord:
+    battle_id = BattleId.parse(vote.battle_id)  # an imported vote may have an id of another kind
+    if battle_id is None:
+        return vote
     try:
-        battle = await battles.read(vote.battle_id)
+        battle = await battles.read(battle_id)
     except ApiError as error:
         if error.code is ErrorCode.BATTLE_NOT_FOUND:
             return vote
@@ -139,7 +144,8 @@ def _lines_of(body: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
-def _checked_id(vote_id: str) -> str:
-    if not is_entry_id(vote_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after")
-    return vote_id
+def _checked_id(vote_id: str) -> EntryId:
+    try:
+        return EntryId(vote_id)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after") from None

@@ -3,6 +3,8 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from controller.access.auth import Guard
+from controller.routes.path_ids import WORKER_ID, WorkerInPath
 from controller.routes.replies import json_reply
 from controller.workers.pools import Pools
 from controller.workers.registry import WorkerRegistry
@@ -18,7 +20,6 @@ from wire.workers import (
     WorkerView,
 )
 
-WORKER_ID = {"worker_id": "id that the registration gave"}
 REGISTER_EXAMPLE = {
     "boot_id": "boot-0001",
     "url": "http://127.0.0.1:8299",
@@ -61,7 +62,7 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
         answer=HeartbeatReply,
         errors=(ErrorCode.STALE_EPOCH, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def heartbeat(request: Request, worker_id: str) -> Response:
+    async def heartbeat(request: Request, worker_id: WorkerInPath) -> Response:
         """Reports the worker's state and load. A worker that is silent for `AGON_WORKER_LEASE_S` gets no more work."""
         return json_reply(await registry.heartbeat(worker_id, await bodies.parse(request, HeartbeatRequest)))
 
@@ -73,25 +74,31 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
         answer=Answer(status=204),
         errors=(ErrorCode.STALE_EPOCH, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def leave(worker_id: str, epoch: int | None = None) -> Response:
+    async def leave(worker_id: WorkerInPath, epoch: int | None = None) -> Response:
         """A worker that is not registered is no error."""
         await registry.leave(worker_id, epoch)
         return Response(status_code=204)
 
 
-def add_worker_page_routes(router: APIRouter, registry: WorkerRegistry, pools: Pools) -> None:
-    """Add the routes behind the page of the workers."""
+def add_worker_list_route(router: APIRouter, guard: Guard, registry: WorkerRegistry) -> None:
+    """Add the list of workers, with figures for the admin."""
 
     @router.get("/arena/workers")
     @documented("Workers", "List the live workers", answer=list[WorkerView], errors=())
-    async def workers() -> Response:
-        """State, load and capacity of every worker with a lease. With `AGON_PUBLIC_WORKERS=false` it needs the admin
-        token."""
-        return JSONResponse([view.model_dump(mode="json") for view in registry.views()])
+    async def workers(request: Request) -> Response:
+        """Model, state and capacity of every worker with a lease; with the admin token its load too, which would tell
+        other visitors the models of a battle. With `AGON_PUBLIC_WORKERS=false` all of it needs the admin token."""
+        views = registry.views()
+        if not guard.is_admin(request.headers.get("authorization")):
+            views = [view.without_figures() for view in views]
+        return JSONResponse([view.model_dump(mode="json") for view in views])
+
+
+def add_pools_route(router: APIRouter, pools: Pools) -> None:
+    """Add the pictures of page pools; `router` is the admin's."""
 
     @router.get("/arena/pools")
     @documented("Workers", "Page pools of the live workers", answer=list[WorkerPool], errors=())
     async def worker_pools() -> Response:
-        """One picture for each worker that has a page pool and answers in time. With `AGON_PUBLIC_WORKERS=false` it
-        needs the admin token."""
+        """One picture for each worker that has a page pool and answers in time."""
         return JSONResponse([view.model_dump(mode="json") for view in await pools.views()])

@@ -1,5 +1,7 @@
 """Every Redis key of the arena: its type, content and lifetime, each with the reason. No other file names a key.
 
+Ids in keys have the types of wire/ids.py, so that no text of a client names a key.
+
 To add a key:
 
 1. Add a property or method to Keys. The docstring says `<Redis type>: <content>. <TTL and its reason>`. A constant TTL
@@ -17,6 +19,8 @@ differ.
 """
 
 from dataclasses import dataclass
+
+from wire.ids import BattleId, WorkerId
 
 #: The set of a worker's leases outlives the end of its last lease by this much. It has a TTL because expired leases are
 #: removed only when a request is sent to the worker, and none is sent to a worker that has left.
@@ -39,7 +43,7 @@ class Keys:
         routing table is read."""
         return f"{self.prefix}:workers"
 
-    def worker(self, worker_id: str) -> str:
+    def worker(self, worker_id: WorkerId) -> str:
         """Hash: registration, its lifetime in ms, state, load. TTL AGON_WORKER_LEASE_S, renewed by each heartbeat: a
         dead worker vanishes by itself."""
         return self.worker_prefix + worker_id
@@ -59,7 +63,7 @@ class Keys:
         """Hash: model name -> JSON of its last model card. No TTL: boards list models whose workers are away."""
         return f"{self.prefix}:models"
 
-    def leases(self, worker_id: str) -> str:
+    def leases(self, worker_id: WorkerId) -> str:
         """Sorted set: id of a capacity lease -> its end in ms. TTL AGON_SLOT_LEASE_S + LEASES_GRACE_MS. The members are
         counted, there is no counter: leases of a crashed controller expire without anything to correct."""
         return self.leases_prefix + worker_id
@@ -69,14 +73,14 @@ class Keys:
         """Prefix of the keys `leases`, for the same script. `slots` is an older word for leases."""
         return f"{self.prefix}:slots:"
 
-    def demand(self, worker_id: str, kind: str) -> str:
+    def demand(self, worker_id: WorkerId, kind: str) -> str:
         """String: "1" while requests of this kind ("battle" or "chat") are refused at the worker. TTL DEMAND_MS from
         the last refusal: until then the other kind leaves half of the places to it."""
         return f"{self.prefix}:demand:{kind}:{worker_id}"
 
     # Battles
 
-    def battle(self, battle_id: str) -> str:
+    def battle(self, battle_id: BattleId) -> str:
         """Hash: everything about a battle. TTL twice AGON_BATTLE_TTL_S from its last turn: a late visitor reads
         "expired" and not "no such battle". Once voted on, AGON_VOTED_BATTLE_TTL_S, or none where that is 0."""
         return self.battle_prefix + battle_id
@@ -86,7 +90,7 @@ class Keys:
         """Prefix of the keys `battle`: the script that claims turns gets battle ids only while it runs."""
         return f"{self.prefix}:battle:"
 
-    def events(self, battle_id: str) -> str:
+    def events(self, battle_id: BattleId) -> str:
         """Stream: events of the battle's turns; entry ids `turn-number` are the ids of the server-sent events. The
         field `private` (token ids, times) is for a controller that takes the turn over, never for a client. TTL
         EVENTS_TTL_MS, set when a turn begins."""

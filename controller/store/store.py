@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from controller.metrics import Metrics
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
 
 CONNECT_TIMEOUT_S = 0.5
@@ -85,7 +86,7 @@ class Store:
             except NoScriptError:  # nothing was executed, so this is no retry
                 return await _call(self.redis.eval, text, len(keys), *keys, *args)
 
-    async def read_stream(self, key: str, after: str, *, block: bool, count: int = 256) -> list[StreamEntry]:
+    async def read_stream(self, key: str, after: EntryId, *, block: bool, count: int = 256) -> list[StreamEntry]:
         """At most `count` entries of a stream after the id `after`; with `block`, waits up to READ_BLOCK_S for the
         first one. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("read_stream"):
@@ -93,7 +94,7 @@ class Store:
             answer = await _call(client.xread, {key: after}, count=count, block=block_ms)
         return cast(list[StreamEntry], answer[0][1]) if answer else []
 
-    async def range_stream(self, key: str, after: str, *, count: int) -> list[StreamEntry]:
+    async def range_stream(self, key: str, after: EntryId, *, count: int) -> list[StreamEntry]:
         """Like `read_stream`, without waiting, by XRANGE. Raises ApiError STORE_UNAVAILABLE."""
         with self.guard("range_stream"):
             return cast(list[StreamEntry], await _call(self.redis.xrange, key, f"({after}", "+", count))

@@ -19,7 +19,7 @@ from ratings.bradley_terry import POINTS
 from ratings.outcomes import PairCounts
 from ratings.ranking import Leaderboard, rank_models, rank_with_style
 from service_kit.logs import log_event
-from wire.entry_ids import LOG_START, entry_order
+from wire.entry_ids import LOG_START, EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
 from wire.votes import VoteRecord
@@ -141,7 +141,7 @@ class Leaderboards:
             if time.monotonic() - self._checked_at < self._refresh_s:
                 return
             last = await self._log.last_id()
-            folded = self._fold.last_vote_id or LOG_START
+            folded = EntryId(self._fold.last_vote_id or LOG_START)
             if entry_order(last) < entry_order(folded):  # the log was replaced
                 log_event(_logger, "vote_log_replaced", logging.WARNING)
                 self._fold, folded = VoteFold(), LOG_START
@@ -151,7 +151,7 @@ class Leaderboards:
                     break
                 for vote in votes:
                     self._fold.add(vote)
-                folded = votes[-1].vote_id
+                folded = EntryId(votes[-1].vote_id)
                 await asyncio.sleep(0)  # a long log must not block the event streams
             self._metrics.rating_lag.set(await self._log.length() - self._fold.num_seen)
             self._checked_at = time.monotonic()

@@ -19,6 +19,7 @@ from controller.votes.vote_log import stored
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, CastVote, Side, VoteReply
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 MAX_REASON_CHARS = 64
@@ -47,7 +48,7 @@ class VoteCasting:
         self._metrics = metrics
         self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
 
-    async def cast(self, battle_id: str, vote: CastVote, identity: str) -> VoteReply:
+    async def cast(self, battle_id: BattleId, vote: CastVote, identity: str) -> VoteReply:
         """Record a vote of the visitor `identity`, or return the one that is already recorded.
 
         Raises ApiError with the reason when nothing was recorded, STORE_UNAVAILABLE when that is unknown.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from controller.store.keys import Keys
 from controller.store.store import Store
-from wire.entry_ids import LOG_START
+from wire.entry_ids import LOG_START, EntryId
 from wire.votes import VoteRecord
 
 PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
@@ -18,18 +18,18 @@ class VoteLog:
         self._store = store
         self._keys = keys
 
-    async def last_id(self) -> str:
+    async def last_id(self) -> EntryId:
         """Id of the newest vote; LOG_START without votes."""
         with self._store.guard("last_vote"):
             entries = await self._store.redis.xrevrange(self._keys.votes, count=1)
-        return str(entries[0][0]) if entries else LOG_START
+        return EntryId(str(entries[0][0])) if entries else LOG_START
 
     async def length(self) -> int:
         """Number of votes in the log."""
         with self._store.guard("count_votes"):
             return int(await self._store.redis.xlen(self._keys.votes))
 
-    async def read(self, after: str = LOG_START, count: int = PIECE) -> list[VoteRecord]:
+    async def read(self, after: EntryId = LOG_START, count: int = PIECE) -> list[VoteRecord]:
         """Up to `count` votes after the id `after`, oldest first."""
         entries = await self._store.range_stream(self._keys.votes, after, count=count)
         return [parse_entry(entry_id, fields) for entry_id, fields in entries]

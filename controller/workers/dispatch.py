@@ -23,6 +23,7 @@ from controller.workers.congestion import KINDS, Congestion, Kind
 from controller.workers.routing_table import RoutingTable, Worker
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
+from wire.ids import WorkerId
 
 MAX_PICKS = 4  #: workers that may turn out to be full before the request is refused
 AFFINITY_MARGIN = 0.5  #: the worker of the last turn keeps a conversation while its load is at most this much higher
@@ -236,7 +237,7 @@ class Dispatcher:
         with contextlib.suppress(ApiError), self._store.guard("release_lease"):
             await self._store.redis.zrem(self._keys.leases(lease.worker.worker_id), lease.lease_id)
 
-    async def _note_demand(self, worker_ids: Sequence[str], kind: Kind) -> None:
+    async def _note_demand(self, worker_ids: Sequence[WorkerId], kind: Kind) -> None:
         with contextlib.suppress(ApiError):
             await self._store.run("note_demand", [self._keys.demand(worker, kind) for worker in worker_ids], DEMAND_MS)
 

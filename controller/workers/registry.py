@@ -14,6 +14,7 @@ from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_hosts import WorkerHosts
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
+from wire.ids import WorkerId
 from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, WorkerView
 
 _logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class WorkerRegistry:
         Raises ApiError INVALID_REQUEST or FORBIDDEN for its URL (see WorkerHosts), STORE_UNAVAILABLE.
         """
         url = self._hosts.checked(request.url)
-        worker_id = "w-" + hashlib.sha256(url.encode()).hexdigest()[:12]
+        worker_id = WorkerId("w-" + hashlib.sha256(url.encode()).hexdigest()[:12])
         epoch = await self._store.run(
             "register_worker",
             [self._keys.workers, self._keys.worker(worker_id), self._keys.epoch, self._keys.models],
@@ -69,7 +70,7 @@ class WorkerRegistry:
             worker_id=worker_id, epoch=int(epoch), heartbeat_s=self._heartbeat_s, lease_s=self._lease_s
         )
 
-    async def heartbeat(self, worker_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+    async def heartbeat(self, worker_id: WorkerId, request: HeartbeatRequest) -> HeartbeatReply:
         """Renew a registration and store the worker's state and load. Raises ApiError STALE_EPOCH when a newer start
         of the worker has registered; an expired registration is no error (`known` is false then)."""
         answer = await self._store.run(
@@ -85,7 +86,7 @@ class WorkerRegistry:
             raise _stale()
         return HeartbeatReply(known=answer == "ok")
 
-    async def leave(self, worker_id: str, epoch: int | None) -> None:
+    async def leave(self, worker_id: WorkerId, epoch: int | None) -> None:
         """Remove a worker from the registry. Idempotent. With an epoch it raises ApiError STALE_EPOCH when a newer
         start has registered, so that a predecessor cannot remove its successor."""
         answer = await self._store.run(

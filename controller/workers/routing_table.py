@@ -13,6 +13,7 @@ from controller.store.keys import Keys
 from controller.store.store import Store
 from service_kit.logs import log_event
 from wire.errors import ApiError
+from wire.ids import WorkerId
 from wire.workers import Capacity, Load, ModelCard, WorkerState
 
 STALE_S = 60.0  #: a table older than this routes nothing
@@ -24,7 +25,7 @@ _logger = logging.getLogger(__name__)
 class Worker:
     """A registered worker at the last refresh."""
 
-    worker_id: str
+    worker_id: WorkerId
     epoch: int
     boot_id: str
     url: str
@@ -108,7 +109,7 @@ class RoutingTable:
             self._keys.worker_prefix,
             self._keys.leases_prefix,
         )
-        workers = {row[0]: _worker(row[0], int(row[1]), int(row[2]), _pairs(row[3])) for row in rows}
+        workers = {row[0]: _worker(WorkerId(row[0]), int(row[1]), int(row[2]), _pairs(row[3])) for row in rows}
         cards = {name: ModelCard.model_validate_json(card) for name, card in _pairs(models).items()}
         self._snapshot = Snapshot(workers, cards, int(now_ms), time.monotonic())
         for callback in self._callbacks:
@@ -132,7 +133,7 @@ def _pairs(flat: list[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _worker(worker_id: str, end_ms: int, num_leases: int, fields: dict[str, str]) -> Worker:
+def _worker(worker_id: WorkerId, end_ms: int, num_leases: int, fields: dict[str, str]) -> Worker:
     return Worker(
         worker_id=worker_id,
         epoch=int(fields["epoch"]),

@@ -11,7 +11,7 @@ from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
 
-#: Of a model that is counted or filled with random numbers from its config alone, with no file that bounds it.
+#: Bound for a model that is counted or filled with random numbers from its config alone, with no file that bounds it.
 MAX_PARAMETERS = 20_000_000_000_000
 _MAX_ZEROS = 2**28
 

@@ -58,7 +58,7 @@ _FILTERS = _names(
     "abs capitalize count d default dictsort first float groupby int items last length lower map max min reject "
     "rejectattr reverse select selectattr sort string title trim truncate unique upper"
 )
-#: Of those, the ones that make a list of a text's characters or words.
+#: Those among them that make a list of a text's characters or words.
 _LISTING_FILTERS = _names("groupby map max min reject rejectattr select selectattr sort title unique")
 #: Methods that compare each character of a text with each one of their argument.
 _SLOW_METHODS = _names("lstrip rfind rindex rpartition rsplit rstrip strip")

@@ -36,7 +36,13 @@ async def generate(request: Request) -> Response:
     if asked.epoch is not None and asked.epoch not in worker.epochs:
         raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
     source: PromptSource = asked.messages if asked.messages is not None else asked.prompt or ""
-    answer = worker.answer(source, asked.sampling, request_id=asked.request_id, resume_token_ids=asked.resume_token_ids)
+    answer = worker.answer(
+        source,
+        asked.sampling,
+        request_id=asked.request_id,
+        resume_token_ids=asked.resume_token_ids,
+        cache_salt=asked.cache_salt,
+    )
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
     return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
 

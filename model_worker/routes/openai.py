@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from model_worker.access import require_user
+from model_worker.access import Credentials, require_user
 from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
@@ -113,7 +113,10 @@ async def _complete(
     shaper = CompletionShaper(
         kind=kind, completion_id=completion_id, model=worker.settings.model_name, created=int(time.time())
     )
-    answer = worker.answer(source, asked.sampling(), request_id=completion_id)
+    credentials: Credentials = request.app.state.credentials
+    answer = worker.answer(
+        source, asked.sampling(), request_id=completion_id, cache_salt=credentials.cache_salt(request)
+    )
     if asked.stream:
         await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
         events = _events(answer, shaper, include_usage=asked.wants_usage)

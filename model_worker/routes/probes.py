@@ -1,14 +1,16 @@
-"""Routes without a key: liveness, readiness and metrics. They tell nothing about single requests."""
+"""Liveness and readiness, which are open and tell nothing about requests, and metrics, which are not."""
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from model_worker.access import require_metrics
 from model_worker.worker import Worker
 from service_kit.route_docs import Answer, documented
 from wire.probes import WorkerHealth, WorkerReady
 
 router = APIRouter()
+metrics_router = APIRouter(dependencies=[Depends(require_metrics)])
 
 
 @router.get("/health")
@@ -40,9 +42,9 @@ async def ready(request: Request) -> Response:
     return JSONResponse({"state": worker.state}, status_code=200 if worker.is_ready else 503, headers=headers)
 
 
-@router.get("/metrics")
+@metrics_router.get("/metrics")
 @documented("Probes", "Metrics for Prometheus", answer=Answer(text="text/plain"), errors=())
 async def metrics(request: Request) -> Response:
-    """Prometheus text format."""
+    """Prometheus text format. On a worker with controllers it needs the worker token."""
     worker: Worker = request.app.state.worker
     return Response(worker.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -10,6 +10,7 @@ WORKER_DOC = ServiceDoc(
         "open": "none",
         "user": "an API key where AGON_API_KEYS is set; without keys none on a stand-alone server (a server on "
         "loopback then answers to local Host names only), and the worker token on a worker that registers",
-        "worker": "the worker token, AGON_WORKER_TOKEN; without one these routes answer 401",
+        "worker": "the worker token, AGON_WORKER_TOKEN; without one these routes answer 401, except /metrics, which is "
+        "open on a stand-alone server",
     },
 )

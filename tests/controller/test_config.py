@@ -83,5 +83,11 @@ def test_no_secret_shows_in_the_text_of_the_settings() -> None:
         assert secret not in repr(settings)
 
 
+@pytest.mark.parametrize("token", ["short", TOKENS["admin_token"]])
+def test_a_proxy_token_must_be_long_and_differ_from_the_others(token: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Settings(**TOKENS, proxy_token=SecretStr(token)).require_tokens()
+
+
 def test_every_setting_says_what_it_sets() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []

@@ -70,7 +70,7 @@ async def _echo_worker(arena: Arena, model: str) -> AsyncGenerator[subprocess.Po
 
         async def is_known() -> bool:
             assert process.poll() is None
-            views = (await arena.client.get("/arena/workers")).json()
+            views = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
             return len(views) > before and all(view["load"]["kv_bytes_total"] for view in views)
 
         try:
@@ -107,7 +107,7 @@ async def test_a_killed_worker_is_asked_once_and_not_again_although_its_registra
 
     assert len((await arena.client.get("/arena/workers")).json()) == 2, "its registration has not expired"
     assert len(living.requests) == 20
-    metrics = (await arena.client.get("/metrics")).text
+    metrics = (await arena.client.get("/metrics", headers=arena.admin)).text
     [moves] = [line for line in metrics.splitlines() if line.startswith("arena_failovers_total{")] or ["x 0"]
     assert float(moves.rpartition(" ")[2]) <= 1
 
@@ -176,7 +176,7 @@ async def test_a_turn_whose_controller_is_killed_goes_on_at_another(arena: Arena
     await eventually(lambda: sum(worker.num_open for worker in workers) == 0)
 
     async def leases_have_run_out() -> bool:
-        [first, second] = (await arena.client.get("/arena/workers")).json()
+        [first, second] = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
         return first["in_flight"] == second["in_flight"] == 0
 
     await eventually(leases_have_run_out)

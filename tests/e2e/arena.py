@@ -21,6 +21,8 @@ from wire.sse import SseDecoder
 
 READY_S = 240.0  #: a limit for a busy machine, not an expectation
 _POLL_S = 0.1
+#: Tests begin battles and vote faster than people.
+_RATES = {f"AGON_{kind}_RATE_{limit}": "100000" for kind in ("VOTE", "BATTLE") for limit in ("PER_MINUTE", "BURST")}
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class UpProcess:
             *("--worker-port", str(ports.first_worker), *flags),
         ]
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
-        self.environment = {**own, **environment}
+        self.environment = {**own, **_RATES, **environment}
         self.started = time.monotonic()
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
@@ -83,9 +85,12 @@ class UpProcess:
 
     def heartbeat_ages(self) -> dict[str, float]:
         """Seconds since the last heartbeat of each ready worker, by model; empty while the controller is silent."""
+        url = f"{self.controller_url}/arena/workers"
         try:
-            rows = httpx.get(f"{self.controller_url}/arena/workers", trust_env=False).raise_for_status().json()
-        except httpx.HTTPError:
+            token = json.loads((self.data_dir / "secrets.json").read_text())["admin_token"]
+            headers = {"Authorization": f"Bearer {token}"}
+            rows = httpx.get(url, headers=headers, trust_env=False).raise_for_status().json()
+        except (httpx.HTTPError, OSError):
             return {}
         return {row["model"]: row["last_heartbeat_age_s"] for row in rows if row["state"] == "ready"}
 

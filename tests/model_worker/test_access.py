@@ -12,7 +12,8 @@ from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.routes import internal, openai, probes
 
-OPEN = {"/health", "/ready", "/metrics"}
+OPEN = {"/health", "/ready"}
+STAND_ALONE = {"/metrics"}  #: open on a server without controllers, which has no battles
 USER = {"/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/version"}
 WORKER = {"/internal/generate", "/internal/pool"}
 
@@ -31,7 +32,7 @@ CREDENTIALS = {
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    for router in (probes.router, openai.router, internal.router):
+    for router in (probes.router, probes.metrics_router, openai.router, internal.router):
         for route in router.routes:
             for method in route.methods:  # type: ignore[attr-defined]
                 yield method, route.path  # type: ignore[attr-defined]
@@ -52,8 +53,8 @@ def client_of(app: FastAPI) -> httpx.AsyncClient:
 
 
 def test_every_route_has_a_rule_and_no_other_is_served(app: FastAPI) -> None:
-    assert {path for _, path in routes()} == OPEN | USER | WORKER
-    assert len(app.routes) == 3, "only the three routers: a route added to the app itself would have no guard"
+    assert {path for _, path in routes()} == OPEN | STAND_ALONE | USER | WORKER
+    assert len(app.routes) == 4, "only the four routers: a route added to the app itself would have no guard"
 
 
 @pytest.mark.parametrize(("method", "path"), list(routes()))
@@ -114,6 +115,17 @@ async def test_open_local_server_answers_to_local_names_only(host: str, status: 
     app = create_app(WorkerSettings(model="echo", engine="echo"), EchoEngine())
     async with client_of(app) as client:
         assert (await client.get("/v1/models", headers={"Host": host})).status_code == status
+
+
+@pytest.mark.parametrize(("credential", "status"), [(None, 401), ("k", 401), ("t" * 16, 200)])
+async def test_metrics_of_a_worker_with_controllers_need_the_worker_token(credential: str | None, status: int) -> None:
+    settings = WorkerSettings(
+        model="echo", engine="echo", controller_urls=("http://c:1",), worker_token="t" * 16, api_keys=("k",)
+    )
+    app = create_app(settings, EchoEngine())
+    headers = {"Authorization": f"Bearer {credential}"} if credential else {}
+    async with client_of(app) as client:
+        assert (await client.get("/metrics", headers=headers)).status_code == status
 
 
 async def test_internal_routes_stay_closed_without_a_worker_token() -> None:

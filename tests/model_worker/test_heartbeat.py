@@ -13,6 +13,7 @@ from model_worker.echo_engine import EchoEngine
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
 from wire.errors import ApiError, ErrorCode
+from wire.ids import WorkerId
 from wire.workers import HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
 
 TOKEN = "worker-token-for-tests"
@@ -53,7 +54,7 @@ def controller_over(register: Register) -> FastAPI:
         register.registrations.append(body)
         if body.boot_id != register.boot_id:
             register.boot_id, register.epoch = body.boot_id, register.epoch + 1
-        return RegisterReply(worker_id="w-1", epoch=register.epoch, heartbeat_s=0.05, lease_s=1.0)
+        return RegisterReply(worker_id=WorkerId("w-1"), epoch=register.epoch, heartbeat_s=0.05, lease_s=1.0)
 
     @app.post("/internal/workers/{worker_id}/heartbeat", response_model=None)
     async def beat(request: Request, worker_id: str) -> Response | HeartbeatReply:

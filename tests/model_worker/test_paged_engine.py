@@ -191,6 +191,31 @@ async def test_second_turn_finds_the_first_in_the_prefix_cache(client: httpx.Asy
     assert end["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
 
 
+async def test_only_requests_of_the_same_salt_share_prefixes(client: httpx.AsyncClient) -> None:
+    text = "another story that is long enough to fill more than one page of sixteen tokens, as this one does as well"
+    cached = []
+    for salt in ("one", "two", "one", "two", ""):
+        _, _, end = await generate(client, text, cache_salt=salt)
+        cached.append(end["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert cached[0] == cached[1] == cached[4] == 0
+    assert min(cached[2:4]) >= 16
+
+
+async def test_callers_of_v1_share_prefixes_only_with_themselves(engine: PagedEngine) -> None:
+    app = create_app(settings_for(FINCH, worker_token=None, api_keys=("one", "two")), engine)
+    text = "a third story that is long enough to fill more than one page of sixteen tokens, and then even a bit more"
+    body = {"model": "finch", "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+    cached = []
+    for address, key in (("10.0.0.1", "one"), ("10.0.0.2", "one"), ("10.0.0.1", "two"), ("10.0.0.1", "one")):
+        transport = httpx.ASGITransport(app, client=(address, 1))
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as caller:
+            usage = (await caller.post("/v1/chat/completions", json=body)).raise_for_status().json()["usage"]
+        cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+    assert cached[:3] == [0, 0, 0]
+    assert cached[3] >= 16
+
+
 @pytest.mark.parametrize("temperature", [0, 0.9])
 @pytest.mark.parametrize("num_emitted", [1, 5, 11, 12])
 async def test_resumed_answer_goes_on_exactly(client: httpx.AsyncClient, temperature: float, num_emitted: int) -> None:

@@ -30,7 +30,13 @@ class Unreliable(EchoEngine):
         return super().tokenise(source)
 
     async def generate(
-        self, prompt: Prompt, sampling: SamplingOptions, *, request_id: str, resume_token_ids: tuple[int, ...] = ()
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions,
+        *,
+        request_id: str,
+        resume_token_ids: tuple[int, ...] = (),
+        cache_salt: str = "",
     ) -> AsyncGenerator[Piece, None]:
         yield Accepted()
         if self._fault == "raise":

@@ -82,7 +82,7 @@ ALLOWED = ("pages.example", "*.sub.example")
 
 def make_app(service: str, **given: Any) -> Any:
     if service == "controller":
-        tokens = {"worker_token": SecretStr("w" * 20), "admin_token": SecretStr("a" * 20)}
+        tokens: dict[str, Any] = {"worker_token": SecretStr("w" * 20), "admin_token": SecretStr("a" * 20)}
         host = given.pop("host", "127.0.0.1")
         settings = controller.config.Settings(redis_url="unix:///nonexistent/store.sock", **tokens, **given)
         return controller.app.create_app(settings, host=host)

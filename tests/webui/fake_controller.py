@@ -37,10 +37,13 @@ from wire.battles import (
 )
 from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
 from wire.sse import SseEvent, encode
 from wire.workers import WorkerPool, WorkerView
+
+ADMIN_TOKEN = "admin-token-of-the-fake"
 
 
 @dataclass
@@ -60,7 +63,7 @@ class FakeBattle:
     def view(self) -> BattleView:
         known = self.mode == "named" or self.state == "voted"
         return BattleView(
-            id=self.id,
+            id=BattleId(self.id),
             mode=self.mode,
             state=self.state,
             a=SideView(model=self.models[0] if known else None),
@@ -217,7 +220,7 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
             await asyncio.sleep(arena.vote_delays_s.pop(0))
         return VoteReply(
             vote_id=f"vote-{battle_id}",
-            battle_id=battle_id,
+            battle_id=BattleId(battle_id),
             outcome=body.outcome,
             models={"a": battle.models[0], "b": battle.models[1]},
             rated=True,
@@ -258,12 +261,19 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
         return fake_views.leaderboard(arena.models, arena.votes)
 
     @app.get("/arena/workers")
-    async def workers() -> list[WorkerView]:
-        return fake_views.workers(arena.models, arena.num_streaming)
+    async def workers(request: Request) -> list[WorkerView]:
+        views = fake_views.workers(arena.models, arena.num_streaming)
+        return views if _is_admin(request) else [view.without_figures() for view in views]
 
     @app.get("/arena/pools")
-    async def pools() -> list[WorkerPool]:
+    async def pools(request: Request) -> list[WorkerPool]:
+        if not _is_admin(request):
+            raise ApiError(ErrorCode.UNAUTHORIZED, "This needs a credential.")
         return fake_views.pools(arena.num_streaming)
+
+
+def _is_admin(request: Request) -> bool:
+    return request.headers.get("authorization") == f"Bearer {ADMIN_TOKEN}"
 
 
 def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:

@@ -8,11 +8,12 @@ from webui.client import ControllerClient, ControllerUnreachable, StreamLost
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId
 
 VISITOR = "203.0.113.7"
 
 
-async def text_of(client: ControllerClient, battle_id: str, prompt: str) -> dict[str, str]:
+async def text_of(client: ControllerClient, battle_id: BattleId, prompt: str) -> dict[str, str]:
     texts = {"a": "", "b": ""}
     async for event in client.turn(battle_id, 1, prompt, VISITOR):
         if isinstance(event, DeltaEvent):
@@ -47,7 +48,7 @@ async def test_errors_keep_their_code_and_their_wait(arena: FakeArena, controlle
     assert refused.value.code is ErrorCode.QUEUE_FULL
     assert refused.value.retry_after_s == 1
     with pytest.raises(ApiError) as missing:
-        await client.battle("nothing", VISITOR)
+        await client.battle(BattleId("nothing"), VISITOR)
     assert missing.value.code is ErrorCode.BATTLE_NOT_FOUND
     await client.aclose()
 
@@ -58,7 +59,7 @@ async def test_a_controller_that_is_down_is_unreachable() -> None:
     with pytest.raises(ControllerUnreachable):
         await client.create_battle(CreateBattle(mode="anonymous"), VISITOR)
     with pytest.raises(ControllerUnreachable):
-        await anext(client.turn("b1", 1, "Hello", VISITOR))
+        await anext(client.turn(BattleId("b1"), 1, "Hello", VISITOR))
     await client.aclose()
 
 
@@ -77,14 +78,20 @@ class Scripted(httpx.AsyncBaseTransport):
         return answer
 
 
-VOTED = {"vote_id": "v1", "battle_id": "b1", "outcome": "a", "models": {"a": "owl", "b": "fox"}, "rated": True}
+VOTED = {
+    "vote_id": "v1",
+    "battle_id": BattleId("b1"),
+    "outcome": "a",
+    "models": {"a": "owl", "b": "fox"},
+    "rated": True,
+}
 
 
 async def test_a_vote_without_an_answer_is_sent_again_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webui.client._VOTE_DELAYS_S", (0.0, 0.0, 0.0))
     transport = Scripted(httpx.ReadTimeout("slow"), httpx.ReadTimeout("slow"), httpx.Response(200, json=VOTED))
     client = ControllerClient("http://controller", transport=transport)
-    reply = await client.vote("b1", "a", VISITOR)
+    reply = await client.vote(BattleId("b1"), "a", VISITOR)
     assert reply.models["b"] == "fox"
     assert len({request.content for request in transport.requests}) == 1
     assert len(transport.requests) == 3
@@ -95,11 +102,11 @@ async def test_a_vote_that_is_refused_is_not_repeated() -> None:
     transport = Scripted(httpx.Response(error.status, json=error.body().model_dump()))
     client = ControllerClient("http://controller", transport=transport)
     with pytest.raises(ApiError):
-        await client.vote("b1", "a", VISITOR)
+        await client.vote(BattleId("b1"), "a", VISITOR)
 
 
 OPEN_VIEW = {
-    "id": "b1",
+    "id": BattleId("b1"),
     "mode": "anonymous",
     "state": "open",
     "a": {"model": None},
@@ -113,7 +120,7 @@ async def test_a_turn_whose_request_got_no_answer_is_looked_up_and_not_sent_twic
     transport = Scripted(httpx.ReadError("reset"), httpx.Response(200, json=OPEN_VIEW))
     client = ControllerClient("http://controller", transport=transport)
     with pytest.raises(ControllerUnreachable):
-        await anext(client.turn("b1", 1, "Hello", VISITOR))
+        await anext(client.turn(BattleId("b1"), 1, "Hello", VISITOR))
     assert [request.method for request in transport.requests] == ["POST", "GET"]
 
 
@@ -122,7 +129,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_is_lost(monkeypatch: pytes
     transport = Scripted(httpx.ReadError("reset"), httpx.ReadError("reset"))
     client = ControllerClient("http://controller", transport=transport)
     with pytest.raises(StreamLost):
-        await anext(client.resume("b1", VISITOR))
+        await anext(client.resume(BattleId("b1"), VISITOR))
 
 
 async def test_an_error_event_means_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +141,7 @@ async def test_an_error_event_means_come_back(monkeypatch: pytest.MonkeyPatch) -
         httpx.Response(200, text=f"id: 1-5\nevent: turn_finished\ndata: {end}\n\n"),
     )
     client = ControllerClient("http://controller", transport=transport)
-    events = [event async for event in client.resume("b1", VISITOR)]
+    events = [event async for event in client.resume(BattleId("b1"), VISITOR)]
     assert events == [TurnFinishedEvent(turn=1, state="answered")]
     assert transport.requests[1].headers["last-event-id"] == "1-4"
 

@@ -9,12 +9,13 @@ from webui import texts
 from webui.battle_page import battle_parts
 from webui.components import look_of
 from webui.session import Exchange, Session, SideAnswer, Standing
+from wire.ids import BattleId
 
 DONE = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("Good day", "finished"))
 
 
 def answered() -> Session:
-    return Session(battle_id="b1", state="answered", exchanges=(DONE,))
+    return Session(battle_id=BattleId("b1"), state="answered", exchanges=(DONE,))
 
 
 def test_an_empty_page_invites() -> None:
@@ -47,7 +48,7 @@ async def test_the_end_of_a_stream_shows_the_heads_anew_so_that_no_page_keeps_th
 
 def test_two_answers_without_a_word_can_be_asked_for_again_but_not_voted_on() -> None:
     silent = Exchange("Hello", SideAnswer("", "stopped"), SideAnswer("", "stopped"))
-    look = look_of(Session(battle_id="b1", state="answered", exchanges=(silent,)))
+    look = look_of(Session(battle_id=BattleId("b1"), state="answered", exchanges=(silent,)))
     assert not look.votes_shown
     assert look.regenerate_shown
     assert texts.VOTE_HINT not in look.said
@@ -55,7 +56,9 @@ def test_two_answers_without_a_word_can_be_asked_for_again_but_not_voted_on() ->
 
 def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
     failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
-    look = look_of(Session(battle_id="b1", state="aborted", exchanges=(failed,), failure_code="worker_failed"))
+    look = look_of(
+        Session(battle_id=BattleId("b1"), state="aborted", exchanges=(failed,), failure_code="worker_failed")
+    )
     assert not look.votes_shown
     assert look.new_shown
     assert texts.FAILED_SIDE in look.thread[2]["content"]
@@ -64,13 +67,13 @@ def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
 
 def test_an_aborted_battle_offers_to_ask_the_same_again() -> None:
     failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
-    assert look_of(Session(battle_id="b1", state="aborted", exchanges=(failed,))).again_shown
+    assert look_of(Session(battle_id=BattleId("b1"), state="aborted", exchanges=(failed,))).again_shown
     assert not look_of(answered()).again_shown
 
 
 def test_what_was_written_is_shown_as_it_was_written() -> None:
     exchange = Exchange("What is <b>?", SideAnswer("A <b> is bold", "finished"), SideAnswer("`<b>`", "finished"))
-    thread = look_of(Session(battle_id="b1", state="answered", exchanges=(exchange,))).thread
+    thread = look_of(Session(battle_id=BattleId("b1"), state="answered", exchanges=(exchange,))).thread
     assert [message["content"] for message in thread] == ["What is &lt;b>?", "A &lt;b> is bold", "`<b>`"]
 
 
@@ -85,7 +88,7 @@ def test_the_reveal_names_both_and_marks_the_choice() -> None:
 
 def test_the_reveal_shows_place_and_change() -> None:
     voted = Session(
-        battle_id="b1",
+        battle_id=BattleId("b1"),
         state="voted",
         exchanges=(DONE,),
         names=("owl", "fox"),
@@ -106,11 +109,11 @@ def test_a_vote_that_is_not_rated_says_why() -> None:
 
 
 def test_a_full_conversation_can_only_be_voted_on() -> None:
-    look = look_of(Session(battle_id="b1", state="answered", exchanges=(DONE,), max_turns=1))
+    look = look_of(Session(battle_id=BattleId("b1"), state="answered", exchanges=(DONE,), max_turns=1))
     assert not look.can_type
     assert look.votes_shown
 
 
 def test_a_battle_that_no_side_ended_says_why_it_is_over() -> None:
-    look = look_of(Session(battle_id="b1", state="aborted", exchanges=(DONE,), failure_code="shutting_down"))
+    look = look_of(Session(battle_id=BattleId("b1"), state="aborted", exchanges=(DONE,), failure_code="shutting_down"))
     assert texts.failure("shutting_down") in look.notice

@@ -1,10 +1,12 @@
 """The pages as a visitor uses them, in Chromium."""
 
+from typing import Any
+
 import pytest
 
 from tests.webui.conftest import Visit
 from tests.webui.fake_answers import MODELS, STORY
-from tests.webui.fake_controller import FakeBattle
+from tests.webui.fake_controller import ADMIN_TOKEN, FakeBattle
 from webui import texts
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -240,10 +242,27 @@ def test_the_chosen_theme_is_kept(visit: Visit) -> None:
     assert page.evaluate("document.body.classList.contains('dark')")
 
 
-def test_the_workers_page_shows_page_pools_and_stays_live(visit: Visit) -> None:
+def _enter_admin_token(page: Any, token: str = ADMIN_TOKEN) -> None:
+    page.get_by_text(texts.OPERATOR).click()
+    page.fill("#token input", token)
+    page.press("#token input", "Enter")
+
+
+def test_the_workers_page_shows_no_figure_without_the_admin_token(visit: Visit) -> None:
+    page = visit.open("/workers")
+    page.wait_for_selector(".agon-worker")
+    assert page.locator(".agon-worker dl, .agon-pool-box, .agon-legend").count() == 0
+    _enter_admin_token(page, "not the token")
+    page.get_by_text(texts.WRONG_ADMIN_TOKEN).wait_for()
+    assert page.locator(".agon-worker dl, .agon-pool-box").count() == 0
+
+
+def test_the_workers_page_shows_page_pools_to_the_admin_and_stays_live(visit: Visit) -> None:
     arena = visit.site.arena
     page = visit.open("/workers")
     page.wait_for_selector(".agon-worker")
+    _enter_admin_token(page)
+    page.wait_for_selector(".agon-pool")
     assert page.locator(".agon-pool").count() == 2, "of four workers two show their pools"
     assert page.locator(".agon-pool-box li .agon-key").count() == 1 + 3
     before = page.locator(".agon-pool title").first.text_content()
@@ -259,6 +278,8 @@ def test_the_workers_page_shows_page_pools_and_stays_live(visit: Visit) -> None:
 @pytest.mark.parametrize("visit", [{"viewport": {"width": 390, "height": 844}}], indirect=True, ids=["phone"])
 def test_a_pool_fits_a_phone_and_its_squares_can_be_told_apart(visit: Visit) -> None:
     page = visit.open("/workers")
+    page.wait_for_selector(".agon-worker")
+    _enter_admin_token(page)
     page.wait_for_selector(".agon-pool")
     box = page.locator(".agon-pool").first.bounding_box()
     assert box is not None

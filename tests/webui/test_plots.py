@@ -145,7 +145,7 @@ def test_a_worker_with_a_picture_has_a_legend_in_its_colours() -> None:
     names = ("main.full", "main.window/0", "main.window/1")
     picture = PoolPicture(layer_types=names[:2], cells=((0, 50, 0), (1, 10, 10)))
     markup = workers.render([worker(pages=map(counts, names))], {"w-1": picture})
-    root = ElementTree.fromstring(markup.replace("&middot;", "-"))
+    [root] = ElementTree.fromstring(f"<div>{markup}</div>".replace("&middot;", "-")).findall("div")
     keys = [(item.find("span").get("class"), item.findtext("b")) for item in root.iter("li")]  # type: ignore[union-attr]
     assert keys == [
         ("agon-key agon-pool-type-0", texts.LAYER_KINDS["full"]),
@@ -154,10 +154,16 @@ def test_a_worker_with_a_picture_has_a_legend_in_its_colours() -> None:
     assert len(list(root.iter("svg"))) == 1
 
 
+def test_a_worker_whose_load_is_not_shown_has_its_model_and_nothing_that_moves() -> None:
+    markup = workers.render([worker(pages=[counts("echo")]).without_figures()], {})
+    assert "owl" in markup
+    assert not any(mark in markup for mark in ("<dl>", "agon-pool-box", "agon-legend", texts.NO_PAGES))
+
+
 def test_a_worker_without_a_picture_has_its_counts_and_no_colours() -> None:
     markup = workers.render([worker(pages=[counts("echo")])], {"w-other": PoolPicture(layer_types=(), cells=())})
     assert "<svg" not in markup
-    assert "agon-key" not in markup
+    assert "agon-pool-type" not in markup
     assert "10% used" in markup
 
 

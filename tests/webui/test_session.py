@@ -13,13 +13,14 @@ from wire.battles import (
     TurnFinishedEvent,
 )
 from wire.errors import ErrorDetail
+from wire.ids import BattleId
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 
 ERROR = ErrorDetail(message="The model tawny-owl failed.", type="server_error", code="worker_failed")
 
 
 def asked() -> Session:
-    return Session(battle_id="b1").asking("Hello")
+    return Session(battle_id=BattleId("b1")).asking("Hello")
 
 
 def test_deltas_grow_each_side_by_itself() -> None:
@@ -78,7 +79,7 @@ def test_a_refused_turn_never_happened_and_its_prompt_goes_back() -> None:
 
 def test_a_view_gives_back_the_whole_battle() -> None:
     view = BattleView(
-        id="b1",
+        id=BattleId("b1"),
         mode="anonymous",
         state="streaming",
         a=SideView(),

@@ -13,6 +13,7 @@ from webui.client import ControllerClient
 from webui.session import Session
 from webui.turn import Sessions, Turns, batches
 from wire.battles import CreateBattle
+from wire.ids import BattleId
 
 VISITOR = "203.0.113.7"
 ANONYMOUS = CreateBattle(mode="anonymous")
@@ -134,7 +135,7 @@ async def test_a_reload_in_the_middle_follows_the_rest_of_the_stream(turns: Turn
 
 
 async def test_a_battle_that_is_gone_gives_an_empty_page(turns: Turns) -> None:
-    assert await turns.restore("gone", VISITOR) == Session()
+    assert await turns.restore(BattleId("gone"), VISITOR) == Session()
 
 
 async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: Turns, arena: FakeArena) -> None:

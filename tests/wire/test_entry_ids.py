@@ -2,12 +2,12 @@
 
 import pytest
 
-from wire.entry_ids import LOG_START, entry_order, is_entry_id
+from wire.entry_ids import LOG_START, EntryId, entry_order
 
 
 @pytest.mark.parametrize("text", [LOG_START, "1-0", "12-345", "1730000000000-7"])
 def test_ids_that_services_give_out_are_accepted(text: str) -> None:
-    assert is_entry_id(text)
+    assert EntryId(text) == text
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,8 @@ def test_ids_that_services_give_out_are_accepted(text: str) -> None:
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:
-    assert not is_entry_id(text)
+    with pytest.raises(ValueError, match="an entry id"):
+        EntryId(text)
 
 
 def test_ids_are_ordered_by_number_and_not_by_character() -> None:

@@ -1,4 +1,8 @@
-"""The workers page: the model, the load and the page pool of each worker."""
+"""The workers page: the model of each worker, and for the operator, who enters the admin token, load and page pool.
+
+A load that every visitor saw would tell which models are in a battle. The token stays in the browser's page; it is sent
+with each refresh and kept nowhere.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -13,8 +17,8 @@ from webui.boards import Boards
 from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header, notice
 from webui.session import Seat
-from wire.errors import ApiError
-from wire.workers import PageCounts, PoolPicture, WorkerView
+from wire.errors import ApiError, ErrorCode
+from wire.workers import Capacity, Load, PageCounts, PoolPicture, WorkerView
 
 REFRESH_S = 2.0
 SILENT_AFTER_S = 3.0  #: a healthy worker sends a heartbeat every second
@@ -25,22 +29,29 @@ def build(page: Any, boards: Boards) -> None:
     header("/workers")
     shown = gr.State(Seat(""))
     gr.HTML(
-        f'<div class="agon-board-head"><h1>{texts.WORKERS_TITLE}</h1><p>{texts.WORKERS_LEAD}</p>{_legend()}</div>',
+        f'<div class="agon-board-head"><h1>{texts.WORKERS_TITLE}</h1><p>{texts.WORKERS_LEAD}</p></div>',
         apply_default_css=False,
     )
+    with gr.Accordion(texts.OPERATOR, open=False, elem_classes=["agon-fold"]):
+        token = gr.Textbox(
+            label=texts.ADMIN_TOKEN, info=texts.ADMIN_TOKEN_INFO, type="password", elem_id="token", max_length=512
+        )
     notice_box = gr.HTML("", elem_id="notice", apply_default_css=False)
     waiting = f'<p class="agon-quiet">{texts.LOADING_WORKERS}</p>'
     board = gr.HTML(waiting, elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
-    async def refresh(request: gr.Request, shown: Seat[str]) -> list[Any]:
-        visitor = visitor_of(request)
+    async def refresh(request: gr.Request, shown: Seat[str], entered: str | None) -> list[Any]:
+        visitor, token = visitor_of(request), (entered or "").strip()  # None: the box was never opened
+        if not (token.isascii() and token.isprintable()):
+            return [gr.skip(), notice(texts.WRONG_ADMIN_TOKEN)]
         try:
-            workers, pictures = await asyncio.gather(boards.workers(visitor), _pictures(boards, visitor))
+            workers, pictures = await asyncio.gather(boards.workers(visitor, token), _pictures(boards, visitor, token))
         except ControllerUnreachable:
             return [gr.skip(), notice(texts.STALE)] if shown.value else ["", notice(texts.UNREACHABLE_BOARD)]
         except ApiError as error:
-            return [gr.skip(), notice(texts.failure(error.code))]
+            is_wrong = token and error.code in (ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN)
+            return [gr.skip(), notice(texts.WRONG_ADMIN_TOKEN if is_wrong else texts.failure(error.code))]
         markup = render(workers, pictures)
         if markup == shown.value:
             return [gr.skip(), ""]
@@ -48,20 +59,25 @@ def build(page: Any, boards: Boards) -> None:
         return [markup, ""]
 
     gr.on(
-        [page.load, timer.tick],
+        [page.load, timer.tick, token.submit],
         refresh,
-        inputs=[shown],
+        inputs=[shown, token],
         outputs=[board, notice_box],
         concurrency_limit=None,
         **PRIVATE,
     )
 
 
-async def _pictures(boards: Boards, visitor: str) -> dict[str, PoolPicture]:
-    """Page pools by worker id; empty if they cannot be read, the page works without them."""
+async def _pictures(boards: Boards, visitor: str, token: str) -> dict[str, PoolPicture]:
+    """Page pools by worker id; empty without a token. Raises ApiError UNAUTHORIZED for a wrong one, and nothing else:
+    the page works without the pictures."""
     try:
-        return {pool.worker_id: pool.picture for pool in await boards.pools(visitor)}
-    except (ControllerUnreachable, ApiError):
+        return {pool.worker_id: pool.picture for pool in await boards.pools(visitor, token)} if token else {}
+    except ControllerUnreachable:
+        return {}
+    except ApiError as error:
+        if error.code in (ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN):
+            raise
         return {}
 
 
@@ -73,34 +89,47 @@ def render(workers: Sequence[WorkerView], pictures: Mapping[str, PoolPicture]) -
         )
     ordered = sorted(workers, key=lambda worker: (worker.model, worker.worker_id))
     cards = "".join(_worker(worker, pictures.get(worker.worker_id)) for worker in ordered)
-    return f'<div class="agon-workers">{cards}</div>'
+    legend = _legend() if any(worker.load is not None for worker in ordered) else ""
+    return f'{legend}<div class="agon-workers">{cards}</div>'
 
 
 def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
-    load, card = worker.load, worker.card
-    facts = (
-        (f"{load.running}", f"/{worker.capacity.max_running}", texts.FACTS["running"]),
-        (f"{load.waiting}", "", texts.FACTS["waiting"]),
-        (f"{load.tokens_per_s:,.0f}", "", texts.FACTS["speed"]),
-    )
-    numbers = "".join(f"<div><dt>{name}</dt><dd>{number}<i>{of}</i></dd></div>" for number, of, name in facts)
+    card = worker.card
     details: tuple[str, ...] = (
         f"{texts.short_count(card.num_parameters)} {texts.FACTS['parameters']}",
         f"{card.context_length:,} {texts.FACTS['context']}",
         escape(card.dtype),
-        f"{load.prefix_hit_tokens_total:,} {texts.FACTS['hits']}",
-        f"{load.preemptions_total:,} {texts.FACTS['preemptions']}",
     )
-    if load.swapped:
-        details += (f"{load.swapped:,} {texts.FACTS['swapped']}",)
-    is_silent = worker.last_heartbeat_age_s >= SILENT_AFTER_S
-    silence = f" &middot; {texts.seconds_ago(worker.last_heartbeat_age_s)}" if is_silent else ""
+    figures = ""
+    if worker.load is not None:
+        figures = _numbers(worker.load, worker.capacity) + _pool(worker.load.pages, picture)
+        details += _counts(worker.load)
+    age_s = worker.last_heartbeat_age_s or 0.0
+    silence = f" &middot; {texts.seconds_ago(age_s)}" if age_s >= SILENT_AFTER_S else ""
     return (
         f'<article class="agon-worker"><header><h2>{escape(worker.model)}</h2>'
         f'<span class="agon-state agon-state-{worker.state}">{texts.WORKER_STATES[worker.state]}</span></header>'
-        f'<p class="agon-quiet">{escape(worker.worker_id)}{silence}</p><dl>{numbers}</dl>{_pool(load.pages, picture)}'
+        f'<p class="agon-quiet">{escape(worker.worker_id)}{silence}</p>{figures}'
         f'<p class="agon-details">{" &middot; ".join(details)}</p></article>'
     )
+
+
+def _numbers(load: Load, capacity: Capacity) -> str:
+    facts = (
+        (f"{load.running}", f"/{capacity.max_running}", texts.FACTS["running"]),
+        (f"{load.waiting}", "", texts.FACTS["waiting"]),
+        (f"{load.tokens_per_s:,.0f}", "", texts.FACTS["speed"]),
+    )
+    rows = "".join(f"<div><dt>{name}</dt><dd>{number}<i>{of}</i></dd></div>" for number, of, name in facts)
+    return f"<dl>{rows}</dl>"
+
+
+def _counts(load: Load) -> tuple[str, ...]:
+    counts = (
+        f"{load.prefix_hit_tokens_total:,} {texts.FACTS['hits']}",
+        f"{load.preemptions_total:,} {texts.FACTS['preemptions']}",
+    )
+    return (*counts, f"{load.swapped:,} {texts.FACTS['swapped']}") if load.swapped else counts
 
 
 def _pool(pages: Sequence[PageCounts], picture: PoolPicture | None) -> str:

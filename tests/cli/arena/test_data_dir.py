@@ -15,7 +15,7 @@ RUNNING = Running(pid=4711, webui_url="http://127.0.0.1:7860", controller_url="h
 
 @pytest.fixture
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
-    for name in ("AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY"):
+    for name in ("AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     folder = DataDir(tmp_path / "data")
     folder.create()
@@ -52,8 +52,19 @@ def test_secrets_are_made_once_and_private(data_dir: DataDir) -> None:
     secrets = data_dir.secrets()
     assert DataDir(data_dir.path).secrets() == secrets
     assert stat.S_IMODE((data_dir.path / "secrets.json").stat().st_mode) == 0o600
-    assert len(set(asdict(secrets).values())) == 3
+    assert len(set(asdict(secrets).values())) == 4
     assert all(len(secret) >= 32 for secret in asdict(secrets).values())
+
+
+def test_a_file_of_an_older_version_keeps_its_secrets_and_gets_the_new_one(data_dir: DataDir) -> None:
+    old = {name: secret for name, secret in asdict(data_dir.secrets()).items() if name != "proxy_token"}
+    (data_dir.path / "secrets.json").write_text(json.dumps(old))
+
+    added = DataDir(data_dir.path).secrets()
+
+    assert {name: getattr(added, name) for name in old} == old
+    assert json.loads((data_dir.path / "secrets.json").read_text()) == asdict(added)
+    assert len(added.proxy_token) >= 32
 
 
 def test_the_environment_wins_over_stored_secrets_but_is_not_stored(

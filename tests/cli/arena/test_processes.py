@@ -121,11 +121,12 @@ async def test_each_process_gets_only_the_secrets_it_needs(tmp_path: Path, monke
         ["webui"],
     ]
     specs = [spec for stage in stages for spec in stage]
-    everything = {secrets.worker_token, secrets.admin_token, secrets.voter_key}
+    everything = {secrets.worker_token, secrets.admin_token, secrets.voter_key, secrets.proxy_token}
     known = {spec.name: everything & set(spec.environment.values()) for spec in specs}
     assert known["controller"] == everything
     assert known["worker one"] == known["worker two"] == {secrets.worker_token}
-    assert known["store"] == known["webui"] == set()
+    assert known["webui"] == {secrets.proxy_token}
+    assert known["store"] == set()
     assert all("REDIS_URL" not in spec.environment for spec in specs)
     assert all(secret not in " ".join(spec.command) for spec in specs for secret in everything)
 

@@ -14,6 +14,7 @@ from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
 from tests.controller.support.arena import Arena, end_state, eventually, of_kind
 from tests.controller.support.running import StoreProcess
+from wire.ids import BattleId
 from wire.sse import SseEvent
 
 KEY = {"Idempotency-Key": "a-key_1"}
@@ -70,8 +71,8 @@ async def test_an_owner_that_lost_the_answer_of_the_end_is_told_that_it_has_ende
     store = BattleStore(lossy, Keys("p"), battle_ttl_s=100, ownership_s=20)
     side = json.dumps({"model": "m", "revision": "r", "worker_id": None})
     fields = {"mode": "anonymous", "state": "open", "voter": "v", "voter_day": "d", "sampling": "{}", "turn": "0"}
-    await store.create("b", {**fields, "run": "0", "side:a": side, "side:b": side})
-    begun = await store.begin_turn(await store.read("b"), 1, "me", StoredTurn(content="hello"), {})
+    await store.create(BattleId("b"), {**fields, "run": "0", "side:a": side, "side:b": side})
+    begun = await store.begin_turn(await store.read(BattleId("b")), 1, "me", StoredTurn(content="hello"), {})
     for _ in range(2):
         await store.advance(begun, "finish", 0, [("turn_finished", "{}", "")], {"state": "answered"})
 

@@ -7,6 +7,7 @@ from typing import Any
 from controller.battles.turn_stream import TurnStream
 from tests.controller.support.arena import Arena, eventually, of_kind
 from tests.controller.support.fake_worker import words
+from wire.ids import BattleId
 from wire.sse import SseDecoder, SseEvent
 
 
@@ -143,7 +144,7 @@ class _NoStore:
 
 async def _errors(stream: TurnStream) -> list[str]:
     decoder = SseDecoder()
-    events = [event async for part in stream.follow("b", None) for event in decoder.feed(part)]
+    events = [event async for part in stream.follow(BattleId("b"), None) for event in decoder.feed(part)]
     assert [event.event for event in events] == ["error"]
     return [json.loads(event.data)["error"]["code"] for event in events]
 

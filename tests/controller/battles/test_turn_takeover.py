@@ -14,6 +14,7 @@ from tests.controller.support.fake_worker import FakeWorker, words
 from tests.controller.support.running import StoreProcess
 from wire.battles import DeltaEvent, FinishedEvent
 from wire.chat import Usage
+from wire.ids import BattleId
 from wire.sse import SseEvent
 
 USAGE = Usage.counted(7, 30)
@@ -53,10 +54,10 @@ async def _abandon(arena: Arena, battle_id: str, events: list[tuple[str, str, st
         "run_from": "0-0",
         **fields,
     }
-    await arena.redis.hset(arena.keys.battle(battle_id), mapping=left)
+    await arena.redis.hset(arena.keys.battle(BattleId(battle_id)), mapping=left)
     for number, (name, data, private) in enumerate(events):
         entry: dict[Any, Any] = {"event": name, "data": data, **({"private": private} if private else {})}
-        await arena.redis.xadd(arena.keys.events(battle_id), entry, id=f"1-{number}")
+        await arena.redis.xadd(arena.keys.events(BattleId(battle_id)), entry, id=f"1-{number}")
     await arena.redis.zadd(arena.keys.turns, {battle_id: float(left["owner_until"])})
 
 
@@ -87,7 +88,9 @@ async def test_a_turn_of_a_dead_controller_goes_on_where_its_events_end(arena: A
     assert (await arena.vote(battle["id"])).status_code == 200
     assert not await arena.redis.zcard(arena.keys.turns)
     await eventually(arena.has_no_leases)
-    assert 'arena_failovers_total{phase="takeover"} 1.0' in (await arena.client.get("/metrics")).text
+    assert (
+        'arena_failovers_total{phase="takeover"} 1.0' in (await arena.client.get("/metrics", headers=arena.admin)).text
+    )
 
 
 async def test_a_side_that_had_finished_stays_finished(arena: Arena) -> None:

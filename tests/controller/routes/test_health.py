@@ -8,7 +8,7 @@ from controller.workers.routing_table import RoutingTable
 from service_kit import background
 from service_kit.logs import JsonLines
 from tests.controller.conftest import OpenArena
-from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually, visitor
 from tests.controller.support.fake_worker import FakeWorker
 
 
@@ -82,7 +82,7 @@ async def test_neither_logs_nor_metrics_hold_what_people_wrote(arena: Arena, cap
     for model in ("alpha", "beta"):
         worker = await arena.add_worker(FakeWorker(model))
         worker.reply = "canary-answer"
-    headers = {"X-Forwarded-For": "203.0.113.77"}
+    headers = visitor("203.0.113.77")
     battle = (await arena.client.post("/arena/battles", json={"mode": "anonymous"}, headers=headers)).json()
     path = f"/arena/battles/{battle['id']}"
     await arena.client.post(path + "/turns", json={"content": "canary-prompt"}, headers=headers)

@@ -4,19 +4,20 @@ import asyncio
 
 from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, Keys
 from tests.controller.support.arena import Arena, eventually
+from wire.ids import BattleId, WorkerId
 
 KEYS = Keys("p")
 
 #: Every method and property of Keys that names a key: an example, and the example's name since the first release.
 RELEASED = {
     "workers": (KEYS.workers, "p:workers"),
-    "worker": (KEYS.worker("w-1"), "p:worker:w-1"),
+    "worker": (KEYS.worker(WorkerId("w-1")), "p:worker:w-1"),
     "epoch": (KEYS.epoch, "p:epoch"),
     "models": (KEYS.models, "p:models"),
-    "leases": (KEYS.leases("w-1"), "p:slots:w-1"),
-    "demand": (KEYS.demand("w-1", "battle"), "p:demand:battle:w-1"),
-    "battle": (KEYS.battle("x"), "p:battle:x"),
-    "events": (KEYS.events("x"), "p:battle:x:events"),
+    "leases": (KEYS.leases(WorkerId("w-1")), "p:slots:w-1"),
+    "demand": (KEYS.demand(WorkerId("w-1"), "battle"), "p:demand:battle:w-1"),
+    "battle": (KEYS.battle(BattleId("x")), "p:battle:x"),
+    "events": (KEYS.events(BattleId("x")), "p:battle:x:events"),
     "turns": (KEYS.turns, "p:turns"),
     "votes": (KEYS.votes, "p:votes"),
     "logged_battles": (KEYS.logged_battles, "p:logged"),

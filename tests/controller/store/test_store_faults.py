@@ -14,6 +14,7 @@ import pytest
 from tests.controller.support.arena import Arena, eventually, make_settings, of_kind, running_arena
 from tests.controller.support.fake_worker import words
 from tests.controller.support.running import StoreProcess
+from wire.ids import BattleId
 
 
 def _settings(store: StoreProcess, **changes: Any) -> Any:
@@ -31,7 +32,7 @@ async def _is_ready(arena: Arena) -> bool:
 
 
 async def _has_events(arena: Arena, battle_id: str) -> bool:
-    return bool(await arena.redis.xlen(arena.keys.events(battle_id)))
+    return bool(await arena.redis.xlen(arena.keys.events(BattleId(battle_id))))
 
 
 async def _vote_until_acknowledged(

@@ -18,10 +18,17 @@ from controller.store.keys import Keys
 from tests.api_page import only_declared_errors
 from tests.controller.support.fake_worker import FakeWorker
 from tests.controller.support.running import running_app
+from wire.proxies import PROXY_TOKEN_HEADER
 from wire.sse import SseDecoder, SseEvent
 
 WORKER_TOKEN = "worker-token-for-tests"
 ADMIN_TOKEN = "admin-token-for-tests"
+PROXY_TOKEN = "proxy-token-for-tests"
+
+
+def visitor(address: str) -> dict[str, str]:
+    """Headers with which the web UI asks for the visitor of this address."""
+    return {"X-Forwarded-For": address, PROXY_TOKEN_HEADER: PROXY_TOKEN}
 
 
 def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
@@ -42,6 +49,9 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "board_refresh_s": 0.0,
         "local_rate_per_minute": 600_000,
         "local_rate_burst": 10_000,
+        "vote_rate_per_minute": 600_000,
+        "vote_rate_burst": 10_000,
+        "proxy_token": PROXY_TOKEN,
     }
     return Settings(**{**values, **changes})
 

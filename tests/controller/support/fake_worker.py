@@ -15,6 +15,7 @@ import httpx
 from tests.controller.support.running import running_app
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
+from wire.ids import WorkerId
 from wire.sse import SseEvent, encode
 from wire.workers import (
     Capacity,
@@ -70,7 +71,7 @@ class FakeWorker:
         self.num_aborted = 0
         self.token = ""
         self.url = ""
-        self.worker_id = ""
+        self.worker_id = WorkerId("unregistered")
         self.epoch = 0
         self.boot_id = f"boot-{id(self)}"
         self.is_beating = True
@@ -202,7 +203,7 @@ class FakeWorker:
     async def _register(self, client: httpx.AsyncClient) -> None:
         response = await client.post("/internal/workers", json=self.registration().model_dump(mode="json"))
         response.raise_for_status()
-        self.worker_id, self.epoch = response.json()["worker_id"], response.json()["epoch"]
+        self.worker_id, self.epoch = WorkerId(response.json()["worker_id"]), response.json()["epoch"]
 
     async def _beat(self, client: httpx.AsyncClient) -> None:
         while True:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from controller.battles.voters import Voters
-from tests.controller.support.arena import Arena, eventually
+from tests.controller.support.arena import Arena, eventually, visitor
 from tests.controller.support.fake_worker import FakeWorker
+from wire.ids import BattleId
 
 
 async def _answered(arena: Arena, *, replies: tuple[str, str] | None = None, named: bool = False) -> str:
@@ -109,7 +110,7 @@ async def test_a_battle_that_never_was_cannot_be_voted_on(arena: Arena) -> None:
 
 async def test_only_the_visitor_who_began_the_battle_may_vote(arena: Arena) -> None:
     battle_id = await _answered(arena)
-    stranger = {"X-Forwarded-For": "203.0.113.9"}
+    stranger = visitor("203.0.113.9")
 
     before = await arena.vote(battle_id, headers=stranger)
     await arena.vote(battle_id)
@@ -126,7 +127,7 @@ async def test_a_vote_after_midnight_is_recognised(arena: Arena) -> None:
     battle_id = await _answered(arena)
     voters = Voters.from_settings("", arena.settings.admin_token.get_secret_value())
     yesterday: dict[Any, Any] = {"voter_day": "2020-01-01", "voter": voters.pseudonym("127.0.0.1", "2020-01-01")}
-    await arena.redis.hset(arena.keys.battle(battle_id), mapping=yesterday)
+    await arena.redis.hset(arena.keys.battle(BattleId(battle_id)), mapping=yesterday)
 
     assert (await arena.vote(battle_id)).status_code == 200
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.access.addresses import ClientAddress
-from controller.access.rate_limits import Rate, RateLimiter
+from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -24,6 +24,7 @@ from service_kit.background import BackgroundTasks
 from tests.controller.support.arena import eventually
 from tests.controller.support.running import StoreProcess
 from wire.errors import ApiError, ErrorCode
+from wire.ids import WorkerId
 from wire.workers import Capacity, ModelCard, RegisterRequest
 
 
@@ -36,12 +37,12 @@ class _Parts:
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, lease_s=lease_s)
         rate = Rate(per_minute=1, burst=2)
-        self.limits = RateLimiter(self.store, self.keys, metrics, rate=rate, local_rate=rate)
+        self.limits = RateLimiter(self.store, self.keys, metrics, Rates(rate, rate, rate, rate))
         self.registry = WorkerRegistry(
             self.store, self.keys, self.table, WorkerHosts(["127.0.0.0/8"]), heartbeat_s=1, lease_s=60
         )
 
-    async def add(self, model: str, port: int, max_running: int) -> str:
+    async def add(self, model: str, port: int, max_running: int) -> WorkerId:
         card = ModelCard(name=model, revision="r", architecture="x", num_parameters=1, dtype="f", context_length=9)
         capacity = Capacity(max_running=max_running, max_queued=0, kv_tokens=1)
         request = RegisterRequest(
@@ -49,10 +50,10 @@ class _Parts:
         )
         return (await self.registry.register(request)).worker_id
 
-    async def num_leases(self, worker_id: str) -> int:
+    async def num_leases(self, worker_id: WorkerId) -> int:
         return int(await self.store.redis.zcard(self.keys.leases(worker_id)))
 
-    async def end_of_lease(self, worker_id: str) -> float:
+    async def end_of_lease(self, worker_id: WorkerId) -> float:
         """When the only lease at the worker ends, in milliseconds of the store's clock."""
         found: Any = await self.store.redis.zrange(self.keys.leases(worker_id), 0, -1, withscores=True)
         [(_, end_ms)] = found

@@ -17,14 +17,14 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _pools(arena: Arena) -> list[dict[str, Any]]:
-    answer = await arena.client.get("/arena/pools")
+    answer = await arena.client.get("/arena/pools", headers=arena.admin)
     assert answer.status_code == 200
     return answer.json()
 
 
 async def _until_loads_are_known(arena: Arena, count: int) -> None:
     async def are_known() -> bool:
-        views = (await arena.client.get("/arena/workers")).json()
+        views = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
         return sum(view["load"]["kv_bytes_total"] > 0 for view in views) == count
 
     await eventually(are_known)
@@ -81,7 +81,7 @@ async def test_no_address_of_a_worker_is_shown(arena: Arena) -> None:
     worker = await arena.add_worker(FakeWorker("alpha"))
     await _until_loads_are_known(arena, 1)
 
-    text = (await arena.client.get("/arena/pools")).text
+    text = (await arena.client.get("/arena/pools", headers=arena.admin)).text
 
     assert worker.url not in text
     assert "alpha" not in text

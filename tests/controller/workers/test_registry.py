@@ -117,7 +117,7 @@ async def test_a_draining_worker_gets_no_new_work(arena: Arena) -> None:
         return not (await arena.client.get("/v1/models")).json()["data"]
 
     await eventually(no_longer_ready)
-    [view] = (await arena.client.get("/arena/workers")).json()
+    [view] = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
     assert (view["state"], view["load"]["running"]) == ("draining", 3)
 
 
@@ -136,6 +136,19 @@ async def test_the_view_of_a_worker_shows_no_address(arena: Arena) -> None:
 
     assert worker.url not in text
     assert "127.0.0.1" not in text
+
+
+async def test_only_the_admin_sees_how_busy_a_worker_is(arena: Arena) -> None:
+    await arena.add_worker(FakeWorker("alpha"))
+    figures = ("in_flight", "load", "last_heartbeat_age_s")
+    headers: list[dict[str, str]] = [{}, HEADERS, {"Authorization": "Bearer nonsense"}]
+
+    views = [(await arena.client.get("/arena/workers", headers=each)).json()[0] for each in headers]
+
+    assert all(view[name] is None for view in views for name in figures)
+    assert all(view["model"] == "alpha" and view["capacity"]["max_running"] for view in views)
+    [shown] = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
+    assert all(shown[name] is not None for name in figures)
 
 
 async def test_two_controllers_see_the_same_workers(arena: Arena) -> None:

@@ -18,6 +18,7 @@ from tests.controller.support.fake_worker import FakeWorker, words
 from tests.controller.support.loop_clock import LoopClock
 from tests.controller.support.running import running_app
 from wire.chat import Usage
+from wire.ids import WorkerId
 from wire.sse import SseEvent, encode
 from wire.workers import Capacity, GenerateFinished, GenerateRequest, Load, ModelCard
 
@@ -76,7 +77,7 @@ async def _parts() -> AsyncGenerator[_Parts, None]:
 
 
 def _worker(url: str) -> Worker:
-    return Worker("w", 1, "boot", url, "ready", CARD, CAPACITY, Load(), 0, 0)
+    return Worker(WorkerId("w"), 1, "boot", url, "ready", CARD, CAPACITY, Load(), 0, 0)
 
 
 def _fake() -> FakeWorker:

@@ -1,0 +1,33 @@
+"""Ids in the paths of routes: checked before the route's function gets them."""
+
+from typing import Annotated
+
+from fastapi import Depends, Path
+
+from controller.battles.battle_store import not_found
+from wire.errors import ApiError, ErrorCode
+from wire.ids import BattleId, WorkerId
+
+#: Descriptions for `documented`.
+BATTLE_ID = {"battle_id": "id of the battle; it is a secret until the vote"}
+WORKER_ID = {"worker_id": "id that the registration gave"}
+
+
+async def _battle_id(battle_id: Annotated[str, Path()]) -> BattleId:
+    """A text that is no id names no battle: the answer is that of an unknown one."""
+    try:
+        return BattleId(battle_id)
+    except ValueError:
+        raise not_found() from None
+
+
+async def _worker_id(worker_id: Annotated[str, Path()]) -> WorkerId:
+    try:
+        return WorkerId(worker_id)
+    except ValueError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"worker_id: {error}.", param="worker_id") from None
+
+
+#: Types of path parameters. Refusals: BATTLE_NOT_FOUND, and INVALID_REQUEST for a worker's id.
+BattleInPath = Annotated[BattleId, Depends(_battle_id)]
+WorkerInPath = Annotated[WorkerId, Depends(_worker_id)]

@@ -1,0 +1,166 @@
+"""An attacker plays battles, watches everything public meanwhile, and guesses the models before the vote.
+
+What the answers themselves tell, their words and their pace, is not used: no server can hide the style of a model.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from controller.access.cache_salts import CacheSalts
+from tests.attacks.conftest import IS_FULL, MODELS, Engines, Target, client_of, loaded_engines, open_target
+from tests.attacks.observer import PROBES, USED_BY_A_BATTLE, Figures, Guesses, Observer, best, movements, routes_of
+from tests.controller.support.arena import visitor
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), *([pytest.mark.slow] if IS_FULL else [])]
+
+NUM_BATTLES = 300 if IS_FULL else 20
+NUM_BATTLES_OF_CONTROL = 60 if IS_FULL else 20
+CHANCE_OF_PAIR = 1 / 3  #: three models
+CHANCE_OF_SIDES = 1 / 2
+UNLIKELY = 1e-4  #: a finding less likely than this by chance is a leak
+FOUND = 0.01  #: less likely than this: the control found what it was shown
+SETTLE_S = 0.15  #: three heartbeats: every report of the battle has arrived
+_numbers = itertools.count()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engines() -> AsyncIterator[Engines]:
+    async with loaded_engines() as loaded:
+        yield loaded
+
+
+async def test_every_route_is_polled_used_or_closed(engines: Engines, tmp_path: Path) -> None:
+    async with open_target(engines, tmp_path / "arena") as target:
+        polled = {f"GET {path}" for service, path in await _public_paths(target) if service == "controller"}
+        assert {"GET /arena/workers", "GET /ready", "GET /v1/models", "GET /arena/leaderboard"} <= polled
+        for route in routes_of(target.app) - USED_BY_A_BATTLE - PROBES:
+            method, path = route.split()
+            reply = await target.arena.client.request(method, _filled(path))
+            is_polled = f"GET {_filled(path)}" in polled
+            assert is_polled or reply.status_code == 401, f"{route} is public: make the attack use it"
+
+
+async def test_nothing_public_tells_the_models_of_a_battle(
+    engines: Engines, tmp_path: Path, record_property: Any
+) -> None:
+    async with open_target(engines, tmp_path / "arena") as target:
+        guesses = await _attack(target, NUM_BATTLES)
+
+    for what, scores, chance in _results(guesses):
+        name, hits, trials, likelihood = best(scores, chance)
+        told = f"{what}: best of {len(scores)} classifiers {hits} of {trials} ({name}), p = {likelihood:.2g}"
+        record_property(what, told)
+        print(told)
+        assert likelihood > UNLIKELY, told
+
+
+async def test_the_same_attacker_finds_the_models_where_figures_are_shown_and_salts_are_missing(
+    engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
+    """The attack works: it finds what it is told, one leak at a time."""
+    async with open_target(engines, tmp_path / "figures") as target:
+        shown = await _attack(target, NUM_BATTLES_OF_CONTROL, **target.arena.admin)
+    monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
+    async with open_target(engines, tmp_path / "salts") as target:
+        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL)
+
+    found = {}
+    for leak, guesses in (("figures shown", shown), ("no salts", unsalted)):
+        for what, scores, chance in _results(guesses):
+            name, hits, trials, found[leak, what] = best(scores, chance)
+            told = f"{what}, {leak}: {hits} of {trials} ({name}), p = {found[leak, what]:.2g}"
+            record_property(f"{leak} {what}", told)
+            print(told)
+    assert found["figures shown", "pair"] < FOUND
+    assert found["no salts", "pair"] < FOUND
+    assert found["no salts", "sides"] < FOUND
+
+
+def _results(guesses: Guesses) -> list[tuple[str, dict[str, tuple[int, int]], float]]:
+    return [
+        ("pair", guesses.pair_scores(), CHANCE_OF_PAIR),
+        ("sides", guesses.side_scores(), CHANCE_OF_SIDES),
+    ]
+
+
+async def _attack(target: Target, num_battles: int, **headers: str) -> Guesses:
+    """Play battles and record what moved. `headers` are those of the polls: none, except in the control."""
+    guesses = Guesses(MODELS)
+    paths = await _public_paths(target, **headers)
+    async with client_of(target.arena.url) as client:
+        clients = {"controller": client}
+        for model, url in target.worker_urls.items():
+            clients[f"worker {model}"] = client_of(url)
+        observer = Observer(clients, paths, **headers)
+        for _ in range(num_battles):
+            guesses.add(*await _battle(target, observer, client))
+        for each in clients.values():
+            await each.aclose()
+    return guesses
+
+
+async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient) -> tuple[Figures, tuple[str, str]]:
+    number = next(_numbers)
+    prompt = f"Story {number}: " + " ".join(f"a bird with {number + count} feathers" for count in range(12))
+    battle_id = (await target.arena.create(client=client))["id"]
+    before = await observer.look()
+    turn = asyncio.create_task(target.arena.turn(battle_id, prompt, client=client))
+    during = []
+    while not turn.done():
+        during.append(await observer.look())
+    view = await target.arena.view(battle_id)
+    probed = await _probe(client, prompt, {side: view["turns"][0][side]["text"] for side in ("a", "b")})
+    await asyncio.sleep(SETTLE_S)
+    moved = movements(before, during, await observer.look()) | probed
+    vote = await client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
+    revealed = vote.raise_for_status().json()["models"]
+    return moved, (revealed["a"], revealed["b"])
+
+
+async def _probe(client: httpx.AsyncClient, prompt: str, texts: dict[str, str]) -> Figures:
+    """Ask every model to go on with the answer of each side, from the voter's address and from another one: the model
+    that has the answer in its cache is the side's."""
+    found: Figures = {}
+    for whose, headers in (("own", {}), ("other", visitor("203.0.113.9"))):
+        for model, (side, text) in itertools.product(MODELS, texts.items()):
+            messages = [
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": "Go on."},
+            ]
+            body = {"model": model, "messages": messages, "max_tokens": 1}
+            answer = await client.post("/v1/chat/completions", json=body, headers=headers)
+            found[f"probe {whose} {side} {model} status"] = answer.status_code
+            if answer.is_success:
+                details = answer.json()["usage"]["prompt_tokens_details"]
+                found[f"probe {whose} {side} {model} cached"] = details["cached_tokens"]
+    for whose, model in itertools.product(("own", "other"), MODELS):
+        a, b = (found.get(f"probe {whose} {side} {model} cached", 0.0) for side in ("a", "b"))
+        found[f"probe {whose} lead of a {model}"] = a - b
+    return found
+
+
+async def _public_paths(target: Target, **headers: str) -> list[tuple[str, str]]:
+    """Services and paths whose GET answers without a credential, or with those in `headers`."""
+    own = {route.split()[1] for route in routes_of(target.app) - USED_BY_A_BATTLE if route.startswith("GET ")}
+    candidates = [("controller", _filled(path)) for path in own]
+    probes = ("/health", "/ready", "/metrics", "/version", "/v1/models", "/internal/pool")
+    candidates += [(f"worker {model}", path) for model in MODELS for path in probes]
+    urls = {"controller": target.arena.url, **{f"worker {model}": url for model, url in target.worker_urls.items()}}
+    found = []
+    for service, path in candidates:
+        async with client_of(urls[service]) as client:
+            if (await client.get(path, headers=headers)).status_code not in (401, 403):
+                found.append((service, path))
+    return found
+
+
+def _filled(path: str) -> str:
+    return path.replace("{model:path}", MODELS[0]).replace("{battle_id}", "none").replace("{worker_id}", "none")

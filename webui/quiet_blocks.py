@@ -1,0 +1,28 @@
+"""Gradio's Blocks, where an event that raises leaves a line in the log and nothing that a visitor wrote.
+
+Gradio prints the traceback of such an event, and the messages of its own errors quote the values of the inputs.
+"""
+
+import logging
+from typing import Any
+
+import gradio as gr
+
+from service_kit.logs import log_event
+from webui import texts
+
+_logger = logging.getLogger(__name__)
+
+
+class QuietBlocks(gr.Blocks):
+    """The root of the pages. A failed event shows texts.EVENT_FAILED in the browser."""
+
+    async def process_api(self, block_fn: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run one event, as Gradio does. Raises gr.Error, which Gradio shows and does not print, if it fails."""
+        try:
+            return await super().process_api(block_fn, *args, **kwargs)
+        except gr.Error as error:  # Gradio's refusal of an input, for instance of a choice that is not offered
+            log_event(_logger, "event_refused", exc_info=error, function=block_fn.name)
+        except Exception as error:
+            log_event(_logger, "event_failed", logging.ERROR, exc_info=error, function=block_fn.name)
+        raise gr.Error(texts.EVENT_FAILED, print_exception=False)
