@@ -32,6 +32,9 @@ sets it where it listens on loopback).
 * Bodies are strict JSON in UTF-8 with `Content-Type: application/json`: no NaN, no lone surrogates, no NUL characters,
   at most 32 levels deep, integers of at most 64 bits; at most 10,000 objects and arrays, 200,000 values, and 1,000 keys
   in one object. They must arrive within 30 seconds.
+* A request under a host name that the service does not answer to, or from a web page of another origin, gets
+  `forbidden` (`AGON_ALLOWED_HOSTS`, [operations.md](operations.md)); a connection beyond the bound gets
+  `too_many_connections`.
 * An error is `{"error": {"message": ..., "type": ..., "code": ..., "param": ...}}`. Programs switch on `code`, which is
   stable. Answers with 429 and 503 carry `Retry-After` in seconds. A path that does not exist answers `not_found`, a
   method that a path does not take `method_not_allowed`.

@@ -53,15 +53,17 @@ MORE_LOOKS = (
 
 
 @contextmanager
-def demo_arena() -> Iterator[str]:
-    """`agon up` with the three demo models and simulated votes, until the block is left; yields the web UI's URL."""
+def demo_arena() -> Iterator[tuple[str, str]]:
+    """`agon up` with the three demo models and simulated votes, until the block is left; yields the web UI's URL and
+    the admin token."""
     sys.path.insert(0, str(ROOT))
     from tests.e2e.arena import arena
 
     with tempfile.TemporaryDirectory() as folder, arena(Path(folder) / "data", [], len(STRENGTHS)) as up:
         up.wait_ready()
-        import_votes(up.controller_url, json.loads((up.data_dir / "secrets.json").read_text())["admin_token"])
-        yield up.webui_url
+        admin_token = json.loads((up.data_dir / "secrets.json").read_text())["admin_token"]
+        import_votes(up.controller_url, admin_token)
+        yield up.webui_url, admin_token
 
 
 def import_votes(controller_url: str, admin_token: str) -> None:
@@ -116,8 +118,8 @@ def battle(page: Page, url: str, save: "Save") -> None:
     save(page, "battle-reveal")
 
 
-def other_pages(page: Page, url: str, save: "Save") -> None:
-    """Take a picture of every page but the battle."""
+def other_pages(page: Page, url: str, admin_token: str, save: "Save") -> None:
+    """Take a picture of every page but the battle; that of the workers as the operator sees it."""
     for name, ready in (
         ("side-by-side", "#send"),
         ("chat", "#send"),
@@ -126,6 +128,11 @@ def other_pages(page: Page, url: str, save: "Save") -> None:
     ):
         page.goto(f"{url}/{name}")
         page.wait_for_selector(ready)
+        if name == "workers" and admin_token:
+            page.locator(".agon-fold button").first.click()
+            page.fill("#token input", admin_token)
+            page.press("#token input", "Enter")
+            page.wait_for_selector(".agon-pool")
         page.wait_for_timeout(1500)
         save(page, name, full_page=name in ("leaderboard", "workers"))
 
@@ -140,7 +147,7 @@ class Save:
         page.screenshot(path=IMAGES / f"{name}-{self._look.name}.png", full_page=full_page)
 
 
-def take(browser: Browser, url: str, look: Look) -> None:
+def take(browser: Browser, url: str, admin_token: str, look: Look) -> None:
     """Take all pictures of one look, in a browser context of its own."""
     context = browser.new_context(
         viewport={"width": look.width, "height": look.height},
@@ -151,7 +158,7 @@ def take(browser: Browser, url: str, look: Look) -> None:
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     battle(page, url, Save(look))
-    other_pages(page, url, Save(look))
+    other_pages(page, url, admin_token, Save(look))
     context.close()
 
 
@@ -159,17 +166,18 @@ def main() -> None:
     """Take the pictures; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a running web UI")
+    parser.add_argument("--admin-token", default="", help="of the arena behind it, for the page of the workers")
     parser.add_argument("--all", action="store_true", help="both themes at both sizes")
     given = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        url = given.url or stack.enter_context(demo_arena())
+        url, admin_token = (given.url, given.admin_token) if given.url else stack.enter_context(demo_arena())
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
         for look in LOOKS + (MORE_LOOKS if given.all else ()):
-            take(browser, url.rstrip("/"), look)
+            take(browser, url.rstrip("/"), admin_token, look)
         browser.close()
 
 

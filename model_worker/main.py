@@ -21,7 +21,7 @@ from service_kit.logs import configure_logging
 from service_kit.telemetry import switch_telemetry_off
 
 #: Loggers that log from INFO on: the worker, and the start of the engine. None of them logs text of a request.
-_LOGGED = ("model_worker", "engine.runner", "engine.kernels")
+_LOGGED = ("model_worker", "service_kit", "engine.runner", "engine.kernels")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,8 +26,8 @@ from model_worker.errors import EngineBroken, PortTaken
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
 from service_kit import listening
-from service_kit.heads import BoundedHttp
 from service_kit.logs import log_event
+from service_kit.serving import server_config
 from service_kit.shedding import Shedding
 
 T = TypeVar("T")
@@ -58,19 +58,7 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
             "open_to_the_network",
             hint="every client may use /v1; set AGON_API_KEYS to change that",
         )
-    server = _Server(
-        uvicorn.Config(
-            Shedding(app, is_new_work),
-            http=BoundedHttp,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_LAST_WORDS_S,
-        )
-    )
+    server = _Server(server_config(Shedding(app, is_new_work), drain_s=_LAST_WORDS_S, lifespan="off"))
     stop = _stop_signals(server)
     serving = asyncio.create_task(server.serve(sockets=listening.descriptors(listener)))
     log_event(_logger, "listening", host=settings.host, port=port, model=settings.model_name)

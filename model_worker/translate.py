@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 from engine.config import SamplingParams
 from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
+from engine.json_files import quoted
 from model_worker.errors import BadCheckpoint
 from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode
 
 Number = TypeVar("Number", int, float)
+_MOST = 2**31  #: numbers of generation_config.json are smaller
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class SamplingDefaults:
         """Raises BadCheckpoint for values that a request would be refused for."""
         names = [field.name for field in fields(cls)]
         given: dict[str, Any] = {name: config[name] for name in names if config.get(name) is not None}
+        for name, value in given.items():
+            kinds = (int,) if name == "top_k" else (int, float)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) < _MOST:
+                raise BadCheckpoint(f"generation_config.json: {name} cannot be {quoted(value)}")
         if config.get("do_sample") is False:
             given["temperature"] = 0.0
         try:

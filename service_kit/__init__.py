@@ -1,4 +1,4 @@
-"""What every HTTP service of ours does: request heads, bodies, event streams, keys, logs, errors, telemetry off.
+"""What every HTTP service of ours does: connections, request heads, bodies, origins, event streams, keys, logs, errors.
 
 Used by controller, model_worker and webui. It imports wire types only: no engine, no store, no route.
 """

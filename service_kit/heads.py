@@ -9,6 +9,7 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from service_kit.connections import Connections
 from wire.errors import ApiError, ErrorCode
 
 MAX_HEAD_BYTES = 16_384
@@ -22,9 +23,11 @@ class BoundedHttp(HttpToolsProtocol):
     It refuses a head that is malformed, larger than MAX_HEAD_BYTES, or not complete within `patience_s`. It closes a
     connection without an answer when trailers or a piece of a chunked body exceed MAX_HEAD_BYTES, when no request comes
     within `patience_s` of the connection, and when a client still sends a body `patience_s` after its answer.
+    A connection for which `room` has no place gets 503 and is closed.
     """
 
     patience_s = 30.0
+    room: Connections | None = None  #: for connections of the service, set by a subclass (serving.py); None: any number
 
     _num_unfinished_bytes = 0  #: received since the parser last finished a head or a piece of a body
     _is_in_head = False
@@ -32,17 +35,24 @@ class BoundedHttp(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for the connection's first head."""
+        """Start the time limit for the connection's first head, or refuse the connection."""
         super().connection_made(transport)
-        self._start_deadline()
+        if self.room is None or self.room.admit(self, self.client[0] if self.client else None):
+            self._start_deadline()
+        else:
+            self._refuse(ApiError(ErrorCode.TOO_MANY_CONNECTIONS, "The service has too many open connections."))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the time limit: the connection is closed."""
         self._stop_deadline()
+        if self.room is not None:
+            self.room.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`, then check what is still unfinished."""
+        if self.transport.is_closing():
+            return
         self._num_unfinished_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():
@@ -52,7 +62,8 @@ class BoundedHttp(HttpToolsProtocol):
                 self.transport.close()
             else:
                 self.send_400_response(_TOO_LARGE)
-        elif self._is_in_head and self._deadline is None:
+        elif not self._is_answering and self._deadline is None:
+            # A head has begun, or empty lines, for which the parser calls nothing and which end the keep-alive time.
             self._start_deadline()
 
     def on_message_begin(self) -> None:
@@ -68,6 +79,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._num_unfinished_bytes = 0
         self._is_in_head = False
         self._stop_deadline()
+        if self.room is not None:
+            self.room.begin_request(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -86,20 +99,35 @@ class BoundedHttp(HttpToolsProtocol):
         """The answer is sent. The rest of a body that was refused half-way is read and dropped for `patience_s`: a
         client that is still sending would not read its answer if the connection were closed."""
         super().on_response_complete()
+        if self.room is not None and not self._is_answering:
+            self.room.end_request(self)
         if self._is_in_message and self._deadline is None and not self.transport.is_closing():
             self._start_deadline()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request, and close the connection."""
-        body = ApiError(ErrorCode.INVALID_REQUEST, msg).body().model_dump_json().encode()
+        self._refuse(ApiError(ErrorCode.INVALID_REQUEST, msg))
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing is written until the client has read, or at all."""
+        return self.flow.write_paused or self.transport.is_closing()
+
+    def evict(self) -> None:
+        """Close a connection without a request, to make room for another."""
+        self.transport.abort()
+
+    def _refuse(self, error: ApiError) -> None:
+        body = error.body().model_dump_json().encode()
         headers = [
             *self.server_state.default_headers,
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
+            *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
         ]
         lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-        self.transport.write(STATUS_LINE[400] + lines + b"\r\n" + body)
+        self.transport.write(STATUS_LINE[error.status] + lines + b"\r\n" + body)
         self.transport.close()
 
     @property

@@ -13,9 +13,12 @@ from typing import Any
 import gradio as gr
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
+from gradio.routes import App
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.routing import Mount
 
 from service_kit.app import bare_app
+from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
@@ -25,27 +28,34 @@ from webui.config import Settings
 from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
+from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
+from webui.page_sessions import PageSessions
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
 from webui.theme import ASSETS, build_theme, css, head
 from webui.turn import Turns
 
 _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half of it on average
+_FORGET_EVERY_S = 10.0  #: between two looks for abandoned sessions
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
     proxy_token = settings.proxy_token.get_secret_value()
-    client = ControllerClient(settings.controller_url, api_key=settings.api_key, proxy_token=proxy_token)
+    client = ControllerClient(*settings.controller_urls, api_key=settings.api_key, proxy_token=proxy_token)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
     turns = Turns(client, settings.webui_update_interval_s, boards.leaderboard, settings.webui_max_prompt_chars)
 
+    background = BackgroundTasks()
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        background.start()
         yield
+        await background.stop()
         await client.aclose()
 
     app = bare_app(texts.BRAND, lifespan=lifespan)
@@ -57,7 +67,10 @@ def create_app(settings: Settings) -> FastAPI:
     @app.get("/ready")
     async def ready() -> JSONResponse:
         is_ready = await client.is_ready()
-        return JSONResponse({"controller": "ready" if is_ready else "unreachable"}, 200 if is_ready else 503)
+        state: dict[str, Any] = {"controller": "ready" if is_ready else "unreachable"}
+        if background.failing:
+            state["failing"] = list(background.failing)
+        return JSONResponse(state, 200 if is_ready and not background.failing else 503)
 
     @app.get("/metrics")
     async def show_metrics() -> Response:
@@ -67,15 +80,30 @@ def create_app(settings: Settings) -> FastAPI:
     with warnings.catch_warnings():
         # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
-        _mount(app, ui)
+        gradio_app = _mount(app, ui)
+    streams = OpenStreams()
+    rates = EventRates(settings.webui_events_per_second)
+    sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
+    background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
+    background.add("forget quiet addresses", rates.forget_quiet, every_s=_FORGET_EVERY_S)
+    app.add_middleware(
+        Limits,
+        streams=streams,
+        rates=rates,
+        max_waiting=settings.webui_max_events,
+        max_streams=settings.webui_max_streams,
+        max_streams_per_address=settings.webui_max_streams_per_address,
+        num_waiting=sessions.num_waiting,
+    )
     app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
     return app
 
 
-def _mount(app: FastAPI, ui: Any) -> None:
-    """Mount the pages, with Gradio's errors in the shape of ours: its own answers quote what was sent."""
+def _mount(app: FastAPI, ui: Any) -> App:
+    """Mount the pages, with Gradio's errors in the shape of ours: its own answers quote what was sent. Returns Gradio's
+    app, which is not `ui.app`."""
     gr.mount_gradio_app(
         app,
         ui,
@@ -94,10 +122,9 @@ def _mount(app: FastAPI, ui: Any) -> None:
         allowed_paths=[],
         max_file_size=0,
     )
-    for route in app.routes:
-        mounted = getattr(route, "app", None)
-        if isinstance(mounted, gr.routes.App):
-            install_error_handlers(mounted)
+    mounted = next(route.app for route in app.routes if isinstance(route, Mount) and isinstance(route.app, App))
+    install_error_handlers(mounted)
+    return mounted
 
 
 def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards: Boards) -> Any:

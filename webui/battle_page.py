@@ -10,13 +10,12 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
-from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, BattleParts, examples, intro, look_of, prompt, thread, vote_buttons
-from webui.session import Seat, Session
+from webui.controllers import ControllerUnreachable
+from webui.session import Seat, Session, from_storage
 from webui.turn import Turns
 from wire.battles import CreateBattle, Mode, Outcome
 from wire.errors import ApiError
-from wire.ids import BattleId
 
 Updates = AsyncGenerator[list[Any], None]
 
@@ -24,7 +23,7 @@ Updates = AsyncGenerator[list[Any], None]
 Opening = Callable[..., CreateBattle | str]
 
 #: Gradio encrypts browser storage with a key, by default a new one at every start. With a fixed key the page finds its
-#: battle again after a restart of this service. Nothing secret is stored: only the id of the visitor's own battle.
+#: battle again after a restart of this service. Nothing secret is stored: only a Bookmark of the visitor's own battle.
 STORAGE_SECRET = "agon-battle-id"
 
 
@@ -33,7 +32,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
 
     `settings` adds its components to the introduction, which is shown until a battle begins."""
     seat = gr.State(Seat(Session(mode=mode)))
-    stored_id = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=STORAGE_SECRET)
+    bookmark = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=STORAGE_SECRET)
     with gr.Column(elem_classes=["agon-empty"]) as empty:
         intro(title, lead)
         if settings is not None:
@@ -53,7 +52,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
             new = gr.Button(texts.NEW_BATTLE, visible=False, elem_id="new", scale=0, min_width=0)
     return BattleParts(
         seat=seat,
-        stored_id=stored_id,
+        bookmark=bookmark,
         thread=conversation,
         heads=heads,
         empty=empty,
@@ -76,7 +75,7 @@ def wire_battle(
     """Bind every event of a battle page. `opened_by` are the components whose values `opening` takes."""
     handlers = _BattleHandlers(parts, turns, mode, opening)
     everything = [parts.thread, *parts.rest]
-    place = [parts.seat, parts.stored_id]
+    place = [parts.seat, parts.bookmark]
     # A stream holds its event until the models have answered, so it has no limit of its own: the controller has limits.
     whole: dict[str, Any] = {"outputs": everything, "concurrency_limit": None, **PRIVATE}
     asked = [parts.prompt.box.submit, parts.prompt.send.click]
@@ -115,12 +114,16 @@ class _BattleHandlers:
         self._opening = opening
 
     async def begin(
-        self, request: gr.Request, content: str, seat: Seat[Session], stored_id: object, *settings: Any
+        self, request: gr.Request, content: str, seat: Seat[Session], stored: Any, *settings: Any
     ) -> Updates:
         visitor = visitor_of(request)
-        session = await self._current(seat, stored_id, visitor)
+        session = await self._current(seat, stored, visitor)
         if session.is_busy:  # text that was typed meanwhile stays in the box
             yield self._parts.show_all(session)
+            return
+        if session.can_resume and not session.exchanges:  # the battle could not be read again
+            seat.value = session.ended(session.notice, unsent_text=content, can_resume=True)
+            yield self._parts.show_all(seat.value)
             return
         order = self._opening(*settings)
         if isinstance(order, str):
@@ -132,22 +135,20 @@ class _BattleHandlers:
                 seat.value = session
                 yield self._parts.show_all(session, clears_box=session.is_busy)
 
-    async def ask_again(self, request: gr.Request, seat: Seat[Session], stored_id: object, *settings: Any) -> Updates:
+    async def ask_again(self, request: gr.Request, seat: Seat[Session], stored: Any, *settings: Any) -> Updates:
         """Send the last question to a new battle, because the old one failed."""
-        session = await self._current(seat, stored_id, visitor_of(request))
+        session = await self._current(seat, stored, visitor_of(request))
         content = session.exchanges[-1].content if session.exchanges else ""
-        async with aclosing(self.begin(request, content, seat, stored_id, *settings)) as updates:
+        async with aclosing(self.begin(request, content, seat, stored, *settings)) as updates:
             async for update in updates:
                 yield update
 
-    async def begin_again(self, request: gr.Request, seat: Seat[Session], stored_id: object) -> list[Any]:
-        seat.value = self._turns.begin_again(await self._current(seat, stored_id, visitor_of(request)))
+    async def begin_again(self, request: gr.Request, seat: Seat[Session], stored: Any) -> list[Any]:
+        seat.value = self._turns.begin_again(await self._current(seat, stored, visitor_of(request)))
         return self._parts.show_all(seat.value)
 
-    async def restore(self, request: gr.Request, seat: Seat[Session], stored_id: object) -> list[Any]:
-        battle_id = BattleId.parse(stored_id)
-        if battle_id is not None:
-            seat.value = await self._turns.restore(battle_id, visitor_of(request))
+    async def restore(self, request: gr.Request, seat: Seat[Session], stored: Any) -> list[Any]:
+        seat.value = await self._turns.take_up(from_storage(stored), self._mode, visitor_of(request))
         return self._parts.show_all(seat.value)
 
     async def follow(self, request: gr.Request, seat: Seat[Session]) -> Updates:
@@ -164,9 +165,9 @@ class _BattleHandlers:
         return self._parts.show_rest(seat.value, look_of(seat.value))
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Updates]:
-        async def vote(request: gr.Request, seat: Seat[Session], stored_id: object) -> Updates:
+        async def vote(request: gr.Request, seat: Seat[Session], stored: Any) -> Updates:
             visitor = visitor_of(request)
-            session = await self._current(seat, stored_id, visitor)
+            session = await self._current(seat, stored, visitor)
             async with aclosing(self._turns.vote(session, outcome, visitor)) as sessions:
                 async for session in sessions:
                     seat.value = session
@@ -187,12 +188,10 @@ class _BattleHandlers:
         seat.value = Session(mode=self._mode)
         return self._parts.show_all(seat.value)
 
-    async def _current(self, seat: Seat[Session], stored_id: object, visitor: str) -> Session:
-        """The session to act on. After a restart of this service the seat is empty; the browser still has the id. What
-        the browser sends may be any JSON value."""
-        battle_id = BattleId.parse(stored_id)
-        if seat.value.battle_id is None and battle_id is not None:
-            seat.value = await self._turns.restore(battle_id, visitor)
+    async def _current(self, seat: Seat[Session], stored: Any, visitor: str) -> Session:
+        """The session to act on. After a restart of this service the seat is empty; the browser has its bookmark."""
+        if seat.value == Session(mode=self._mode):
+            seat.value = await self._turns.take_up(from_storage(stored), self._mode, visitor)
         return seat.value
 
 

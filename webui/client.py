@@ -1,13 +1,15 @@
-"""The controller's HTTP API as async calls. It knows URLs, retries and the SSE codec; it knows no page and no Gradio.
+"""The controllers' HTTP API as async calls. It knows URLs, retries and the SSE codec; it knows no page and no Gradio.
 
-Three rules. A broken stream is resumed after its last event (Last-Event-ID). A vote without an answer is unknown, not
-lost: the same request is sent again, and the controller answers a replay like the first. Every request carries the
-visitor's address in X-Forwarded-For, and the proxy token for which the controller believes it, because the controller
-limits and counts visitors, not this process.
+Four rules. A request that a controller does not answer goes to the next one (controllers.py). A broken stream is
+resumed after its last event (Last-Event-ID), at any controller. A vote without an answer is unknown, not lost: the same
+request is sent again, and a replay is answered like the first; a turn carries an Idempotency-Key for the same reason.
+Every request carries the visitor's address in X-Forwarded-For, and the proxy token for which controllers believe it,
+because they limit and count visitors, not this process.
 """
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
-from webui.session import BattleEvent
+from webui.controllers import Controllers, ControllerUnreachable, is_elsewhere
+from webui.session import BattleEvent, Interrupted, StreamEvent
 from wire.battles import (
     BattleView,
     CastVote,
@@ -49,7 +52,9 @@ _EVENTS: dict[str, type[BattleEvent]] = {
 }
 _WORKERS: TypeAdapter[tuple[WorkerView, ...]] = TypeAdapter(tuple[WorkerView, ...])
 _POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...])
-_RESUME_DELAYS_S = (0.0, 0.3, 1.0, 2.0, 4.0)
+#: Before each further connection of a stream that broke. Together they outlast the restart of a controller and of the
+#: store, and the take-over of a turn by another controller.
+_RESUME_DELAYS_S = (0.0, 0.3, 0.7, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 _TIMEOUT = httpx.Timeout(10.0)
 #: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
@@ -58,16 +63,12 @@ _STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 
-class ControllerUnreachable(Exception):
-    """The controller gave no answer: it is down, or the network is."""
-
-
 class StreamLost(Exception):
     """The stream broke and could not be resumed; the turn may still be running."""
 
 
 class _RequestUnanswered(Exception):
-    """The request was sent and the connection broke before its answer."""
+    """The request was sent, and whether it took effect is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class _TurnRequest:
     method: str
     path: str
     body: BaseModel | None = None
+    key: str | None = None  #: sent as Idempotency-Key: a controller begins one turn for it, however often it is sent
 
 
 def _stream_of(battle_id: BattleId) -> _TurnRequest:
@@ -98,12 +100,11 @@ class ControllerClient:
     """The calls of all pages. Owns one connection pool; close it with `aclose`.
 
     `visitor` is the address of the visitor on whose behalf a request is made. Calls raise ApiError for error answers
-    and ControllerUnreachable without an answer."""
+    and ControllerUnreachable if no controller answers."""
 
     def __init__(
         self,
-        url: str,
-        *,
+        *urls: str,
         api_key: str | None = None,
         proxy_token: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
@@ -111,20 +112,24 @@ class ControllerClient:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         if proxy_token:
             headers[PROXY_TOKEN_HEADER] = proxy_token
-        self._http = httpx.AsyncClient(
-            base_url=url, headers=headers, timeout=_TIMEOUT, limits=_LIMITS, transport=transport
-        )
+        self._controllers = Controllers(urls)
+        self._http = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, limits=_LIMITS, transport=transport)
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self._http.aclose()
 
     async def is_ready(self) -> bool:
-        """True if the controller answers its readiness probe within 3 s."""
-        try:
-            return (await self._http.get("/ready", timeout=3.0)).status_code == 200
-        except httpx.TransportError:
-            return False
+        """True if a controller answers its readiness probe within 3 s."""
+        for _ in range(len(self._controllers)):
+            url = self._controllers.current
+            try:
+                if (await self._http.get(f"{url}/ready", timeout=3.0)).status_code == 200:
+                    return True
+            except httpx.TransportError:
+                pass
+            self._controllers.leave(url)
+        return False
 
     async def models(self, visitor: str) -> tuple[str, ...]:
         """Names of the models that are served now."""
@@ -141,29 +146,42 @@ class ControllerClient:
 
     async def turn(
         self, battle_id: BattleId, number: int, content: str, visitor: str
-    ) -> AsyncGenerator[BattleEvent, None]:
+    ) -> AsyncGenerator[StreamEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
-        request = _TurnRequest("POST", f"/arena/battles/{battle_id}/turns", CreateTurn(content=content))
-        events = self._events(battle_id, visitor, request)
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    yield event
-            return
-        except _RequestUnanswered as error:
-            # Whether the turn began is unknown; the number of turns of the battle tells.
-            if len((await self.battle(battle_id, visitor)).turns) < number:
-                raise ControllerUnreachable from error
+        path = f"/arena/battles/{battle_id}/turns"
+        request = _TurnRequest("POST", path, CreateTurn(content=content), secrets.token_urlsafe(16))
+        for delay_s in _RESUME_DELAYS_S:
+            await asyncio.sleep(delay_s)
+            try:
+                async with aclosing(self._events(battle_id, visitor, request)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except (_RequestUnanswered, ControllerUnreachable) as error:
+                unanswered = error
+            except ApiError as error:
+                if delay_s == 0.0 or error.code is not ErrorCode.BATTLE_BUSY:
+                    raise
+                break  # an earlier attempt began it
+            yield Interrupted()
+            try:  # whether the turn began is unknown; the number of turns of the battle tells
+                if len((await self.battle(battle_id, visitor)).turns) >= number:
+                    break
+            except (ApiError, ControllerUnreachable) as error:
+                if not is_elsewhere(error):
+                    raise
+        else:
+            raise ControllerUnreachable from unanswered
         async with aclosing(self.resume(battle_id, visitor)) as rest:
             async for event in rest:
                 yield event
 
-    async def regenerate(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    async def regenerate(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
         """Answer the last turn again; yields the events of the new answers."""
-        request = _TurnRequest("POST", f"/arena/battles/{battle_id}/regenerate")
-        events = self._events(battle_id, visitor, request)
+        path = f"/arena/battles/{battle_id}/regenerate"
+        request = _TurnRequest("POST", path, key=secrets.token_urlsafe(16))
         try:
-            async with aclosing(events):
+            async with aclosing(self._events(battle_id, visitor, request)) as events:
                 async for event in events:
                     yield event
         except _RequestUnanswered:
@@ -171,7 +189,7 @@ class ControllerClient:
                 async for event in rest:
                     yield event
 
-    def resume(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    def resume(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
         """Follow the running turn from its first event."""
         return self._events(battle_id, visitor, _stream_of(battle_id))
 
@@ -222,27 +240,50 @@ class ControllerClient:
             "stream": True,
             **sampling.model_dump(exclude_none=True),
         }
-        try:
-            async with self._stream("POST", "/v1/chat/completions", visitor, json=body) as response:
-                await _raise_for_error(response)
-                async for piece in _completion_pieces(response):
-                    yield piece
-        except httpx.TransportError as error:
-            raise ControllerUnreachable from error
+        failure: Exception = ControllerUnreachable()
+        for _ in range(len(self._controllers)):
+            url = self._controllers.current
+            is_begun = False
+            try:
+                async with self._stream("POST", f"{url}/v1/chat/completions", visitor, json=body) as response:
+                    await _raise_for_error(response)
+                    async for piece in _completion_pieces(response):
+                        is_begun = True
+                        yield piece
+                return
+            except httpx.TransportError as error:
+                failure = ControllerUnreachable()
+                failure.__cause__ = error
+            except ApiError as error:
+                failure = error
+            if is_begun or not is_elsewhere(failure):
+                raise failure
+            self._controllers.leave(url)
+        raise failure
 
     async def _events(
         self, battle_id: BattleId, visitor: str, request: "_TurnRequest"
-    ) -> AsyncGenerator[BattleEvent, None]:
-        """One turn's events up to turn_finished, across broken connections. Raises _RequestUnanswered, StreamLost.
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """One turn's events up to turn_finished, across broken connections, with an Interrupted before each wait.
+        Raises _RequestUnanswered, StreamLost, and ControllerUnreachable for a POST that no controller received.
 
-        Only a POST starts a turn, so it is sent once: every further attempt is a GET of the same stream.
+        Only a POST starts a turn: after its answer every further attempt is a GET of the same stream.
         """
         progress = _Progress()
+        num_connections = 0
         while progress.num_failures < len(_RESUME_DELAYS_S):
-            await asyncio.sleep(_RESUME_DELAYS_S[progress.num_failures])
-            async with aclosing(self._connection(visitor, request, progress)) as events:
-                async for event in events:
-                    yield event
+            if delay_s := _RESUME_DELAYS_S[progress.num_failures]:
+                yield Interrupted()
+                await asyncio.sleep(delay_s)
+            num_connections += 1
+            try:
+                async with aclosing(self._connection(visitor, request, progress)) as events:
+                    async for event in events:
+                        yield event
+            except ControllerUnreachable:  # the request was not received, so it may be sent to another controller
+                if num_connections >= len(self._controllers):
+                    raise
+                continue
             if progress.is_over:
                 return
             progress.num_failures += 1
@@ -254,21 +295,34 @@ class ControllerClient:
     ) -> AsyncGenerator[BattleEvent, None]:
         """The events of one connection, until it ends or breaks; moves `progress` on."""
         headers = {} if progress.last_id is None else {"Last-Event-ID": progress.last_id}
+        if request.key is not None:
+            headers["Idempotency-Key"] = request.key
         content = None if request.body is None else request.body.model_dump_json()
         is_post = request.method == "POST"
+        url = self._controllers.current
         try:
             async with self._stream(
-                request.method, request.path, visitor, headers=headers, content=content
+                request.method, url + request.path, visitor, headers=headers, content=content
             ) as response:
                 await _raise_for_error(response)
                 progress.is_answered = True
                 async for event in _battle_events(response, progress):
                     yield event
+            if not progress.is_over:
+                self._controllers.leave(url)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            self._controllers.leave(url)
             if is_post:
                 raise ControllerUnreachable from error
         except httpx.TransportError as error:
+            self._controllers.leave(url)
             if is_post and not progress.is_answered:
+                raise _RequestUnanswered from error
+        except ApiError as error:
+            if not is_elsewhere(error):
+                raise
+            self._controllers.leave(url)
+            if is_post:
                 raise _RequestUnanswered from error
 
     async def _json(self, method: str, path: str, visitor: str, body: BaseModel | None = None) -> Any:
@@ -291,22 +345,34 @@ class ControllerClient:
         body: BaseModel | None = None,
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
-        try:
-            response = await self._http.request(
-                method,
-                path,
-                headers=_headers(visitor, has_body=body is not None) | (headers or {}),
-                content=None if body is None else body.model_dump_json(exclude_none=True),
-            )
-        except httpx.TransportError as error:
-            raise ControllerUnreachable from error
-        await _raise_for_error(response)
-        return response
+        """One answer, of the first controller that can serve the request. A request whose answer was lost is repeated
+        too: votes and stops may be, and of two new battles one is never used."""
+        failure: Exception = ControllerUnreachable()
+        for _ in range(len(self._controllers)):
+            url = self._controllers.current
+            try:
+                response = await self._http.request(
+                    method,
+                    url + path,
+                    headers=_headers(visitor, has_body=body is not None) | (headers or {}),
+                    content=None if body is None else body.model_dump_json(exclude_none=True),
+                )
+                await _raise_for_error(response)
+                return response
+            except httpx.TransportError as error:
+                failure = ControllerUnreachable()
+                failure.__cause__ = error
+            except ApiError as error:
+                if not is_elsewhere(error):
+                    raise
+                failure = error
+            self._controllers.leave(url)
+        raise failure
 
     def _stream(
         self,
         method: str,
-        path: str,
+        url: str,
         visitor: str,
         *,
         headers: dict[str, str] | None = None,
@@ -314,7 +380,7 @@ class ControllerClient:
         json: Any = None,
     ) -> AbstractAsyncContextManager[httpx.Response]:
         merged = _headers(visitor, has_body=content is not None) | {"Accept": "text/event-stream"} | (headers or {})
-        return self._http.stream(method, path, headers=merged, content=content, json=json, timeout=_STREAM_TIMEOUT)
+        return self._http.stream(method, url, headers=merged, content=content, json=json, timeout=_STREAM_TIMEOUT)
 
 
 def _headers(visitor: str, *, has_body: bool) -> dict[str, str]:

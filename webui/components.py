@@ -14,7 +14,7 @@ import gradio as gr
 
 from webui import texts
 from webui.as_written import as_written
-from webui.session import Exchange, Session, SideAnswer, Standing
+from webui.session import Exchange, Session, SideAnswer, Standing, bookmark_of
 from wire.battles import SIDES, Outcome, Side
 
 _LATEX: list[dict[str, str | bool]] = [
@@ -234,6 +234,8 @@ def _heads(session: Session) -> str:
 def _head(session: Session, side: Side) -> str:
     answer = session.exchanges[-1].side(side)
     status = texts.CUT if answer.is_cut else texts.STATUS[answer.status]
+    if session.is_interrupted and answer.status in ("waiting", "writing"):
+        status = texts.RECONNECTING_SIDE
     name = session.name(side)
     named = f'<span class="agon-name">{escape(name)}</span>' if name is not None else ""
     shown_status = "" if session.state == "voted" and answer.status == "finished" else escape(status)
@@ -312,7 +314,7 @@ class BattleParts:
     """The Gradio components of a battle page; handlers return values for `thread`, `text` or `rest`, in their order."""
 
     seat: gr.State
-    stored_id: gr.BrowserState
+    bookmark: gr.BrowserState
     thread: gr.Chatbot
     heads: gr.HTML
     empty: gr.Column
@@ -337,7 +339,7 @@ class BattleParts:
         """Components that change when an answer, a turn or a battle begins or ends."""
         return [
             self.heads,
-            self.stored_id,
+            self.bookmark,
             self.empty,
             self.vote_bar,
             self.notice,
@@ -366,7 +368,7 @@ class BattleParts:
         # not redraw a value that it has had before.
         return [
             f'{look.heads}<p class="agon-said">{escape(look.said)}</p>',
-            session.battle_id,
+            bookmark_of(session).to_storage(),
             gr.update(visible=look.is_empty),
             gr.update(visible=look.votes_shown),
             look.notice,

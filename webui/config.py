@@ -1,6 +1,8 @@
 """The web UI's settings, read once at start; nothing else of the web UI reads the environment."""
 
-from pydantic import Field, FilePath, SecretStr
+from urllib.parse import urlsplit
+
+from pydantic import Field, FilePath, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
@@ -14,7 +16,11 @@ class Settings(BaseSettings):
 
     webui_host: str = Field(default="127.0.0.1", description="Address to listen on.")
     webui_port: int = Field(default=7860, description="Port to listen on.")
-    controller_url: str = Field(default="http://127.0.0.1:8100", description="URL of the controller.")
+    controller_url: str = Field(
+        default="http://127.0.0.1:8100",
+        description="URL of the controller. With several, separated by commas, requests go to the next one when one "
+        "does not answer.",
+    )
     api_key: str | None = Field(
         default=None, repr=False, description="Sent as a bearer token to a controller that asks for one."
     )
@@ -28,6 +34,26 @@ class Settings(BaseSettings):
         default=500,
         ge=1,
         description="Events (streams, votes, timer ticks) that run at once. Gradio's own default is 40.",
+    )
+    webui_max_sessions: int = Field(
+        default=2000,
+        ge=1,
+        description="Open pages whose state is kept in memory, about 10 kB each. Beyond it the page that was idle for "
+        "longest is forgotten; its battle is restored when its visitor goes on.",
+    )
+    webui_max_streams: int = Field(
+        default=4000,
+        ge=1,
+        description="Event streams and heartbeats of browsers that are open at once, up to two a page.",
+    )
+    webui_max_streams_per_address: int = Field(
+        default=400, ge=1, description="Of these, how many one address may open. A school or an office is one address."
+    )
+    webui_events_per_second: float = Field(
+        default=50.0,
+        gt=0,
+        description="Events (clicks, timer ticks, page loads) that one address may send in a second; after a pause "
+        "those of ten seconds at once. Beyond it the answer is 429 with Retry-After.",
     )
     webui_update_interval_s: float = Field(
         default=0.1,
@@ -54,6 +80,19 @@ class Settings(BaseSettings):
     webui_terms_file: FilePath | None = Field(
         default=None, description="File of plain text: the terms of the operator of this arena, shown under About."
     )
+
+    @property
+    def controller_urls(self) -> tuple[str, ...]:
+        """The URLs of all controllers, in the order in which they are tried."""
+        return tuple(filter(None, (url.strip() for url in self.controller_url.split(","))))
+
+    @field_validator("controller_url")
+    @classmethod
+    def _are_urls(cls, value: str) -> str:
+        for url in value.split(","):
+            if urlsplit(url.strip()).scheme not in ("http", "https") or not urlsplit(url.strip()).hostname:
+                raise ValueError(f"{url.strip()!r} is not an http or https URL")
+        return value
 
     def terms(self) -> str | None:
         """The operator's terms, read from their file; None without one."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webui import texts
-from webui.client import ControllerClient, ControllerUnreachable, StreamLost
+from webui.client import ControllerClient, StreamLost
+from webui.controllers import ControllerUnreachable
 from webui.turn import batches
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError

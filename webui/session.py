@@ -6,7 +6,7 @@ A session is made from the controller's view of the battle (`from_view`) and adv
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar, assert_never
+from typing import Any, Generic, Literal, TypeVar, assert_never
 
 from wire.battles import (
     SIDES,
@@ -30,6 +30,14 @@ T = TypeVar("T")
 SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
 Pending = Literal["turn", "regenerate", "resume"]
 BattleEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent | TurnFinishedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The stream of a turn broke and is being connected again; its next event ends the interruption."""
+
+
+StreamEvent = BattleEvent | Interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,7 @@ class Session:
     standings: dict[Side, Standing] = field(default_factory=dict)
     notice: str | None = None  #: one sentence about an error or a wait, shown above the prompt
     failure_code: str | None = None  #: why the battle was aborted
+    is_interrupted: bool = False  #: the stream is being connected again
     can_resume: bool = False  #: the stream was lost: following it again may help
     unsent_text: str | None = None  #: a prompt that was not taken: the page puts it back into the box
     refusal_code: str | None = None  #: why the last prompt was not taken
@@ -143,14 +152,24 @@ class Session:
 
     def ended(self, notice: str | None, *, unsent_text: str | None = None, can_resume: bool = False) -> "Session":
         """The session after its last request ended; `notice` tells the visitor why."""
-        return replace(self, is_busy=False, pending=None, notice=notice, unsent_text=unsent_text, can_resume=can_resume)
+        return replace(
+            self,
+            is_busy=False,
+            is_interrupted=False,
+            pending=None,
+            notice=notice,
+            unsent_text=unsent_text,
+            can_resume=can_resume,
+        )
 
-    def after(self, events: Iterable[BattleEvent]) -> "Session":
+    def after(self, events: Iterable[StreamEvent]) -> "Session":
         """Apply a batch of stream events to the last exchange."""
-        session = self
+        session, is_interrupted = self, self.is_interrupted
         for event in events:
-            session = session._after_one(event)
-        return session
+            is_interrupted = isinstance(event, Interrupted)
+            if not isinstance(event, Interrupted):
+                session = session._after_one(event)
+        return session if session.is_interrupted == is_interrupted else replace(session, is_interrupted=is_interrupted)
 
     def _after_one(self, event: BattleEvent) -> "Session":
         match event:
@@ -210,6 +229,37 @@ class Seat(Generic[T]):
 
     def __init__(self, value: T) -> None:
         self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """What the browser stores of a battle: where a page goes on after a reload. While the controller has not yet got a
+    prompt, the prompt is a part of it."""
+
+    battle_id: BattleId | None = None
+    asked: str | None = None  #: the prompt that was sent last, unless its turn has ended
+    number: int = 0  #: number of its turn, from 1
+
+    def to_storage(self) -> str | list[str | int | None] | None:
+        """A JSON value: the battle's id alone, or with the prompt and its number."""
+        return self.battle_id if self.asked is None else [self.battle_id, self.asked, self.number]
+
+
+def bookmark_of(session: Session) -> Bookmark:
+    """Where the page of this session goes on."""
+    if session.pending != "turn":
+        return Bookmark(session.battle_id)
+    return Bookmark(session.battle_id, session.exchanges[-1].content, len(session.exchanges))
+
+
+def from_storage(stored: Any) -> Bookmark:
+    """The bookmark from the browser's storage, which the visitor may have changed; empty if it is none."""
+    match stored:
+        case str():
+            return Bookmark(BattleId.parse(stored))
+        case [str() | None as battle_id, str() as asked, int() as number]:
+            return Bookmark(BattleId.parse(battle_id), asked, number)
+    return Bookmark()
 
 
 def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:

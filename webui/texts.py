@@ -147,6 +147,7 @@ STATUS: Final = {
     "stopped": "stopped",
     "failed": "could not answer",
 }
+RECONNECTING_SIDE: Final = "reconnecting, goes on in a moment"
 CUT: Final = "reached the length limit"
 BOTH_DONE: Final = "Both answers are finished."
 STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
@@ -154,6 +155,8 @@ FAILED_SIDE: Final = "This side could not answer."
 ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
 EXPIRED: Final = "This battle is too old to go on."
 WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
+RECONNECTING: Final = "Reconnecting. Nothing is lost: this page goes on by itself in a moment."
+ARENA_AWAY: Final = "The arena does not answer at the moment. Your question is kept and sent as soon as it does."
 STREAM_LOST: Final = "The connection to the answers was lost. They may still be written."
 UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
 EVENT_FAILED: Final = "That did not work. Reload the page and try again."

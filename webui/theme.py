@@ -1,9 +1,12 @@
 """The look of Gradio's own widgets, tied to the colours of assets/agon.css so that both themes have one source."""
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+
+from webui import texts
 
 ASSETS = Path(__file__).parent / "assets"
 _SANS = (
@@ -62,11 +65,12 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    script = (ASSETS / "agon.js").read_text(encoding="utf-8")
+    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("reconnect.js", "agon.js"))
     tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
+        f'<meta name="agon-reconnecting" content="{escape(texts.RECONNECTING)}">'
         f"<style>{tokens}</style><script>{script}</script>"
     )
 

@@ -14,16 +14,20 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from webui import texts
-from webui.client import ControllerClient, ControllerUnreachable, StreamLost
-from webui.session import BattleEvent, Session, from_view, standings
-from wire.battles import BattleState, CreateBattle, Outcome
+from webui.client import ControllerClient, StreamLost
+from webui.controllers import ControllerUnreachable, is_elsewhere
+from webui.session import Bookmark, Session, StreamEvent, from_view, standings
+from wire.battles import BattleState, BattleView, CreateBattle, Mode, Outcome
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
-#: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back.
-_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER, ErrorCode.SHUTTING_DOWN})
+#: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back, as it does while
+#: controllers or the store restart.
+_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
 _MAX_WAIT_S = 20.0
+_GONE_CODES = frozenset({ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE})
+_READ_DELAYS_S = (0.3, 0.7, 1.0, 2.0, 3.0)
 _QUICK_VOTE_S = 0.7  #: a vote that takes longer shows a notice
 _RATING_DELAYS_S = (0.2, 0.5, 1.0, 1.5)
 
@@ -60,32 +64,52 @@ class Turns:
                 view = await self.client.create_battle(opening, visitor)
                 current = replace(current, battle_id=view.id, names=from_view(view).names, max_turns=view.max_turns)
                 yield current  # from now on a reloaded page finds the battle
-            except ControllerUnreachable as error:
-                yield before.ended(_sentence(error), unsent_text=content)
-                return
-            except ApiError as error:
-                if error.code not in _WAITING_CODES or time.monotonic() > deadline:
+            except (ApiError, ControllerUnreachable) as error:
+                is_full = isinstance(error, ApiError) and error.code in _WAITING_CODES
+                if not (is_full or is_elsewhere(error)) or time.monotonic() > deadline:
                     yield before.ended(_sentence(error), unsent_text=content)
                     return
-                yield replace(current, notice=texts.WAITING_FOR_ROOM)
-                await asyncio.sleep(error.retry_after_s or 1.0)
+                yield replace(current, notice=texts.WAITING_FOR_ROOM if is_full else texts.ARENA_AWAY)
+                await asyncio.sleep(getattr(error, "retry_after_s", None) or 1.0)
 
     def begin_again(self, session: Session) -> Session:
         """Answer the last turn again."""
         return session.asking_again() if session.is_votable else session
 
+    async def take_up(self, bookmark: Bookmark, mode: Mode, visitor: str) -> Session:
+        """What a reloaded page shows. A prompt that the controller never got is sent by `follow`, or is put back into
+        the box if its battle takes no turn any more."""
+        if bookmark.battle_id is None:
+            return Session(mode=mode, unsent_text=bookmark.asked)
+        session = await self.restore(bookmark.battle_id, visitor)
+        if bookmark.asked is None or session.can_resume or len(session.exchanges) >= bookmark.number:
+            return session
+        if session.battle_id is None or session.is_over or session.is_busy:
+            return replace(session, unsent_text=bookmark.asked)
+        return session.asking(bookmark.asked)
+
     async def restore(self, battle_id: BattleId, visitor: str) -> Session:
-        """What a reloaded page shows: the whole battle. `follow` resumes it if a turn is still running."""
+        """The whole battle as the controller has it. `follow` resumes it if a turn is still running."""
         try:
-            session = from_view(await self.client.battle(battle_id, visitor))
-        except ApiError as error:
-            gone = error.code in (ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE)
-            return Session() if gone else Session(notice=_sentence(error))
-        except ControllerUnreachable:
-            return Session(battle_id=battle_id, notice=texts.UNREACHABLE, can_resume=True)
+            session = from_view(await self._read(battle_id, visitor))
+        except (ApiError, ControllerUnreachable) as error:
+            if isinstance(error, ApiError) and error.code in _GONE_CODES:
+                return Session()
+            return Session(battle_id=battle_id, notice=_sentence(error), can_resume=True)
         if session.state == "voted":
             return await self._with_standings(session, visitor)
         return session.resuming() if session.state == "streaming" else session
+
+    async def _read(self, battle_id: BattleId, visitor: str) -> BattleView:
+        """The battle, read again for a while if no controller can answer."""
+        for delay_s in _READ_DELAYS_S:
+            try:
+                return await self.client.battle(battle_id, visitor)
+            except (ApiError, ControllerUnreachable) as error:
+                if not is_elsewhere(error):
+                    raise
+            await asyncio.sleep(delay_s)
+        return await self.client.battle(battle_id, visitor)
 
     async def follow(self, session: Session, visitor: str) -> Sessions:
         """Send the pending request and follow its stream to the end."""
@@ -99,7 +123,11 @@ class Turns:
                 async for current in sessions:
                     yield current
         except (ApiError, ControllerUnreachable) as error:
-            if session.pending == "turn":
+            if session.pending == "turn" and isinstance(error, ApiError) and error.code is ErrorCode.BATTLE_BUSY:
+                async with aclosing(self._running_turn(session, session.battle_id, visitor)) as sessions:
+                    async for current in sessions:
+                        yield current
+            elif session.pending == "turn":
                 # The turn was not taken: its text goes back into the box.
                 untaken = replace(current, exchanges=current.exchanges[:-1], state=_state_without_turn(session))
                 yield untaken.ended(_sentence(error), unsent_text=session.exchanges[-1].content)
@@ -107,6 +135,17 @@ class Turns:
                 yield (await self.restore(session.battle_id, visitor)).ended(_sentence(error))
         except StreamLost:
             yield current.ended(texts.STREAM_LOST, can_resume=True)
+
+    async def _running_turn(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
+        """Follow the turn that runs already, which another page may have asked for; then the prompt of this page goes
+        back into the box."""
+        asked = session.exchanges[-1].content
+        current = await self.restore(battle_id, visitor)
+        async with aclosing(self.follow(current, visitor)) as sessions:
+            async for current in sessions:
+                yield current
+        if not current.exchanges or current.exchanges[-1].content != asked:
+            yield replace(current, unsent_text=asked)
 
     async def _stream(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
         """The session after each batch of events."""
@@ -123,7 +162,7 @@ class Turns:
         # After a refused regeneration the battle still has its old answers: read it again.
         yield replace(await self.restore(battle_id, visitor), refusal_code=current.refusal_code)
 
-    def _pending_events(self, session: Session, battle_id: BattleId, visitor: str) -> AsyncGenerator[BattleEvent, None]:
+    def _pending_events(self, session: Session, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
         match session.pending:
             case "regenerate":
                 return self.client.regenerate(battle_id, visitor)

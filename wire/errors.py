@@ -32,6 +32,7 @@ class ErrorCode(StrEnum):
     NOT_YOUR_BATTLE = "not_your_battle"
     STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
     QUEUE_FULL = "queue_full"
     OVERLOADED = "overloaded"
     NO_WORKER = "no_worker_available"
@@ -64,6 +65,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_YOUR_BATTLE: 403,
     ErrorCode.STALE_EPOCH: 409,
     ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.TOO_MANY_CONNECTIONS: 503,
     ErrorCode.QUEUE_FULL: 503,
     ErrorCode.OVERLOADED: 503,
     ErrorCode.NO_WORKER: 503,
@@ -97,6 +99,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.NOT_YOUR_BATTLE: "Only the visitor who began the battle may vote on it.",
     ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
+    ErrorCode.TOO_MANY_CONNECTIONS: "The service, or the address of the client, has too many connections open.",
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
     ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",

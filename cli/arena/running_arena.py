@@ -20,7 +20,8 @@ def controller_url(url: str | None, data_dir: Path | None = None) -> str:
     default."""
     if url is None:
         running = DataDir(data_dir or default_data_dir()).running()
-        url = os.environ.get("AGON_CONTROLLER_URL") or (running.controller_url if running else DEFAULT_URL)
+        first = os.environ.get("AGON_CONTROLLER_URL", "").partition(",")[0].strip()  # the web UI takes several
+        url = first or (running.controller_url if running else DEFAULT_URL)
     return url.rstrip("/")
 
 

@@ -108,5 +108,7 @@ def _models_are_there() -> None:
 
 
 def client_of(url: str) -> httpx.AsyncClient:
-    """A client without credentials."""
-    return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False)
+    """A client without credentials. It drops idle connections long before the server does: a request on a connection
+    that is being closed fails."""
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=1.0)
+    return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False, limits=limits)

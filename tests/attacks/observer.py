@@ -35,9 +35,8 @@ _NAMES = ("model", "name", "id", "worker_id")
 
 def routes_of(app: FastAPI) -> set[str]:
     """All routes of an application, as `METHOD /path`."""
-    return {
-        f"{method} {inner.path}" for route in app.router.routes for inner in _flat(route) for method in inner.methods or ()
-    }
+    routes = [inner for route in app.router.routes for inner in _flat(route)]
+    return {f"{method} {route.path}" for route in routes for method in (route.methods or ())}
 
 
 def _flat(route: Any) -> list[APIRoute]:

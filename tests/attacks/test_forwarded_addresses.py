@@ -7,15 +7,15 @@ from ipaddress import ip_network
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request
 from pydantic import SecretStr
 
 from controller.access.addresses import Addresses
+from service_kit.listening import listen
 from tests.attacks.conftest import client_of
 from tests.controller.support.running import running_app
 from tests.quick_server import QuickServer
-from webui.__main__ import server_options
+from webui.__main__ import server_config_of
 from webui.battle_page import visitor_of
 from webui.client import ControllerClient
 from webui.config import Settings
@@ -47,12 +47,13 @@ async def _web_ui(controller_url: str, **settings: Any) -> AsyncIterator[str]:
     async def who(request: Request) -> str:
         return (await client.models(visitor_of(request)))[0]  # type: ignore[arg-type]
 
-    server = QuickServer(uvicorn.Config(app, **server_options(chosen)))
-    task = asyncio.create_task(server.serve())
+    server = QuickServer(server_config_of(app, chosen))
+    listener = listen("127.0.0.1", 0)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:
         await asyncio.sleep(0.005)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task

@@ -18,7 +18,7 @@ from tests.attacks.conftest import IS_FULL, MODELS, Engines, Target, client_of, 
 from tests.attacks.observer import PROBES, USED_BY_A_BATTLE, Figures, Guesses, Observer, best, movements, routes_of
 from tests.controller.support.arena import visitor
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *([pytest.mark.slow] if IS_FULL else [])]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 NUM_BATTLES = 300 if IS_FULL else 20
 NUM_BATTLES_OF_CONTROL = 60 if IS_FULL else 20
@@ -99,10 +99,12 @@ async def _attack(target: Target, num_battles: int, **headers: str) -> Guesses:
         for model, url in target.worker_urls.items():
             clients[f"worker {model}"] = client_of(url)
         observer = Observer(clients, paths, **headers)
-        for _ in range(num_battles):
-            guesses.add(*await _battle(target, observer, client))
-        for each in clients.values():
-            await each.aclose()
+        try:
+            for _ in range(num_battles):
+                guesses.add(*await _battle(target, observer, client))
+        finally:
+            for each in clients.values():
+                await each.aclose()
     return guesses
 
 

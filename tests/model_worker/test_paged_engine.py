@@ -18,7 +18,7 @@ from engine.memory.swap_cost import CostMeter, SwapCost
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engines import load_engine
-from model_worker.errors import BadCheckpoint
+from model_worker.errors import BadCheckpoint, LoadFailed
 from model_worker.paged_engine import PagedEngine, pool_picture
 from wire.workers import PoolView
 
@@ -334,3 +334,12 @@ async def test_damaged_checkpoint_is_refused_in_one_line(tmp_path: Path, damage:
         await load_engine(settings_for(folder, **({"max_model_len": 10**6} if damage == "limit" else {})))
     assert "\n" not in str(refusal.value)
     assert str(folder) in str(refusal.value)
+
+
+async def test_a_hub_that_cannot_be_reached_is_a_reason_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(LoadFailed, match="neither a folder nor in the local cache") as refusal:
+        await load_engine(settings_for(Path("nobody/nothing")))
+    assert refusal.value.exit_code == 6

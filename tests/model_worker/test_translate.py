@@ -64,7 +64,21 @@ def test_contradiction_is_refused_with_its_parameter() -> None:
     assert (refusal.value.code, refusal.value.param) == (ErrorCode.INVALID_REQUEST, "min_tokens")
 
 
-@pytest.mark.parametrize("config", [{"temperature": -1}, {"top_p": 7}, {"top_k": "many"}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"temperature": -1},
+        {"temperature": True},
+        {"temperature": float("inf")},
+        {"top_p": 7},
+        {"top_p": []},
+        {"top_k": "many"},
+        {"top_k": 0.5},
+        {"top_k": float("inf")},
+        {"top_k": 10**400},
+        {"repetition_penalty": float("nan")},
+    ],
+)
 def test_generation_config_that_no_request_could_use_is_a_bad_checkpoint(config: dict[str, object]) -> None:
     with pytest.raises(BadCheckpoint, match="generation_config"):
         SamplingDefaults.from_generation_config(config)

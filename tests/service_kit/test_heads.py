@@ -114,6 +114,17 @@ async def test_a_second_head_that_stops_is_refused_too(connection: Connection) -
     assert (await connection.until_closed()).startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize("patience_s", [0.3])
+async def test_empty_lines_do_not_keep_a_connection_open(connection: Connection) -> None:
+    connection.writer.write(POST + b"Content-Length: 0\r\n\r\n")
+    assert await connection.answer() == 0
+    closed = asyncio.create_task(connection.until_closed())
+    while not closed.done():
+        connection.writer.write(b"\r\n")
+        await asyncio.sleep(0.05)
+    assert closed.result() == b""
+
+
 @pytest.mark.parametrize("patience_s", [0.1])
 async def test_a_body_may_take_longer_than_a_head(connection: Connection) -> None:
     connection.writer.write(POST + b"Content-Length: 2\r\n\r\na")

@@ -15,8 +15,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
+from gradio.routes import App
+from starlette.routing import Mount
+
 from tests.webui.fake_controller import FakeArena, create_fake
 from tests.webui.server_thread import ServerThread
+from webui.page_sessions import PageSessions
 
 _BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _BROWSER_FLAGS = (
@@ -71,6 +75,17 @@ def site() -> Generator[Site, None, None]:
         ServerThread(lambda: make_app(controller_url)) as url,
     ):
         yield Site(url, arena, apps[0])
+
+
+@pytest.fixture
+def sessions(site: Site) -> Generator[PageSessions, None, None]:
+    """The sessions of the shared site, whose bounds a test may change."""
+    app = next(route.app for route in site.app.routes if isinstance(route, Mount) and isinstance(route.app, App))
+    found = app.state_holder
+    assert isinstance(found, PageSessions)
+    capacity = found.capacity
+    yield found
+    found.capacity = capacity
 
 
 @pytest.fixture(scope="session")

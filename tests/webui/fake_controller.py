@@ -85,6 +85,7 @@ class FakeArena:
         self.votes: list[tuple[str, str, Outcome]] = []
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
+        self.refusal = ErrorCode.QUEUE_FULL
         self.requests: list[tuple[str, str, str]] = []  #: method, path, X-Forwarded-For
         self.ids = itertools.count(1)
         self.chats_closed = 0
@@ -195,7 +196,7 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
     async def create(body: CreateBattle) -> BattleView:
         if arena.refuse_creation:
             arena.refuse_creation -= 1
-            raise ApiError(ErrorCode.QUEUE_FULL, "Full.", retry_after_s=1)
+            raise ApiError(arena.refusal, "Not now.", retry_after_s=1)
         number = next(arena.ids)
         pair = body.models or (arena.models[number % len(arena.models)], arena.models[(number + 1) % len(arena.models)])
         battle = FakeBattle(f"battle-{number}", body.mode, pair)

@@ -4,7 +4,9 @@ import httpx
 import pytest
 
 from tests.webui.fake_controller import FakeArena
-from webui.client import ControllerClient, ControllerUnreachable, StreamLost
+from webui.client import ControllerClient, StreamLost
+from webui.controllers import ControllerUnreachable
+from webui.session import Interrupted
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
@@ -53,13 +55,16 @@ async def test_errors_keep_their_code_and_their_wait(arena: FakeArena, controlle
     await client.aclose()
 
 
-async def test_a_controller_that_is_down_is_unreachable() -> None:
+async def test_a_controller_that_is_down_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webui.client._RESUME_DELAYS_S", (0.0, 0.01))
     client = ControllerClient("http://127.0.0.1:9")
     assert not await client.is_ready()
     with pytest.raises(ControllerUnreachable):
         await client.create_battle(CreateBattle(mode="anonymous"), VISITOR)
+    events = client.turn(BattleId("b1"), 1, "Hello", VISITOR)
+    assert [await anext(events) for _ in range(2)] == [Interrupted(), Interrupted()]
     with pytest.raises(ControllerUnreachable):
-        await anext(client.turn(BattleId("b1"), 1, "Hello", VISITOR))
+        await anext(events)
     await client.aclose()
 
 
@@ -116,12 +121,108 @@ OPEN_VIEW = {
 }
 
 
-async def test_a_turn_whose_request_got_no_answer_is_looked_up_and_not_sent_twice() -> None:
-    transport = Scripted(httpx.ReadError("reset"), httpx.Response(200, json=OPEN_VIEW))
-    client = ControllerClient("http://controller", transport=transport)
-    with pytest.raises(ControllerUnreachable):
-        await anext(client.turn(BattleId("b1"), 1, "Hello", VISITOR))
-    assert [request.method for request in transport.requests] == ["POST", "GET"]
+ANSWERED = TurnFinishedEvent(turn=1, state="answered")
+EMPTY = {"text": ""}
+BEGUN_VIEW = {**OPEN_VIEW, "state": "streaming", "turns": [{"number": 1, "content": "Hello", "a": EMPTY, "b": EMPTY}]}
+
+
+def end() -> httpx.Response:
+    return httpx.Response(200, text=f"id: 1-5\nevent: turn_finished\ndata: {ANSWERED.model_dump_json()}\n\n")
+
+
+@pytest.fixture
+def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webui.client._RESUME_DELAYS_S", (0.0, 0.0, 0.0))
+
+
+async def methods_of_a_turn(transport: Scripted, *urls: str) -> list[tuple[str, str]]:
+    """Takes a turn; host and method of each request."""
+    client = ControllerClient(*(urls or ("http://controller",)), transport=transport)
+    assert [event async for event in client.turn(BattleId("b1"), 1, "Hello", VISITOR)][-1] == ANSWERED
+    return [(request.url.host, request.method) for request in transport.requests]
+
+
+@pytest.mark.usefixtures("no_delays")
+async def test_a_turn_without_an_answer_that_did_not_begin_is_sent_again_under_the_same_key() -> None:
+    transport = Scripted(httpx.ReadError("reset"), httpx.Response(200, json=OPEN_VIEW), end())
+    found = await methods_of_a_turn(transport)
+    assert [method for _, method in found] == ["POST", "GET", "POST"]
+    keys = [request.headers["idempotency-key"] for request in transport.requests if request.method == "POST"]
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.usefixtures("no_delays")
+async def test_a_turn_without_an_answer_that_began_is_followed_and_not_sent_twice() -> None:
+    transport = Scripted(httpx.ReadError("reset"), httpx.Response(200, json=BEGUN_VIEW), end())
+    await methods_of_a_turn(transport)
+    assert [request.url.path.rpartition("/")[2] for request in transport.requests] == ["turns", "b1", "stream"]
+
+
+def refusal(code: ErrorCode) -> httpx.Response:
+    error = ApiError(code, "Not now.")
+    return httpx.Response(error.status, json=error.body().model_dump())
+
+
+TWO = ("http://one", "http://two")
+
+
+@pytest.mark.usefixtures("no_delays")
+async def test_a_turn_goes_to_the_other_controller_when_the_first_does_not_listen() -> None:
+    transport = Scripted(httpx.ConnectError("refused"), end())
+    assert await methods_of_a_turn(transport, *TWO) == [("one", "POST"), ("two", "POST")]
+
+
+@pytest.mark.usefixtures("no_delays")
+async def test_a_stream_goes_on_at_the_other_controller_after_its_last_event() -> None:
+    delta = DeltaEvent(side="a", seq=0, text="x").model_dump_json()
+    transport = Scripted(httpx.Response(200, text=f"id: 1-4\nevent: delta\ndata: {delta}\n\n"), end())
+    assert await methods_of_a_turn(transport, *TWO) == [("one", "POST"), ("two", "GET")]
+    assert transport.requests[1].headers["last-event-id"] == "1-4"
+
+
+@pytest.mark.usefixtures("no_delays")
+async def test_a_store_that_restarts_interrupts_a_stream_and_does_not_end_it() -> None:
+    delta = DeltaEvent(side="a", seq=0, text="x").model_dump_json()
+    transport = Scripted(
+        httpx.Response(200, text=f"id: 1-4\nevent: delta\ndata: {delta}\n\n"),
+        refusal(ErrorCode.STORE_UNAVAILABLE),
+        end(),
+    )
+    await methods_of_a_turn(transport)
+    assert len(transport.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        httpx.ConnectError("refused"),
+        httpx.ReadTimeout("slow"),
+        refusal(ErrorCode.SHUTTING_DOWN),
+        refusal(ErrorCode.STORE_UNAVAILABLE),
+    ],
+    ids=["refused", "silent", "stopping", "without store"],
+)
+async def test_a_request_goes_to_the_next_controller_and_the_following_ones_stay_there(
+    failure: httpx.Response | Exception,
+) -> None:
+    transport = Scripted(failure, httpx.Response(200, json=OPEN_VIEW), httpx.Response(200, json=OPEN_VIEW))
+    client = ControllerClient(*TWO, transport=transport)
+    await client.battle(BattleId("b1"), VISITOR)
+    await client.battle(BattleId("b1"), VISITOR)
+    assert [request.url.host for request in transport.requests] == ["one", "two", "two"]
+
+
+async def test_an_error_that_every_controller_would_give_is_not_asked_for_twice() -> None:
+    transport = Scripted(refusal(ErrorCode.BATTLE_NOT_FOUND))
+    with pytest.raises(ApiError):
+        await ControllerClient(*TWO, transport=transport).battle(BattleId("b1"), VISITOR)
+
+
+async def test_the_last_reason_is_raised_when_no_controller_can_serve() -> None:
+    transport = Scripted(httpx.ConnectError("refused"), refusal(ErrorCode.STORE_UNAVAILABLE))
+    with pytest.raises(ApiError) as refused:
+        await ControllerClient(*TWO, transport=transport).battle(BattleId("b1"), VISITOR)
+    assert refused.value.code is ErrorCode.STORE_UNAVAILABLE
 
 
 async def test_a_stream_that_cannot_be_taken_up_again_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from playwright.sync_api import Route
 
 from tests.webui.conftest import Visit
 from tests.webui.fake_answers import MODELS, STORY
 from tests.webui.fake_controller import ADMIN_TOKEN, FakeBattle
 from webui import texts
+from webui.page_sessions import PageSessions
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DARK_PHONE = {**PHONE, "color_scheme": "dark"}
@@ -57,6 +59,55 @@ def test_a_reload_in_the_middle_goes_on_with_the_same_answers(visit: Visit) -> N
     page.reload()
     page.wait_for_selector(".agon-reveal")
     assert texts.VOTED["tie"] in page.inner_text(".agon-reveal")
+
+
+def test_a_page_whose_session_was_forgotten_goes_on_with_its_battle_and_its_chat(
+    visit: Visit, sessions: PageSessions
+) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("Hello!")
+    sessions.session_data.clear()
+    visit.ask_and_wait("What is 12 + 30?")
+    assert page.locator("#thread .user-row").count() == 2
+    sessions.session_data.clear()
+    visit.vote_with("ArrowRight")
+    assert texts.VOTED["b"] in page.inner_text(".agon-reveal")
+    visit.open("/chat")
+    page.wait_for_function(f"document.querySelector('#model input')?.value === '{MODELS[0]}'")
+    visit.ask("Hello!")
+    page.wait_for_selector("#retry")
+    sessions.session_data.clear()
+    visit.ask("What is 12 + 30?")
+    page.locator("#thread .user-row").nth(1).wait_for()
+    page.wait_for_selector("#retry")
+    assert "I am well" in visit.answers()[0]
+
+
+def test_an_event_that_is_refused_for_its_rate_is_sent_again_by_the_page(visit: Visit) -> None:
+    page = visit.open("/")
+    refused: list[str] = []
+
+    def refuse_twice(route: Route) -> None:
+        if len(refused) < 2:
+            refused.append(route.request.url)
+            route.fulfill(status=429, headers={"Retry-After": "1"}, json={"error": {}, "detail": "later"})
+        else:
+            route.continue_()
+
+    page.route("**/gradio_api/queue/join*", refuse_twice)
+    visit.ask_and_wait("Hello!")
+    assert len(refused) == 2
+
+
+def test_typed_text_survives_a_reload_and_a_sent_one_does_not_come_back(visit: Visit) -> None:
+    page = visit.open("/")
+    page.fill("#prompt textarea", "a longer thought")
+    page.reload()
+    visit.wait_until(lambda: page.input_value("#prompt textarea") == "a longer thought")
+    visit.ask_and_wait(" and its end")
+    page.reload()
+    page.wait_for_selector("#vote-left")
+    assert page.input_value("#prompt textarea") == ""
 
 
 def test_a_failed_side_says_so_and_cannot_be_voted_on(visit: Visit) -> None:

@@ -1,6 +1,19 @@
 """Transitions of a session."""
 
-from webui.session import Exchange, Session, SideAnswer, from_view, standings
+import json
+
+import pytest
+
+from webui.session import (
+    Bookmark,
+    Exchange,
+    Interrupted,
+    Session,
+    SideAnswer,
+    from_storage,
+    from_view,
+    standings,
+)
 from wire.battles import (
     Answer,
     BattleView,
@@ -113,3 +126,26 @@ def test_standings_tell_what_a_vote_did_to_both_ratings() -> None:
     assert found["a"].change == 12.5
     assert found["b"].is_new
     assert standings(("owl", "fox"), None, board(owl=1012.5))["a"].change is None
+
+
+def test_an_interruption_lasts_until_the_next_event() -> None:
+    session = Session(battle_id=BattleId("b1")).asking("Hello!").after([Interrupted()])
+    assert session.is_interrupted
+    assert session.exchanges == (Exchange("Hello!"),)
+    assert not session.after([DeltaEvent(side="a", seq=0, text="x")]).is_interrupted
+    assert not session.ended("Lost.").is_interrupted
+
+
+@pytest.mark.parametrize(
+    "stored", [None, 7, "../x", "a/b", "", "x" * 65, [], ["b1"], ["b1", 2, 3], ["b1", "asked", "1"], {"id": "b1"}]
+)
+def test_a_bookmark_that_the_page_did_not_make_is_none(stored: object) -> None:
+    assert from_storage(stored) == Bookmark()
+
+
+@pytest.mark.parametrize(
+    "bookmark",
+    [Bookmark(), Bookmark(BattleId("b-1_X")), Bookmark(BattleId("b1"), "Hello!", 2), Bookmark(None, "Hi", 1)],
+)
+def test_a_bookmark_survives_the_storage(bookmark: Bookmark) -> None:
+    assert from_storage(json.loads(json.dumps(bookmark.to_storage()))) == bookmark

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 
@@ -10,9 +11,10 @@ from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.boards import Boards
 from webui.client import ControllerClient
-from webui.session import Session
+from webui.session import Session, bookmark_of, from_storage
 from webui.turn import Sessions, Turns, batches
 from wire.battles import CreateBattle
+from wire.errors import ErrorCode
 from wire.ids import BattleId
 
 VISITOR = "203.0.113.7"
@@ -86,7 +88,8 @@ async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns
     assert session.exchanges == ()
 
 
-async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
+async def test_a_prompt_that_was_not_taken_goes_back_into_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webui.turn._MAX_WAIT_S", 0.0)
     client = ControllerClient("http://127.0.0.1:9")
     down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
     session = await last(ask(down, Session(), "Hello!", ANONYMOUS, VISITOR))
@@ -132,6 +135,53 @@ async def test_a_reload_in_the_middle_follows_the_rest_of_the_stream(turns: Turn
     assert whole.is_votable
     assert whole.exchanges[-1].a.text.startswith("Once there was")
     assert whole.exchanges[-1].a.text.endswith("next winter.")
+
+
+async def test_a_controller_that_restarts_is_waited_for(turns: Turns, arena: FakeArena) -> None:
+    arena.refuse_creation, arena.refusal = 1, ErrorCode.STORE_UNAVAILABLE
+    seen = [session async for session in ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR)]
+    assert texts.ARENA_AWAY in {session.notice for session in seen}
+    assert seen[-1].is_votable
+
+
+async def test_a_prompt_that_no_controller_got_is_sent_after_a_reload(turns: Turns) -> None:
+    async for session in turns.begin(Session(), "Hello!", ANONYMOUS, VISITOR):
+        bookmark = from_storage(bookmark_of(session).to_storage())
+    assert bookmark.asked == "Hello!"
+    taken_up = await turns.take_up(bookmark, "anonymous", VISITOR)
+    assert taken_up.pending == "turn"
+    assert (await last(turns.follow(taken_up, VISITOR))).is_votable
+    again = await turns.take_up(bookmark, "anonymous", VISITOR)
+    assert again.is_votable, "the controller has the turn by now, so it is not sent again"
+    assert len(again.exchanges) == 1
+
+
+async def test_a_prompt_without_a_battle_is_back_in_the_box_after_a_reload(turns: Turns) -> None:
+    first = await anext(turns.begin(Session(), "Hello!", ANONYMOUS, VISITOR))
+    taken_up = await turns.take_up(from_storage(bookmark_of(first).to_storage()), "anonymous", VISITOR)
+    assert taken_up.unsent_text == "Hello!"
+    assert not taken_up.is_busy
+
+
+async def test_a_battle_that_cannot_be_read_now_is_not_forgotten(
+    arena: FakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webui.turn._READ_DELAYS_S", (0.0,))
+    client = ControllerClient("http://127.0.0.1:9")
+    session = await Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard).restore(BattleId("battle-1"), VISITOR)
+    assert session.battle_id == "battle-1"
+    assert session.can_resume
+
+
+async def test_a_prompt_that_another_page_was_faster_with_goes_back_into_the_box(turns: Turns) -> None:
+    battle = await turns.client.create_battle(ANONYMOUS, VISITOR)
+    async with aclosing(turns.client.turn(battle.id, 1, "slow story", VISITOR)) as other:
+        await anext(other)
+        mine = Session(battle_id=battle.id).asking("Hello!")
+        session = await last(turns.follow(mine, VISITOR))
+    assert session.is_votable
+    assert session.unsent_text == "Hello!"
+    assert [exchange.content for exchange in session.exchanges] == ["slow story"]
 
 
 async def test_a_battle_that_is_gone_gives_an_empty_page(turns: Turns) -> None:

@@ -63,7 +63,7 @@ class ChatParts:
         value = chat.unsent_text if chat.unsent_text is not None else "" if clears_box else None
         tools = gr.update(visible=is_idle and bool(chat.messages))
         return [
-            chat.to_storage() if is_idle else gr.skip(),
+            chat.to_storage(),
             gr.update(visible=not chat.messages),
             gr.update(visible=not chat.messages),
             "" if chat.notice is None else notice(chat.notice),
@@ -137,13 +137,17 @@ def _chat_parts() -> ChatParts:
 def _wire_chat(page: Any, parts: ChatParts, chats: DirectChats) -> None:
     """Bind everything that changes the conversation."""
 
-    def begin(content: str, seat: Seat[Chat], name: str | None) -> list[Any]:
-        was_streaming = seat.value.is_streaming
-        chat = chats.begin(seat.value, content, name)
-        return parts.put(seat, chat, clears_box=chat.is_streaming and not was_streaming)
+    def current(seat: Seat[Chat], kept: Any) -> Chat:
+        """The chat to act on. After a restart of this service the seat is empty; the browser has the transcript."""
+        return seat.value if seat.value != Chat() else from_storage(kept)
 
-    def begin_again(seat: Seat[Chat], name: str | None) -> list[Any]:
-        return parts.put(seat, chats.begin_again(seat.value, name))
+    def begin(content: str, seat: Seat[Chat], kept: Any, name: str | None) -> list[Any]:
+        before = current(seat, kept)
+        chat = chats.begin(before, content, name)
+        return parts.put(seat, chat, clears_box=chat.is_streaming and not before.is_streaming)
+
+    def begin_again(seat: Seat[Chat], kept: Any, name: str | None) -> list[Any]:
+        return parts.put(seat, chats.begin_again(current(seat, kept), name))
 
     async def follow(
         request: gr.Request, seat: Seat[Chat], name: str, *options: Any
@@ -154,12 +158,12 @@ def _wire_chat(page: Any, parts: ChatParts, chats: DirectChats) -> None:
                 seat.value = chat
                 yield parts.show_text(chat)
 
-    box, seat, model = parts.prompt.box, parts.seat, parts.model
+    box, seat, stored, model = parts.prompt.box, parts.seat, parts.stored, parts.model
     whole: dict[str, Any] = {"outputs": [parts.thread, *parts.rest], **PRIVATE}
     started = [
-        gr.on([box.submit, parts.prompt.send.click], begin, inputs=[box, seat, model], **whole),
-        *(example.click(begin, inputs=[example, seat, model], **whole) for example in parts.examples),
-        parts.retry.click(begin_again, inputs=[seat, model], **whole),
+        gr.on([box.submit, parts.prompt.send.click], begin, inputs=[box, seat, stored, model], **whole),
+        *(example.click(begin, inputs=[example, seat, stored, model], **whole) for example in parts.examples),
+        parts.retry.click(begin_again, inputs=[seat, stored, model], **whole),
     ]
     streams = []
     for one in started:
@@ -169,9 +173,11 @@ def _wire_chat(page: Any, parts: ChatParts, chats: DirectChats) -> None:
         streams.append(stream)
     # Cancelling closes the generator, and with it the request to the controller, which then aborts it at the worker.
     parts.prompt.stop.click(lambda seat: parts.put(seat, seat.value.stopped()), inputs=[seat], cancels=streams, **whole)
-    parts.edit.click(lambda seat: parts.put(seat, seat.value.without_last_exchange()), inputs=[seat], **whole)
+    parts.edit.click(
+        lambda seat, kept: parts.put(seat, current(seat, kept).without_last_exchange()), inputs=[seat, stored], **whole
+    )
     parts.new.click(lambda seat: parts.put(seat, Chat()), inputs=[seat], **whole)
-    page.load(lambda seat, kept: parts.put(seat, from_storage(kept)), inputs=[seat, parts.stored], **whole)
+    page.load(lambda seat, kept: parts.put(seat, from_storage(kept)), inputs=[seat, stored], **whole)
 
 
 def _wire_models(page: Any, parts: ChatParts, client: ControllerClient) -> None:

@@ -10,8 +10,8 @@ import gradio as gr
 from webui import plots, texts
 from webui.battle_page import visitor_of
 from webui.boards import Boards
-from webui.client import ControllerUnreachable
 from webui.components import PRIVATE, header, notice
+from webui.controllers import ControllerUnreachable
 from webui.session import Seat
 from wire.errors import ApiError
 from wire.leaderboard import LeaderboardRow, LeaderboardView

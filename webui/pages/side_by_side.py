@@ -6,8 +6,9 @@ import gradio as gr
 
 from webui import texts
 from webui.battle_page import battle_parts, visitor_of, wire_battle
-from webui.client import ControllerClient, ControllerUnreachable
+from webui.client import ControllerClient
 from webui.components import PRIVATE, Sampling, header, model_choice, notice, sampling
+from webui.controllers import ControllerUnreachable
 from webui.turn import Turns
 from wire.battles import BattleSampling, CreateBattle
 from wire.errors import ApiError, ErrorCode

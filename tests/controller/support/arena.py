@@ -190,7 +190,7 @@ async def running_arena(settings: Settings) -> AsyncGenerator[Arena, None]:
 
 
 def _client(url: str, app: FastAPI) -> httpx.AsyncClient:
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=1.0)  # the server closes after five seconds
     # Without TLS: loading the certificates of all authorities takes longer than most tests.
     hooks = {"response": [only_declared_errors(app)]}
     return httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, limits=limits, verify=False, event_hooks=hooks)

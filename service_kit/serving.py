@@ -1,0 +1,77 @@
+"""How our services are served: uvicorn with the limits of the kit."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from service_kit.connections import Connections, raise_descriptor_limit
+from service_kit.heads import BoundedHttp
+from service_kit.listening import descriptors
+
+LAST_WORDS_S = 3
+_KEEP_ALIVE_S = 5
+_EXIT_NOT_STARTED = 3  #: uvicorn's
+
+
+def server_config(
+    app: ASGIApp,
+    *,
+    drain_s: float,
+    lifespan: Literal["on", "off"] = "on",
+    trusted_proxies: str = "",
+) -> uvicorn.Config:
+    """The configuration of a service's only server; raises the process's limit of descriptors.
+
+    `drain_s`: seconds that running answers get when it stops. `trusted_proxies`: addresses separated by commas, or `*`,
+    whose X-Forwarded-For replaces the client's address; empty: it is not read.
+    """
+
+    class Http(BoundedHttp):
+        room = Connections.for_descriptors(raise_descriptor_limit())
+
+    return uvicorn.Config(
+        app,
+        http=Http,
+        ws="none",  # no service has WebSockets, and their connections would have no limits
+        lifespan=lifespan,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=round(drain_s),
+        log_config=None,
+        access_log=False,  # paths and queries hold ids of battles and keys of sessions
+        server_header=False,
+        proxy_headers=trusted_proxies != "",
+        forwarded_allow_ips=trusted_proxies,
+    )
+
+
+def serve(config: uvicorn.Config, listener: socket.socket, *, on_drained: Callable[[], None] | None = None) -> None:
+    """Serve on `listener` until a signal; exits with 3 if the app cannot start.
+
+    `on_drained` is called when a stop has waited for `drain_s`: streams then have LAST_WORDS_S for their last events,
+    before they are cut.
+    """
+    server = uvicorn.Server(config) if on_drained is None else _DrainingServer(config, on_drained)
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn has stopped in order and raises the signal again
+        server.run(sockets=descriptors(listener))
+    if not server.started:
+        sys.exit(_EXIT_NOT_STARTED)
+
+
+class _DrainingServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_drained: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_drained = on_drained
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which waits for all responses to end."""
+        drain_s = self.config.timeout_graceful_shutdown or 0
+        self.config.timeout_graceful_shutdown = drain_s + LAST_WORDS_S
+        timer = asyncio.get_running_loop().call_later(drain_s, self._on_drained)
+        await super().shutdown(sockets)
+        timer.cancel()

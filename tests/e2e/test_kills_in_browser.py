@@ -1,0 +1,224 @@
+"""Any one process is killed while a battle streams into a browser: the page pauses, goes on, and takes one vote.
+
+The processes of this arena are started by this test and not by `agon up`: two controllers, two workers a model.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from tests.e2e.arena import free_ports
+from webui import texts
+
+READY_S = 120.0
+PATIENCE_MS = 60_000
+QUESTION = " ".join(f"word{number}" for number in range(1, 71))
+TOKENS_PER_S = "25"
+RESTART_AFTER_S = 1.0  #: after its death, as the supervisor does
+TOKENS = {"AGON_WORKER_TOKEN": "kills-worker-token-0123456789", "AGON_ADMIN_TOKEN": "kills-admin-token-0123456789"}
+WORKERS = ("left-1", "left-2", "right-1", "right-2")
+
+
+@dataclass
+class Processes:
+    """The processes of one arena by role. All can be killed and started again at the same ports."""
+
+    commands: dict[str, list[str]]
+    environment: dict[str, str]
+    logs: Path
+    ports: dict[str, int]
+    running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, role: str) -> None:
+        with open(self.logs / f"{role}.log", "ab") as log:
+            self.running[role] = subprocess.Popen(
+                self.commands[role], env=self.environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill(self, role: str) -> None:
+        self.running[role].send_signal(signal.SIGKILL)
+        self.running[role].wait()
+
+    def restart(self, role: str) -> None:
+        """As the supervisor does: some time after the death."""
+        time.sleep(RESTART_AFTER_S)
+        self.start(role)
+
+    def url(self, role: str) -> str:
+        return f"http://127.0.0.1:{self.ports[role]}"
+
+    def get(self, role: str, path: str) -> httpx.Response | None:
+        headers = {"Authorization": f"Bearer {TOKENS['AGON_ADMIN_TOKEN']}"}
+        try:
+            return httpx.get(self.url(role) + path, headers=headers, trust_env=False, timeout=10)
+        except httpx.HTTPError:
+            return None
+
+    def wait_ready(self) -> None:
+        """Wait until every process answers and both controllers route to all four workers."""
+        deadline = time.monotonic() + READY_S
+        while not self._is_ready():
+            assert time.monotonic() < deadline, self.report()
+            time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        ready = self.get("webui", "/ready")
+        if ready is None or ready.status_code != 200:
+            return False
+        for role in ("controller-1", "controller-2"):
+            workers = self.get(role, "/arena/workers")
+            if workers is None or workers.status_code != 200:
+                return False
+            if sum(row["state"] == "ready" and row["last_heartbeat_age_s"] < 3 for row in workers.json()) != 4:
+                return False
+        return True
+
+    def busy_worker(self) -> str:
+        """A worker that answers now."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            for role in WORKERS:
+                metrics = self.get(role, "/metrics")
+                if metrics is not None and re.search(r"^agon_requests_running\S* [1-9]", metrics.text, re.MULTILINE):
+                    return role
+        raise AssertionError("no worker answers anything")
+
+    def votes(self) -> list[str]:
+        """Battle ids of all recorded votes."""
+        answer = self.get("controller-2", "/arena/votes")
+        assert answer is not None
+        assert answer.status_code == 200, answer.text
+        return [json.loads(line)["battle_id"] for line in answer.text.splitlines()]
+
+    def report(self) -> str:
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-1500:]}" for log in sorted(self.logs.glob("*.log")))
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    folder = tmp_path_factory.mktemp("kills")
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"model_type": "echo"}))
+    store = EmbeddedRedis(folder / "store", find_binary())
+    store.prepare()
+    first = free_ports(5).controller
+    ports = {role: first + number for number, role in enumerate(("controller-1", "controller-2", "webui", *WORKERS))}
+    urls = [f"http://127.0.0.1:{ports[role]}" for role in ("controller-1", "controller-2")]
+
+    def service(package: str, role: str, *flags: str) -> list[str]:
+        return [sys.executable, "-P", "-m", package, "--port", str(ports[role]), *flags]
+
+    commands = {
+        "store": list(store.command),
+        "controller-1": service("controller", "controller-1"),
+        "controller-2": service("controller", "controller-2"),
+        "webui": service("webui", "webui", "--controller", ",".join(urls)),
+        **{
+            role: service(
+                *("model_worker", role, "--model", f"{role.partition('-')[0]}={model}", "--engine", "echo"),
+                *("--controller", urls[0], "--controller", urls[1]),
+            )
+            for role in WORKERS
+        },
+    }
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
+    environment = {**own, **TOKENS, "AGON_REDIS_URL": store.url, "AGON_ECHO_TOKENS_PER_S": TOKENS_PER_S}
+    found = Processes(commands, environment, folder, ports)
+    try:
+        for role in commands:
+            found.start(role)
+        found.wait_ready()
+        yield found
+    finally:
+        for process in found.running.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def page(chromium: str, processes: Processes) -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(processes.url("webui"))
+        yield page
+        browser.close()
+
+
+def ask(page: Page) -> None:
+    """Send a question in a new battle and wait until both sides have begun to answer."""
+    if page.locator("#new").is_visible():
+        page.click("#new")
+    page.locator(".agon-intro").wait_for()
+    page.fill("#prompt textarea", QUESTION)
+    page.click("#send")
+    for side in (0, 1):
+        page.locator("#thread .bot-row .md").nth(side).get_by_text("word4").wait_for()
+
+
+def finish_and_vote(page: Page, processes: Processes) -> None:
+    """The battle comes to its end: both answers are whole, and its vote is recorded once."""
+    before = processes.votes()
+    page.locator("#vote-left").wait_for()
+    answers = [" ".join(text.split()) for text in page.locator("#thread .bot-row .md").all_inner_texts()]
+    assert answers == [QUESTION, QUESTION]
+    assert page.locator(".agon-notice").count() == 0
+    assert page.locator("#agon-away", has_text=texts.RECONNECTING).count() == 0
+    page.click("#vote-left")
+    page.locator(".agon-reveal").wait_for()
+    assert texts.VOTED["a"] in page.inner_text(".agon-reveal")
+    after = processes.votes()
+    assert len(after) == len(before) + 1
+    assert len(set(after)) == len(after)
+
+
+@pytest.mark.parametrize("role", ["webui", "worker", "store"])
+def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str, tmp_path: Path) -> None:
+    ask(page)
+    killed = processes.busy_worker() if role == "worker" else role
+    page.fill("#prompt textarea", "typed meanwhile")
+    processes.kill(killed)
+    if role == "webui":
+        page.locator("#agon-away", has_text=texts.RECONNECTING).wait_for()
+    page.screenshot(path=tmp_path / f"{role}-away.png")
+    processes.restart(killed)
+    finish_and_vote(page, processes)
+    assert page.input_value("#prompt textarea") == "typed meanwhile"
+    page.fill("#prompt textarea", "")
+    page.screenshot(path=tmp_path / f"{role}-after.png")
+    processes.wait_ready()
+
+
+def test_while_one_controller_is_down_votes_and_battles_go_to_the_other(page: Page, processes: Processes) -> None:
+    ask(page)
+    page.locator("#vote-left").wait_for()
+    processes.kill("controller-1")
+    finish_and_vote(page, processes)
+    ask(page)
+    finish_and_vote(page, processes)
+    processes.restart("controller-1")
+    processes.wait_ready()
+
+
+def test_an_idle_page_notices_that_the_web_ui_was_restarted(page: Page, processes: Processes) -> None:
+    page.evaluate("window.isFirst = true")
+    processes.kill("webui")
+    page.locator("#agon-away", has_text=texts.RECONNECTING).wait_for()
+    processes.restart("webui")
+    page.wait_for_function("window.isFirst === undefined")
+    page.locator("#prompt textarea").wait_for()
+    processes.wait_ready()
