@@ -3,19 +3,23 @@ PYTHON ?= python3
 VENV := $(or $(AGON_VENV),.venv)
 UP_ARGS ?=
 TEST_ARGS ?=
+FUZZ_ARGS ?=
 BENCH_ARGS ?= --against transformers
+FAULTS ?=
 
-.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report pages soak-memory attacks screenshots clean
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
+	@echo "make faults       kill, cut, stop and fill things in a running arena, an hour or more (FAULTS='--only NAME --rounds N --seed S')"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
 	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
-	@echo "make pages        regenerate docs/api.md, docs/settings.md and the table of docs/models.md from the code"
+	@echo "make pages        regenerate docs/api.md, docs/access.md, docs/settings.md and the table of docs/models.md from the code"
+	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
@@ -29,6 +33,10 @@ up:
 test:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
 	@exec $(VENV)/bin/python .ci/checks.py $(TEST_ARGS)
+
+faults:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.faults --json faults.jsonl $(FAULTS)
 
 format:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
@@ -57,7 +65,11 @@ kernel-report:
 
 pages:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
-	@for page in api_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
+	@for page in api_page access_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
+
+fuzz:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.fuzz $(FUZZ_ARGS)
 
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -102,7 +102,7 @@ class EventCalls:
 
     def _checked_data(self, call: Join) -> tuple[Any, ...]:
         function = self._ui.fns.get(call.fn_index)
-        if function is None:
+        if function is None or function.fn is None:  # some run in the browser alone
             raise ApiError(ErrorCode.INVALID_REQUEST, "There is no such function.", param="fn_index")
         if len(call.data) != len(function.inputs):
             problem = f"The function has {len(function.inputs)} inputs."

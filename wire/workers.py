@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
+from wire.chat import ChatMessage, FinishReason, SamplingOptions, TokenId, Usage
 from wire.errors import ErrorDetail
 from wire.ids import WorkerId
 from wire.model_names import ModelName
@@ -176,10 +176,12 @@ class GenerateRequest(_Frozen):
 
     request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
-    messages: tuple[ChatMessage, ...] | None = Field(default=None, fail_fast=True, description="either these or prompt")
+    messages: tuple[ChatMessage, ...] | None = Field(
+        default=None, fail_fast=True, min_length=1, description="either these or prompt"
+    )
     prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()
-    resume_token_ids: tuple[int, ...] = Field(
+    resume_token_ids: tuple[TokenId, ...] = Field(
         default=(), fail_fast=True, description="tokens that another replica has emitted: continued, not repeated"
     )
     cache_salt: str = Field(

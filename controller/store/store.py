@@ -50,6 +50,7 @@ class Store:
     def __init__(self, url: str, *, timeout_s: float, metrics: Metrics) -> None:
         settings: dict[str, Any] = {
             "decode_responses": True,
+            "encoding_errors": "replace",  # a damaged value is dealt with by its reader
             "protocol": 2,
             "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
             "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times

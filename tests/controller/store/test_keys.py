@@ -21,6 +21,9 @@ RELEASED = {
     "turns": (KEYS.turns, "p:turns"),
     "votes": (KEYS.votes, "p:votes"),
     "logged_battles": (KEYS.logged_battles, "p:logged"),
+    "arena": (KEYS.arena, "p:arena"),
+    "restoration": (KEYS.restoration, "p:restoration"),
+    "built_log": (KEYS.built_log("x"), "p:votes:x"),
     "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
 }
 PARTS = {"worker_prefix", "leases_prefix", "battle_prefix", "events_suffix"}
