@@ -132,8 +132,8 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
 async def _probe(client: httpx.AsyncClient, prompt: str, texts: dict[str, str]) -> Figures:
     """Ask every model to go on with the answer of each side: the model that has the answer in its cache is the side's.
 
-    No two probes of a model come from one address: the second would find what the first has left there, which depends on
-    the words that both answers share.
+    No two probes of a model come from one address: the second would find what the first has left there, which depends
+    on the words that both answers share.
     """
     found: Figures = {}
     for model in MODELS:
