@@ -59,6 +59,7 @@ async def kill_controllers(run: Run) -> None:
                 group.create_task(note_later(run.tally.own_recovery_s, run.recovery(killed_at, at=index)))
                 group.create_task(note_later(run.tally.recovery_s, run.recovery(killed_at)))
             await asyncio.gather(*(controller.wait_ready() for controller in run.arena.controllers))
+    run.judge_aborted()
     await run.audit()
 
 
