@@ -206,7 +206,7 @@ def _judge(run: Run, samples: list[_Sample]) -> None:
     kilobattles = max(samples[-1].battles, 1) / 1000
     run.tally.figures["store_files_mb_per_1000_battles"] = round(samples[-1].store_mb / kilobattles, 2)
     run.tally.figures["store_files_mb_max"] = round(max(sample.store_mb for sample in samples), 1)
-    run.tally.figures["log_files_mb_per_1000_battles"] = round(samples[-1].logs_mb / kilobattles, 2)
+    run.tally.figures["journal_and_log_files_mb_per_1000_battles"] = round(samples[-1].logs_mb / kilobattles, 2)
 
 
 def _slope(points: list[tuple[float, float]]) -> float:

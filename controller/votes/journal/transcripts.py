@@ -34,6 +34,7 @@ from wire.ids import BattleId
 ROUND_S = 2.0
 PIECE = 100  #: battles read and archived at once
 COPY_BYTES = 2**20
+TAIL_BYTES = 2**16
 
 Conversations = dict[Side, tuple[ChatMessage, ...]]
 
@@ -221,7 +222,15 @@ def day_of(time_s: float) -> str:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Cut off what follows the last line break: the process died while it wrote."""
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        os.truncate(path, data.rfind(b"\n") + 1)
+    """Cut off what follows the last line break: the process died while it wrote. Reads from the end, because the file
+    of a busy day is large and every append comes here."""
+    with open(path, "r+b") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        whole = 0
+        while end and not whole:
+            start = max(0, end - TAIL_BYTES)
+            file.seek(start)
+            whole = start + 1 + position if (position := file.read(end - start).rfind(b"\n")) >= 0 else 0
+            end = start
+        if whole < size:
+            file.truncate(whole)

@@ -2,10 +2,11 @@
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from controller.votes.journal.transcripts import Transcript, TranscriptFiles
+from controller.votes.journal.transcripts import TAIL_BYTES, Transcript, TranscriptFiles
 from tests.controller.support.arena import Arena, eventually
 from wire.chat import ChatMessage
 from wire.entry_ids import LOG_START
@@ -98,3 +99,24 @@ def test_a_torn_line_is_cut_and_only_one_process_writes(tmp_path: Path) -> None:
     again.append([_transcript(2, "2026-01-01")])
     assert list(again.texts_of("2026-01-01")) == ["battle-1", "battle-2"]
     again.unlock()
+
+
+def test_appending_reads_only_the_end_of_a_day(tmp_path: Path) -> None:
+    """Measured on a day of 8,640 battles: the archiving controller grew by 8.5 MB in 1,000 battles."""
+    files = TranscriptFiles(tmp_path)
+    (tmp_path / "2026-01-02.jsonl").write_bytes(_transcript(1, "2026-01-02").line() * 100_000)
+    tracemalloc.start()
+    try:
+        files.append([_transcript(2, "2026-01-02")])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_a_torn_line_longer_than_one_read_is_cut_off(tmp_path: Path) -> None:
+    files = TranscriptFiles(tmp_path)
+    whole = _transcript(1, "2026-01-02").line()
+    (tmp_path / "2026-01-02.jsonl").write_bytes(whole + b"x" * (2 * TAIL_BYTES + 1))
+    files.append([_transcript(2, "2026-01-02")])
+    assert (tmp_path / "2026-01-02.jsonl").read_bytes() == whole + _transcript(2, "2026-01-02").line()
