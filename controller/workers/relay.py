@@ -2,8 +2,9 @@
 
 An attempt that fails before the first token is sent again to another replica. After the first token the emitted token
 ids are replayed there, and the replica continues them, so the text continues byte for byte. A replay waits for a place
-and for a worker that starts again, as its answer is half written. Never switches to another model. Knows no battle and
-no client: closing the iterator closes the upstream stream, and the worker then aborts.
+and for a worker that starts again, as its answer is half written; an answer without a token waits a second at most.
+Never switches to another model. Knows no battle and no client: closing the iterator closes the upstream stream, and the
+worker then aborts.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from wire.workers import GenerateRequest
 #: Reasons for which a replay waits. Without a worker it waits only if the connection broke: then the worker's process
 #: may be starting again.
 _PASSING = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.STORE_UNAVAILABLE})
+FIRST_WAIT_S = 1.0  #: an answer without a token waits so long at most, and only if its worker has died
 RETRY_S = 0.2  #: pause before a replay asks for a place again
 
 _logger = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class _Attempts:
     is_finished: bool = False
     tried: set[WorkerStart] = field(default_factory=set)  #: workers that failed
     count: int = 1  #: since the last token
+    num_stale: int = 0  #: attempts that met a newer start of their worker, which says nothing against it
     give_up_at: float | None = None  #: time.monotonic() at which a replay stops waiting; None while the answer goes on
 
     @property
@@ -126,21 +129,28 @@ class Relay:
         worker = lane.worker
         self._report(worker, attempts, trouble)
         if attempts.give_up_at is None:
-            attempts.give_up_at = time.monotonic() + (self._replay_wait_s if attempts.has_begun else 0)
+            attempts.give_up_at = time.monotonic() + self._patience_s(attempts, trouble)
         may_wait = time.monotonic() < attempts.give_up_at
         if trouble.reason == ErrorCode.STALE_EPOCH:  # the worker has a newer registration: read it and ask again
             with contextlib.suppress(ApiError):
                 await self._table.refresh()
-            attempts.count += 1
+            attempts.num_stale += 1
         elif trouble.code is ErrorCode.QUEUE_FULL and may_wait:
             await asyncio.sleep(RETRY_S)  # the same worker may be asked again
         else:
             attempts.tried.add((worker.worker_id, worker.epoch))
             attempts.count += 1
-        if attempts.count > self._max_attempts or (attempts.has_begun and not worker.card.can_resume):
+        is_last = max(attempts.count, attempts.num_stale) > self._max_attempts
+        if is_last or (attempts.has_begun and not worker.card.can_resume):
             raise self._final(trouble)
         await self._move(lane, attempts, trouble)
         self._metrics.failovers.labels(attempts.phase).inc()
+
+    def _patience_s(self, attempts: _Attempts, trouble: Trouble) -> float:
+        """How long to wait for a place after the first trouble since a token."""
+        if attempts.has_begun:
+            return self._replay_wait_s
+        return min(self._replay_wait_s, FIRST_WAIT_S) if trouble.is_cut else 0.0
 
     async def _move(self, lane: Lane, attempts: _Attempts, trouble: Trouble) -> None:
         assert attempts.give_up_at is not None

@@ -161,7 +161,10 @@ class Upstream:
         url = worker.url + GENERATE_PATH
         try:
             return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
-        except aiohttp.ServerDisconnectedError:  # the worker closed a kept connection at the moment of its use
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError):
+                raise
+            # A kept connection was closed or reset before or at the moment of its use: no fault of the worker.
             return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
 
     async def _events(self, wait: _Wait, content: aiohttp.StreamReader) -> AsyncGenerator[AnswerEvent, None]:

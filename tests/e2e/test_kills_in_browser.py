@@ -200,7 +200,7 @@ def finish_and_vote(page: Page, processes: Processes) -> None:
     assert len(set(after)) == len(after)
 
 
-@pytest.mark.parametrize("role", ["webui", "worker", "store"])
+@pytest.mark.parametrize("role", ["webui", "worker", "store", "controller-1"])
 def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str, tmp_path: Path) -> None:
     ask(page)
     killed = processes.busy_worker() if role == "worker" else role

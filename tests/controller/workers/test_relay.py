@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.workers import relay
 from tests.controller.support.arena import Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker, words
 from wire.errors import ApiError, ErrorCode
@@ -200,6 +201,32 @@ async def test_a_half_written_answer_waits_for_its_worker_to_start_again(open_ar
 
         assert await stream == (words(30), [], True)
         assert len(worker.requests[-1].resume_token_ids) == 7
+
+
+async def test_an_answer_without_a_token_waits_a_moment_for_its_worker_to_start_again(
+    open_arena: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FIRST_WAIT_S", 30.0)
+    async with open_arena(replay_wait_s=30.0) as arena:
+        worker = await arena.add_worker(FakeWorker("alpha", num_tokens=30))
+        worker.break_at = 0
+        stream = asyncio.create_task(_stream(arena))
+        await eventually(lambda: bool(worker.requests) and worker.num_open == 0)
+
+        worker.heal()
+        worker.boot_id = "boot-after-a-restart"
+        await _register_anew(arena, worker)
+
+        assert await stream == (words(30), [], True)
+
+
+async def test_newer_starts_of_workers_use_up_no_attempts(arena: Arena) -> None:
+    one, two = await _replicas(arena)
+    one.refusal = two.refusal = ApiError(ErrorCode.STALE_EPOCH, "a newer start has registered")
+    assert (await _complete(arena)).status_code == 503
+    num_asked = len(one.requests) + len(two.requests)
+
+    assert num_asked == arena.settings.max_attempts + 1
 
 
 async def test_a_worker_that_gives_no_first_token_in_time_is_a_timeout(open_arena: Any) -> None:
