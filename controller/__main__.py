@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
         return 1
     # addresses.py decides which proxies are trusted.
-    serve(server_config(Shedding(app, is_new_work), drain_s=settings.drain_s), listener)
+    config = server_config(Shedding(app, is_new_work), drain_s=settings.drain_s)
+    serve(config, listener, on_drained=app.state.end_streams)
     return 0
 
 

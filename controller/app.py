@@ -24,6 +24,7 @@ from controller.battles.matchmaking import Matchmaker
 from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
+from controller.battles.turn_takeover import ROUND_S, TurnTakeover
 from controller.battles.voters import Voters
 from controller.config import Settings
 from controller.metrics import Metrics
@@ -94,6 +95,7 @@ class _BattleParts:
 
     store: BattleStore
     runner: TurnRunner
+    takeover: TurnTakeover
     battles: Battles
     stream: TurnStream
     votes: VoteCasting
@@ -125,6 +127,7 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     battles = _build_battle_parts(settings, base, workers)
     _add_background_work(settings, base.background, workers, battles)
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
+    app.state.end_streams = battles.stream.close  # for a shutdown: before the lifespan ends, the server cuts them
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     app.add_middleware(OriginGuard, hosts=hosts)
@@ -158,7 +161,14 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
             lease_s=settings.worker_lease_s,
         ),
         dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
-        relay=Relay(upstream, table, breaker, base.metrics, max_attempts=settings.max_attempts),
+        relay=Relay(
+            upstream,
+            table,
+            breaker,
+            base.metrics,
+            max_attempts=settings.max_attempts,
+            replay_wait_s=settings.replay_wait_s,
+        ),
     )
 
 
@@ -194,6 +204,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         cache_salt=salts.of_battle,
         max_tokens=settings.battle_max_tokens,
         admission_wait_s=settings.admission_wait_s,
+        replay_wait_s=settings.replay_wait_s,
     )
     runner = TurnRunner(battle_store, tools, flush_s=settings.flush_s, patience_s=settings.store_patience_s)
     battles = Battles(
@@ -211,6 +222,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
     return _BattleParts(
         store=battle_store,
         runner=runner,
+        takeover=TurnTakeover(battle_store, runner, ownership_s=settings.owner_lease_s),
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
         votes=VoteCasting(
@@ -246,6 +258,7 @@ def _add_background_work(
 ) -> None:
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
+    background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
     background.add("vote_fold", battles.boards.refresh_round, every_s=BACKGROUND_S)
     if battles.journal is not None:
         background.add("vote_journal", battles.journal.journal.follow_round, every_s=follower.ROUND_S)
@@ -263,7 +276,8 @@ def _lifespan(
         durability = asyncio.create_task(check_durability(base.store, has_journal=battles.journal is not None))
         yield
         await cancel(durability)
-        await battles.runner.close()  # its turns need their leases renewed until they end
+        battles.takeover.close()
+        await battles.runner.close()
         await base.background.stop()
         if battles.journal is not None:
             await battles.journal.journal.close()

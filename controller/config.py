@@ -167,7 +167,11 @@ class Settings(BaseSettings):
         description="Seconds until the capacity leases that a dead controller held at workers expire.",
     )
     owner_lease_s: Seconds = Field(
-        default=8.0, description="Seconds until the running turns of a dead controller end with a failure."
+        default=3.0, description="Seconds until another controller takes over the running turns of a dead one."
+    )
+    replay_wait_s: Annotated[float, Field(ge=0)] = Field(
+        default=20.0,
+        description="Longest wait, in seconds, of a half-written answer for a place at another worker of its model.",
     )
     flush_s: Seconds = Field(
         default=0.045,

@@ -86,12 +86,29 @@ class Keys:
         """Hash: everything about a battle. TTL twice AGON_BATTLE_TTL_S from its last turn: a late visitor reads
         "expired" and not "no such battle". Once voted on: with a journal none until the transcript is archived, then
         AGON_VOTED_BATTLE_TTL_S; without one AGON_VOTED_BATTLE_TTL_S from the vote, or none where that is 0."""
-        return f"{self.prefix}:battle:{battle_id}"
+        return self.battle_prefix + battle_id
+
+    @property
+    def battle_prefix(self) -> str:
+        """Prefix of the keys `battle`: the script that claims turns gets battle ids only while it runs."""
+        return f"{self.prefix}:battle:"
 
     def events(self, battle_id: BattleId) -> str:
-        """Stream: events of the battle's turns; entry ids `turn-number` are the ids of the server-sent events. TTL
-        EVENTS_TTL_MS, set when a turn begins and when read_battle.lua ends one whose controller has died."""
-        return f"{self.prefix}:battle:{battle_id}:events"
+        """Stream: events of the battle's turns; entry ids `turn-number` are the ids of the server-sent events. The
+        field `private` (token ids, times) is for a controller that takes the turn over, never for a client. TTL
+        EVENTS_TTL_MS, set when a turn begins."""
+        return self.battle(battle_id) + self.events_suffix
+
+    @property
+    def events_suffix(self) -> str:
+        """What makes the key `events` from the key `battle`, for the same script."""
+        return ":events"
+
+    @property
+    def turns(self) -> str:
+        """Sorted set: id of a battle whose turn is running -> end of its controller's ownership in ms. No TTL: a member
+        is removed when its turn ends, and a turn whose ownership has ended is claimed by another controller."""
+        return f"{self.prefix}:turns"
 
     # Votes
 
