@@ -130,18 +130,17 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
 
 
 async def _probe(client: httpx.AsyncClient, prompt: str, texts: dict[str, str]) -> Figures:
-    """Ask every model to go on with the answer of each side: the model that has the answer in its cache is the side's.
+    """Ask every model to go on with the answer of each side, from the voter's address and from another one: the model
+    that has the answer in its cache is the side's.
 
-    No two probes of a model come from one address: the second would find what the first has left there, which depends
-    on the words that both answers share.
+    No two probes of a model come from one address or send one text: the second would find what the first has left.
     """
     found: Figures = {}
     for model in MODELS:
+        stranger = visitor(f"198.51.{next(_addresses)}")
         found |= await _probe_once(client, f"own a {model}", model, prompt, texts["a"], {})
-        for side, text in texts.items():
-            headers = visitor(f"198.51.{next(_addresses)}")
-            found |= await _probe_once(client, f"other {side} {model}", model, prompt, text, headers)
-        a, b = (found.get(f"probe other {side} {model} cached", 0.0) for side in ("a", "b"))
+        found |= await _probe_once(client, f"other b {model}", model, prompt, texts["b"], stranger)
+        a, b = (found.get(f"probe {name} {model} cached", 0.0) for name in ("own a", "other b"))
         found[f"probe lead of a {model}"] = a - b
     return found
 
