@@ -5,12 +5,14 @@ UP_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?= --against transformers
+FAULTS ?=
 
-.PHONY: help up test format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks screenshots clean
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
+	@echo "make faults       kill, cut, stop and fill things in a running arena, an hour or more (FAULTS='--only NAME --rounds N --seed S')"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
 	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
@@ -31,6 +33,10 @@ up:
 test:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
 	@exec $(VENV)/bin/python .ci/checks.py $(TEST_ARGS)
+
+faults:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.faults --json faults.jsonl $(FAULTS)
 
 format:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -3,6 +3,7 @@
 CliError
   DataDirInUse     another arena runs on the same data directory
   StoreError       the embedded store cannot be found or does not start
+    StoreRefused   the server does not load the store's files
 """
 
 
@@ -16,3 +17,7 @@ class DataDirInUse(CliError):
 
 class StoreError(CliError):
     """There is no usable store binary, or the server did not start."""
+
+
+class StoreRefused(StoreError):
+    """The server does not load the files of the store."""

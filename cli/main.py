@@ -26,6 +26,7 @@ COMMANDS: dict[str, Command] = {
     "chat": Command("cli.chat", "Chat in the terminal with a model of a running controller or worker."),
     "plan": Command("cli.plan", "Print the page plan of a model and what requests of each length waste."),
     "leaderboard": Command("cli.leaderboard", "Print the leaderboard, live or recomputed from the vote log."),
+    "store": Command("cli.store", "Check, repair or restore the store and the journal of votes beside it."),
     "votes": Command("cli.votes", "Export or import the vote log."),
     "bench": Command("cli.bench.commands", "Measure the engine (offline, latency), or load a running server (serve)."),
     "doctor": Command("cli.doctor", "Check this machine and explain what is missing."),

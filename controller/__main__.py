@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from controller.app import create_app, is_new_work
 from controller.config import Settings
-from controller.errors import ConfigurationError
+from controller.errors import ConfigurationError, JournalDamaged
 from service_kit.listening import listen
 from service_kit.logs import configure_logging
 from service_kit.serving import serve, server_config
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = Settings()
         app = create_app(settings, host=options.host)
-    except ConfigurationError as error:
+    except (ConfigurationError, JournalDamaged) as error:
         print(f"controller: {error}", file=sys.stderr)
         return 2
     except ValidationError as error:
@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
         return 1
     # addresses.py decides which proxies are trusted.
-    serve(server_config(Shedding(app, is_new_work), drain_s=settings.drain_s), listener)
+    config = server_config(Shedding(app, is_new_work), drain_s=settings.drain_s)
+    serve(config, listener, on_drained=app.state.end_streams)
     return 0
 
 

@@ -24,6 +24,7 @@ from controller.battles.matchmaking import Matchmaker
 from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
+from controller.battles.turn_takeover import ROUND_S, TurnTakeover
 from controller.battles.voters import Voters
 from controller.config import Settings
 from controller.metrics import Metrics
@@ -38,6 +39,11 @@ from controller.routes.workers import add_internal_worker_routes, add_pools_rout
 from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.votes.journal import follower, transcripts
+from controller.votes.journal.follower import VoteJournal
+from controller.votes.journal.journal_file import JournalFile
+from controller.votes.journal.restore import LogRestorer
+from controller.votes.journal.transcripts import Archiver, TranscriptFiles
 from controller.votes.leaderboard import BACKGROUND_S, Leaderboards
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import VoteLog
@@ -89,18 +95,29 @@ class _BattleParts:
 
     store: BattleStore
     runner: TurnRunner
+    takeover: TurnTakeover
     battles: Battles
     stream: TurnStream
     votes: VoteCasting
     log: VoteLog
     boards: Leaderboards
+    journal: "_JournalParts | None"
+
+
+@dataclass(frozen=True)
+class _JournalParts:
+    """Parts that keep votes and transcripts in files beside the store."""
+
+    journal: VoteJournal
+    archiver: Archiver
+    files: TranscriptFiles
 
 
 def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | None = None) -> FastAPI:
     """The app of one controller. It connects to nothing before its lifespan begins.
 
     `host`: the address that it will listen on. `bodies`: how request bodies are read, by default up to the limit of the
-    settings. Raises ConfigurationError when the settings cannot work.
+    settings. Raises ConfigurationError when the settings cannot work, JournalDamaged.
     """
     settings.require_tokens()
     metrics = Metrics()
@@ -110,6 +127,7 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     battles = _build_battle_parts(settings, base, workers)
     _add_background_work(settings, base.background, workers, battles)
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
+    app.state.end_streams = battles.stream.close  # for a shutdown: before the lifespan ends, the server cuts them
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     app.add_middleware(OriginGuard, hosts=hosts)
@@ -143,7 +161,14 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
             lease_s=settings.worker_lease_s,
         ),
         dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
-        relay=Relay(upstream, table, breaker, base.metrics, max_attempts=settings.max_attempts),
+        relay=Relay(
+            upstream,
+            table,
+            breaker,
+            base.metrics,
+            max_attempts=settings.max_attempts,
+            replay_wait_s=settings.replay_wait_s,
+        ),
     )
 
 
@@ -179,6 +204,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         cache_salt=salts.of_battle,
         max_tokens=settings.battle_max_tokens,
         admission_wait_s=settings.admission_wait_s,
+        replay_wait_s=settings.replay_wait_s,
     )
     runner = TurnRunner(battle_store, tools, flush_s=settings.flush_s, patience_s=settings.store_patience_s)
     battles = Battles(
@@ -192,14 +218,38 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         max_turns=settings.max_turns,
         max_content_chars=settings.max_content_chars,
     )
+    journal = None if settings.journal_dir is None else _build_journal(settings, base, log, battle_store)
     return _BattleParts(
         store=battle_store,
         runner=runner,
+        takeover=TurnTakeover(battle_store, runner, ownership_s=settings.owner_lease_s),
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
-        votes=VoteCasting(store, keys, battle_store, voters, metrics, voted_battle_ttl_s=settings.voted_battle_ttl_s),
+        votes=VoteCasting(
+            store,
+            keys,
+            battle_store,
+            voters,
+            metrics,
+            None if journal is None else journal.journal,
+            # With a journal the archiver sets the lifetime, once the texts are archived.
+            voted_battle_ttl_s=settings.kept_voted_s if journal is None else 0,
+        ),
         log=log,
         boards=boards,
+        journal=journal,
+    )
+
+
+def _build_journal(settings: Settings, base: _Base, log: VoteLog, battles: BattleStore) -> _JournalParts:
+    assert settings.journal_dir is not None
+    restorer = LogRestorer(base.store, base.keys, log, battle_ttl_s=settings.battle_ttl_s)
+    file = JournalFile.open(settings.journal_dir)
+    files = TranscriptFiles(settings.journal_dir / "transcripts")
+    return _JournalParts(
+        journal=VoteJournal(file, log, restorer, base.metrics),
+        archiver=Archiver(base.store, base.keys, log, battles, files, ttl_s=settings.kept_voted_s),
+        files=files,
     )
 
 
@@ -208,7 +258,11 @@ def _add_background_work(
 ) -> None:
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
+    background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
     background.add("vote_fold", battles.boards.refresh_round, every_s=BACKGROUND_S)
+    if battles.journal is not None:
+        background.add("vote_journal", battles.journal.journal.follow_round, every_s=follower.ROUND_S)
+        background.add("transcripts", battles.journal.archiver.archive_round, every_s=transcripts.ROUND_S)
 
 
 def _lifespan(
@@ -219,11 +273,15 @@ def _lifespan(
         """Starts even without a store: the app answers 503 until the store is reachable."""
         workers.http.start()
         base.background.start()
-        durability = asyncio.create_task(check_durability(base.store))
+        durability = asyncio.create_task(check_durability(base.store, has_journal=battles.journal is not None))
         yield
         await cancel(durability)
-        await battles.runner.close()  # its turns need their leases renewed until they end
+        battles.takeover.close()
+        await battles.runner.close()
         await base.background.stop()
+        if battles.journal is not None:
+            await battles.journal.journal.close()
+            battles.journal.archiver.close()
         await workers.dispatcher.close()
         await workers.http.stop()
         await base.store.close()
@@ -263,7 +321,8 @@ def _add_routes(
     add_leaderboard_route(user, addresses, limits, battles.boards)
     add_worker_list_route(user if settings.public_workers else admin, guard, workers.registry)
     add_pools_route(admin, Pools(workers.http, workers.table))
-    add_vote_log_routes(admin, bodies, battles.log, battles.store)
+    files = None if battles.journal is None else battles.journal.files
+    add_vote_log_routes(admin, bodies, battles.log, battles.store, files)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)

@@ -14,6 +14,7 @@ from controller.errors import ConfigurationError
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 
 MIN_TOKEN_CHARS = 16
+WEEK_S = 604_800
 
 _SECRETS = ("worker_token", "admin_token", "api_keys", "voter_key", "proxy_token")
 
@@ -166,7 +167,11 @@ class Settings(BaseSettings):
         description="Seconds until the capacity leases that a dead controller held at workers expire.",
     )
     owner_lease_s: Seconds = Field(
-        default=8.0, description="Seconds until the running turns of a dead controller end with a failure."
+        default=3.0, description="Seconds until another controller takes over the running turns of a dead one."
+    )
+    replay_wait_s: Annotated[float, Field(ge=0)] = Field(
+        default=20.0,
+        description="Longest wait, in seconds, of a half-written answer for a place at another worker of its model.",
     )
     flush_s: Seconds = Field(
         default=0.045,
@@ -183,10 +188,15 @@ class Settings(BaseSettings):
         default=86_400,
         description="Seconds after its last turn at which a battle without a vote expires.",
     )
-    voted_battle_ttl_s: Annotated[float, Field(ge=0)] = Field(
-        default=0,
-        description="Seconds that the conversation of a voted battle is kept; 0 keeps it for ever. The vote always "
-        "stays.",
+    voted_battle_ttl_s: Annotated[float, Field(ge=0)] | None = Field(
+        default=None,
+        description="Seconds that the store keeps the conversation of a voted battle; 0 keeps it for ever. Default: a "
+        f"week ({WEEK_S}) with a journal, whose folder archives it, for ever without one. The vote always stays.",
+    )
+    journal_dir: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = Field(
+        default=None,
+        description="Folder of the journal, in which every vote is written before it is acknowledged and from which "
+        "votes are restored when the store has lost them, and of archived conversations. Empty: no journal.",
     )
     board_refresh_s: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="Seconds by which a leaderboard may be older than the vote log."
@@ -218,6 +228,13 @@ class Settings(BaseSettings):
                 text = _read_secret(name, path)
                 values[name] = ",".join(text.split()) if name == "api_keys" else text
         return values
+
+    @property
+    def kept_voted_s(self) -> float:
+        """`voted_battle_ttl_s`, or its default."""
+        if self.voted_battle_ttl_s is None:
+            return 0 if self.journal_dir is None else WEEK_S
+        return self.voted_battle_ttl_s
 
     def require_tokens(self) -> None:
         """Raises ConfigurationError unless the tokens that guard workers and administration are set and differ."""

@@ -3,10 +3,15 @@
 ControllerError
     ConfigurationError      the settings cannot work
     OwnershipLost           this controller no longer owns the turn that it is running
+    JournalError            the journal cannot be used
+        JournalDamaged      a line of it is not as it was written
+        ForeignJournal      it belongs to another arena than the store
 
 An error that a client shall read is a wire.errors.ApiError, raised where it is detected and mapped in
 service_kit/errors.py.
 """
+
+from pathlib import Path
 
 
 class ControllerError(Exception):
@@ -19,3 +24,27 @@ class ConfigurationError(ControllerError):
 
 class OwnershipLost(ControllerError):
     """Another process has ended the turn that this one was running."""
+
+
+class JournalError(ControllerError):
+    """The journal cannot be used; the message says why."""
+
+
+class JournalDamaged(JournalError):
+    """A line of a journal is not as it was written."""
+
+    def __init__(self, path: Path, line: int, reason: str) -> None:
+        super().__init__(f"{path} is damaged in line {line}: {reason}. `agon store repair` keeps all other lines.")
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+
+class ForeignJournal(JournalError):
+    """The store holds another arena than the journal."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} belongs to another arena than the store. Give this arena a journal folder of its own "
+            "(AGON_JOURNAL_DIR), or add the journal's votes with `agon store restore`."
+        )

@@ -21,6 +21,9 @@ class Metrics:
         self.vote_commit = Histogram(
             "arena_vote_commit_seconds", "Time to a durable vote", buckets=_LATENCY_BUCKETS, registry=registry
         )
+        self.votes_restored = Counter(
+            "arena_votes_restored", "Votes brought back into the store from the journal", registry=registry
+        )
         self.rating_lag = Gauge("arena_rating_lag_entries", "Votes not yet on the board", registry=registry)
         self.streams = Counter(
             "arena_stream_terminations", "Upstream streams by how they ended", ["reason"], registry=registry

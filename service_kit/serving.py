@@ -1,8 +1,10 @@
 """How our services are served: uvicorn with the limits of the kit."""
 
+import asyncio
 import contextlib
 import socket
 import sys
+from collections.abc import Callable
 from typing import Literal
 
 import uvicorn
@@ -12,6 +14,7 @@ from service_kit.connections import Connections, raise_descriptor_limit
 from service_kit.heads import BoundedHttp
 from service_kit.listening import descriptors
 
+LAST_WORDS_S = 3
 _KEEP_ALIVE_S = 5
 _EXIT_NOT_STARTED = 3  #: uvicorn's
 
@@ -47,10 +50,28 @@ def server_config(
     )
 
 
-def serve(config: uvicorn.Config, listener: socket.socket) -> None:
-    """Serve on `listener` until a signal; exits with 3 if the app cannot start."""
-    server = uvicorn.Server(config)
+def serve(config: uvicorn.Config, listener: socket.socket, *, on_drained: Callable[[], None] | None = None) -> None:
+    """Serve on `listener` until a signal; exits with 3 if the app cannot start.
+
+    `on_drained` is called when a stop has waited for `drain_s`: streams then have LAST_WORDS_S for their last events,
+    before they are cut.
+    """
+    server = uvicorn.Server(config) if on_drained is None else _DrainingServer(config, on_drained)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn has stopped in order and raises the signal again
         server.run(sockets=descriptors(listener))
     if not server.started:
         sys.exit(_EXIT_NOT_STARTED)
+
+
+class _DrainingServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_drained: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_drained = on_drained
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which waits for all responses to end."""
+        drain_s = self.config.timeout_graceful_shutdown or 0
+        self.config.timeout_graceful_shutdown = drain_s + LAST_WORDS_S
+        timer = asyncio.get_running_loop().call_later(drain_s, self._on_drained)
+        await super().shutdown(sockets)
+        timer.cancel()

@@ -189,6 +189,7 @@ def running_services(compose: dict[str, Any], tmp_path: Path) -> Iterator[dict[s
             if name.startswith(f"{service}:"):
                 text = text.replace(f"127.0.0.1:{name.partition(':')[2]}/", f"{here}/")
         text = re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", text)
+        text = str(tmp_path / "journal") if text == "/journal" else text
         return text.replace("/models/", f"{ROOT / 'demo_models'}/").replace("/opt/healthcheck.py", HEALTHCHECK)
 
     processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -3,6 +3,7 @@
 Errors are shown by error code. The message of another service is never repeated: it could name a model.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -358,6 +359,12 @@ def seconds_ago(age_s: float) -> str:
 def num_votes(count: int) -> str:
     """A count of votes."""
     return "1 vote" if count == 1 else f"{count:,} votes"
+
+
+def votes_restored(count: int, time_s: float) -> str:
+    """That votes were brought back into the store, and when."""
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_s))
+    return f"{num_votes(count)} that the store had lost came back from the journal on {when}."
 
 
 def rank(place: int, num_models: int) -> str:

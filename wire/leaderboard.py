@@ -48,6 +48,10 @@ class LeaderboardView(_Frozen):
     num_votes: int
     last_vote_id: str | None
     updated_at: float = Field(description="Unix time of the store")
+    restored_at: float | None = Field(
+        default=None, description="Unix time at which votes that the store had lost were restored; null: never"
+    )
+    num_restored: int = Field(default=0, description="votes that were restored then")
     rows: tuple[LeaderboardRow, ...]
     win_rate: tuple[tuple[float | None, ...], ...] = ()
     battle_count: tuple[tuple[int, ...], ...] = ()

@@ -177,7 +177,7 @@ class GenerateRequest(_Frozen):
     request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
     messages: tuple[ChatMessage, ...] | None = Field(
-        default=None, min_length=1, fail_fast=True, description="either these or prompt"
+        default=None, fail_fast=True, min_length=1, description="either these or prompt"
     )
     prompt: str | None = Field(default=None, description="either this or messages")
     sampling: SamplingOptions = SamplingOptions()

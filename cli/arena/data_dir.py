@@ -4,6 +4,7 @@ Only the user can read it (mode 0700). This module handles paths and files and s
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -50,6 +51,15 @@ class DataDir:
     def store(self) -> Path:
         """Folder of the embedded store's files."""
         return self.path / "store"
+
+    def journal(self, redis_url: str | None = None) -> Path:
+        """Folder of the controller's journal: AGON_JOURNAL_DIR, or one in this directory for each store, because a
+        journal belongs to one arena. `redis_url`: an external store."""
+        if path := os.environ.get("AGON_JOURNAL_DIR"):
+            return Path(path)
+        if redis_url is None:
+            return self.path / "journal"
+        return self.path / f"journal-{hashlib.sha256(redis_url.encode()).hexdigest()[:8]}"
 
     @property
     def processes_file(self) -> Path:

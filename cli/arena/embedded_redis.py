@@ -16,6 +16,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -100,9 +101,11 @@ def _major_version(path: str) -> int:
 class EmbeddedRedis:
     """The store of one data directory: how to run it and how to reach it. Holds no process."""
 
-    def __init__(self, folder: Path, binary: StoreBinary) -> None:
+    def __init__(self, folder: Path, binary: StoreBinary, mend: Callable[[], None] | None = None) -> None:
+        """`mend` is called before a start if the start before it did not come to an answer."""
         self.folder = folder.absolute()
         self.binary = binary
+        self._mend = mend
         self.socket_path = _socket_path(self.folder)
 
     @property
@@ -121,13 +124,21 @@ class EmbeddedRedis:
         return (str(self.binary.path), str(self._config_path))
 
     @property
+    def _starting_path(self) -> Path:
+        """Exists from the beginning of a start to the first answer."""
+        return self.folder / "store.starting"
+
+    @property
     def _config_path(self) -> Path:
         return self.folder / "store.conf"
 
     def prepare(self) -> None:
-        """Write the configuration and remove the socket of a dead predecessor. Call it only while no server runs
-        here."""
+        """Write the configuration and remove the socket of a dead predecessor; mend the files if the last start
+        failed. Call it only while no server runs here. Raises StoreError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._mend is not None and self._starting_path.exists():
+            self._mend()
+        self._starting_path.touch()
         self._config_path.write_text(self.config(), encoding="utf-8")
         self._config_path.chmod(0o600)
         self.socket_path.unlink(missing_ok=True)
@@ -163,11 +174,27 @@ class EmbeddedRedis:
                 reader, writer = await asyncio.open_unix_connection(str(self.socket_path))
                 try:
                     writer.write(b"PING\r\n")
-                    return (await reader.readline()).startswith(b"+PONG")
+                    return self._took((await reader.readline()).startswith(b"+PONG"))
                 finally:
                     writer.close()
         except (OSError, TimeoutError):
             return False
+
+    def answers(self) -> bool:
+        """`ping` without an event loop."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_PING_TIMEOUT_S)
+            try:
+                client.connect(str(self.socket_path))
+                client.sendall(b"PING\r\n")
+                return self._took(client.recv(64).startswith(b"+PONG"))
+            except OSError:
+                return False
+
+    def _took(self, has_answered: bool) -> bool:
+        if has_answered:
+            self._starting_path.unlink(missing_ok=True)
+        return has_answered
 
 
 def _quoted(path: Path) -> str:

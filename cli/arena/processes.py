@@ -195,6 +195,7 @@ def _controller(
             "AGON_VOTER_KEY": secrets.voter_key,
             "AGON_PROXY_TOKEN": secrets.proxy_token,
             "AGON_API_DOCS": _api_docs(settings.host),
+            "AGON_JOURNAL_DIR": _journal(data_dir, settings.redis_url),
             "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
         log_path=data_dir.logs / "controller.log",
@@ -259,6 +260,11 @@ def _api_docs(host: str) -> str:
     """Whether controller and workers serve /openapi.json and /docs: on an arena that only this machine reaches, unless
     the environment says otherwise."""
     return os.environ.get("AGON_API_DOCS") or str(host in ("127.0.0.1", "::1", "localhost")).lower()
+
+
+def _journal(data_dir: DataDir, redis_url: str | None) -> str:
+    """The controller's journal folder; an empty variable of the environment turns the journal off."""
+    return "" if os.environ.get("AGON_JOURNAL_DIR") == "" else str(data_dir.journal(redis_url))
 
 
 def _plain_environment() -> Mapping[str, str]:

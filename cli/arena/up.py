@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ import typer
 from cli.arena.child import ChildState
 from cli.arena.data_dir import DataDir, Running, default_data_dir
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.mend import mend
 from cli.arena.processes import ArenaSettings, build_stages, check_ports, default_threads, parse_models
 from cli.arena.state_file import StateFile
 from cli.arena.status import StatusView, choose_view
@@ -76,11 +78,17 @@ def up(
     folder.lock(Running(os.getpid(), settings.webui_url, settings.controller_url))
     try:
         check_ports(settings)
-        store = EmbeddedRedis(folder.store, find_binary()) if settings.redis_url is None else None
-        code = asyncio.run(Arena(settings, folder, store, choose_view(), open_browser=open_browser).run())
+        view = choose_view()
+        store = _embedded_store(folder, view) if settings.redis_url is None else None
+        code = asyncio.run(Arena(settings, folder, store, view, open_browser=open_browser).run())
     finally:
         folder.unlock()
     raise SystemExit(code)
+
+
+def _embedded_store(folder: DataDir, view: StatusView) -> EmbeddedRedis:
+    binary = find_binary()
+    return EmbeddedRedis(folder.store, binary, lambda: mend(folder, binary, partial(view.event, "store")))
 
 
 class Arena:

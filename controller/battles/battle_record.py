@@ -1,7 +1,7 @@
 """A battle as values: the content of its hash in Redis, and the view that a client may see. No I/O."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -74,6 +74,7 @@ class Battle:
     turns: tuple[StoredTurn, ...]
     run: int  #: number of turns and regenerations begun; scripts refuse changes based on an older run
     run_from: EntryId  #: id of the last event before the current run
+    request_keys: dict[int, str]  #: by turn: the Idempotency-Key of the request that began it, if it had one
     prompt_key: str | None
     redraws: int
     identity_revealed: bool
@@ -85,6 +86,10 @@ class Battle:
     def names_are_known(self) -> bool:
         """Whether a client may see the models."""
         return self.mode == "named" or self.state == "voted"
+
+    def begun_by(self, key: str) -> int | None:
+        """Number of the turn that the request with this Idempotency-Key began."""
+        return next((number for number, known in self.request_keys.items() if known == key), None)
 
     @property
     def may_redraw(self) -> bool:
@@ -134,6 +139,7 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         turns=tuple(StoredTurn.model_validate_json(fields[f"turn:{number}"]) for number in range(1, num_turns + 1)),
         run=int(fields["run"]),
         run_from=EntryId(fields.get("run_from", LOG_START)),
+        request_keys={n: key for n in range(1, num_turns + 1) if (key := fields.get(f"request:{n}"))},
         prompt_key=fields.get("prompt"),
         redraws=int(fields.get("redraws", "0")),
         identity_revealed=fields.get("identity") == "1",
@@ -141,6 +147,14 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         vote_id=fields.get("vote_id"),
         **values,
     )
+
+
+def parse_battle_before_turn(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Battle:
+    """A battle as it was before its running turn, from its hash now. Models drawn since then are the new ones."""
+    battle = parse_battle(battle_id, fields, now_ms)
+    replaced = fields.get("undo")  # the turn that is being answered again
+    last = (StoredTurn.model_validate_json(replaced),) if replaced else ()
+    return replace(battle, turns=battle.turns[:-1] + last)
 
 
 def side_fields(side: Side, stored: StoredSide) -> dict[str, str]:

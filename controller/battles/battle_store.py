@@ -1,14 +1,16 @@
-"""Battles in Redis: create, read, begin a turn, advance it, stop it.
+"""Battles in Redis: create, read, begin a turn, advance it, stop it, claim it when its controller has died.
 
 Each change is one script and therefore atomic, whichever controller asks for it. Knows no worker and no HTTP.
 """
 
+import asyncio
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from controller.battles.battle_record import Battle, StoredTurn, parse_battle
-from controller.battles.neutral_errors import OWNER_LOST, failed_event
+from controller.battles.battle_record import Battle, StoredTurn, parse_battle, parse_battle_before_turn
 from controller.errors import OwnershipLost
 from controller.store.keys import EVENTS_TTL_MS, Keys
 from controller.store.store import Store, StreamEntry, unavailable
@@ -16,8 +18,14 @@ from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 
-TurnEnd = Literal["append", "finish", "refuse"]
-Event = tuple[str, str]  #: SSE event name and its JSON
+TurnEnd = Literal["append", "finish", "refuse", "release"]
+Event = tuple[str, str, str]  #: SSE event name, its JSON, and JSON for other controllers only ("" for none)
+
+BEGIN_PATIENCE_S = 2.0  #: an answer that is missing this long is unknown to the client, too
+BEGIN_RETRY_S = 0.1
+EVENTS_PAGE = 1000  #: events that are read at once
+MAX_TAKEOVERS = 10  #: of one turn: a turn that ends its controllers must not end all of them
+MAX_AGE_S = 900.0  #: a turn this old is not continued: its visitor has gone
 
 
 @dataclass(frozen=True)
@@ -28,12 +36,42 @@ class BegunTurn:
     battle_id: BattleId
     owner: str  #: random id of this ownership
     turn: int
+    run: int  #: number of turns and regenerations of the battle, this one included
     first_event: int  #: number of the first event to write
     run_from: EntryId  #: id of the last event before the turn
+    age_s: float  #: time since the turn began, when this controller became its owner
+
+
+@dataclass(frozen=True)
+class ClaimedTurn:
+    """A turn that another controller began and this one owns now, as it lies in the store."""
+
+    battle_id: str
+    owner: str
+    first_event: int  #: number of the next event to write
+    is_given_up: bool  #: too old, or taken over too often: it may only be ended
+    fields: dict[str, str]  #: of the battle
+    now_ms: int  #: of the store
+
+    def turn(self) -> tuple[BegunTurn, Battle, str]:
+        """The turn, its battle as it was before it, and its message. Raises KeyError or ValueError for fields that are
+        not understood."""
+        battle = parse_battle_before_turn(BattleId(self.battle_id), self.fields, self.now_ms)
+        number = int(self.fields["turn"])
+        begun = BegunTurn(
+            battle_id=battle.battle_id,
+            owner=self.owner,
+            turn=number,
+            run=battle.run,
+            first_event=self.first_event,
+            run_from=battle.run_from,
+            age_s=max(0, self.now_ms - int(self.fields.get("began_ms", self.now_ms))) / 1000,
+        )
+        return begun, battle, StoredTurn.model_validate_json(self.fields[f"turn:{number}"]).content
 
 
 class BattleStore:
-    """Reads and writes the keys `battle` and `events`. Every method raises ApiError STORE_UNAVAILABLE."""
+    """Reads and writes the keys `battle`, `events` and `turns`. Every method raises ApiError STORE_UNAVAILABLE."""
 
     def __init__(self, store: Store, keys: Keys, *, battle_ttl_s: float, ownership_s: float) -> None:
         self._store = store
@@ -41,8 +79,8 @@ class BattleStore:
         self._battle_ttl_ms = round(battle_ttl_s * 1000)
         self._ownership_ms = round(ownership_s * 1000)
 
-    def _both_keys(self, battle_id: BattleId) -> list[str]:
-        return [self._keys.battle(battle_id), self._keys.events(battle_id)]
+    def _turn_keys(self, battle_id: BattleId) -> list[str]:
+        return [self._keys.battle(battle_id), self._keys.events(battle_id), self._keys.turns]
 
     async def create(self, battle_id: BattleId, fields: Mapping[str, str]) -> None:
         """Write a new battle. `fields` are those of its hash, without times."""
@@ -54,41 +92,71 @@ class BattleStore:
         )
 
     async def read(self, battle_id: BattleId) -> Battle:
-        """The battle now. Ends a turn whose controller has died. Raises ApiError BATTLE_NOT_FOUND."""
-        now_ms, flat = await self._store.run(
-            "read_battle",
-            self._both_keys(battle_id),
-            EVENTS_TTL_MS,
-            OWNER_LOST.model_dump_json(),
-            failed_event("a", OWNER_LOST),
-            failed_event("b", OWNER_LOST),
-        )
+        """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
+        keys = [self._keys.battle(battle_id), self._keys.turns]
+        now_ms, flat = await self._store.run("read_battle", keys, battle_id)
         if not flat:
             raise not_found()
-        return parse_battle(battle_id, dict(zip(flat[::2], flat[1::2], strict=True)), int(now_ms))
+        return parse_battle(battle_id, _pairs(flat), int(now_ms))
 
     async def begin_turn(
-        self, battle: Battle, turn: int, owner: str, stored: StoredTurn, changes: Mapping[str, str]
+        self,
+        battle: Battle,
+        turn: int,
+        owner: str,
+        stored: StoredTurn,
+        changes: Mapping[str, str],
+        *,
+        request_key: str | None = None,
     ) -> BegunTurn:
         """Begin turn number `turn`, or answer it again, and write `changes` to the battle with it.
 
-        `battle` must be as recent as its last turn. Raises the ApiError of `closed` and changes nothing then.
+        `battle` must be as recent as its last turn. A lost answer of the store is asked for again under the same
+        `owner`, for BEGIN_PATIENCE_S. Raises the ApiError of `closed` and changes nothing then; after STORE_UNAVAILABLE
+        the turn may have begun, and is then taken over as the turn of a dead controller is.
         """
-        answer = await self._store.run(
-            "begin_turn",
-            self._both_keys(battle.battle_id),
-            owner,
-            self._ownership_ms,
-            battle.run,
-            turn,
-            stored.model_dump_json(),
-            self._battle_ttl_ms,
-            EVENTS_TTL_MS,
-            *(part for pair in changes.items() for part in pair),
-        )
+        arguments: list[Any] = [battle.battle_id, owner, self._ownership_ms, battle.run, turn, stored.model_dump_json()]
+        arguments += [self._battle_ttl_ms, EVENTS_TTL_MS, request_key or ""]
+        arguments.extend(part for pair in changes.items() for part in pair)
+        give_up_at = time.monotonic() + BEGIN_PATIENCE_S
+        while True:
+            try:
+                answer = await self._store.run("begin_turn", self._turn_keys(battle.battle_id), *arguments)
+                break
+            except ApiError:
+                if time.monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(BEGIN_RETRY_S)
         if answer[0] != "ok":
             raise closed(answer[0])
-        return BegunTurn(battle.battle_id, owner, turn, int(answer[1]), EntryId(answer[2]))
+        return BegunTurn(battle.battle_id, owner, turn, battle.run + 1, int(answer[1]), EntryId(answer[2]), age_s=0.0)
+
+    async def claim_turns(self, limit: int) -> list[ClaimedTurn]:
+        """Become the owner of at most `limit` turns whose controllers do not renew their ownership any more. Of
+        controllers that ask at the same time one gets a turn."""
+        now_ms, claims = await self._store.run(
+            "claim_turns",
+            [self._keys.turns],
+            self._keys.battle_prefix,
+            self._keys.events_suffix,
+            self._ownership_ms,
+            MAX_TAKEOVERS,
+            round(MAX_AGE_S * 1000),
+            *(secrets.token_hex(8) for _ in range(limit)),
+        )
+        return [
+            ClaimedTurn(battle_id, owner, int(first), given_up == "1", _pairs(flat), int(now_ms))
+            for battle_id, owner, first, given_up, flat in claims
+        ]
+
+    async def read_turn_events(self, begun: BegunTurn) -> list[StreamEntry]:
+        """All events of the turn that have been written."""
+        entries: list[StreamEntry] = []
+        after, key = begun.run_from, self._keys.events(begun.battle_id)
+        while page := await self._store.range_stream(key, after, count=EVENTS_PAGE):
+            entries += page
+            after = EntryId(page[-1][0])
+        return entries
 
     async def advance(
         self,
@@ -99,15 +167,16 @@ class BattleStore:
         changes: Mapping[str, str],
     ) -> bool:
         """Append `events` from number `first_event` on, write `changes`, and end the turn unless `how` is "append".
+        "release" gives the turn to the next controller that claims it.
 
-        May be repeated with the same arguments. Returns whether a stop was asked for. Raises OwnershipLost when the
-        turn was ended by another process.
+        May be repeated with the same arguments. Returns whether a stop was asked for. Raises OwnershipLost when another
+        process owns the turn or has ended it.
         """
-        arguments: list[Any] = [begun.owner, self._ownership_ms, how, begun.turn, first_event, EVENTS_TTL_MS]
-        arguments.append(len(events))
+        arguments: list[Any] = [begun.battle_id, begun.owner, self._ownership_ms, how, begun.turn, first_event]
+        arguments += [EVENTS_TTL_MS, len(events)]
         arguments.extend(part for event in events for part in event)
         arguments.extend(part for pair in changes.items() for part in pair)
-        answer = await self._store.run("advance_turn", self._both_keys(begun.battle_id), *arguments)
+        answer = await self._store.run("advance_turn", self._turn_keys(begun.battle_id), *arguments)
         if answer == "lost":
             raise OwnershipLost(begun.battle_id)
         return bool(answer == "stop")
@@ -120,6 +189,10 @@ class BattleStore:
     async def read_events(self, battle_id: BattleId, after: EntryId, *, block: bool) -> list[StreamEntry]:
         """Events after the id `after`; with `block`, waits for the first one as Store.read_stream does."""
         return await self._store.read_stream(self._keys.events(battle_id), after, block=block)
+
+
+def _pairs(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def not_found() -> ApiError:

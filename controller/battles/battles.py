@@ -8,13 +8,13 @@ import asyncio
 import logging
 import secrets
 import time
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 from controller.battles.battle_record import Battle, StoredSide, StoredTurn, side_fields
 from controller.battles.battle_store import BattleStore, closed
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import neutral
-from controller.battles.turn_run import TurnRun
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.voters import Voters
 from controller.metrics import Metrics
@@ -22,6 +22,7 @@ from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.routing_table import RoutingTable
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, BattleSampling, CreateBattle, Side
+from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 
@@ -29,6 +30,23 @@ STOP_WAIT_S = 3.0  #: longest wait for the end of a stopped turn
 STOP_POLL_S = 0.03
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request to begin a turn, as far as it tells whether it has been received before."""
+
+    key: str | None  #: its Idempotency-Key
+    content: str | None  #: None: answer the last turn again
+
+    def has_begun(self, battle: Battle) -> bool:
+        """Whether it has begun the last turn. Raises ApiError INVALID_REQUEST if its key belongs to another request."""
+        number = None if self.key is None else battle.begun_by(self.key)
+        if number is None:
+            return False
+        if number < len(battle.turns) or self.content not in (None, battle.turns[-1].content):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "This key was used for another turn.", param="Idempotency-Key")
+        return True
 
 
 class Battles:
@@ -87,8 +105,12 @@ class Battles:
         """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
         return await self._store.read(battle_id)
 
-    async def take_turn(self, battle_id: BattleId, content: str) -> TurnRun:
-        """Begin the next turn and return when its events may be read. Raises ApiError when the turn was refused."""
+    async def take_turn(self, battle_id: BattleId, content: str, request_key: str | None = None) -> EntryId:
+        """Begin the next turn. Returns, when its events may be read, the id of the last event before them. Raises
+        ApiError when the turn was refused.
+
+        A request that is sent again with the `request_key` of the last turn begins nothing and gets that turn.
+        """
         if not content.strip():
             raise ApiError(ErrorCode.INVALID_REQUEST, "The message is empty.", param="content")
         if len(content) > self._max_content_chars:
@@ -97,17 +119,42 @@ class Battles:
                 f"The message is longer than {self._max_content_chars} characters.",
                 param="content",
             )
-        battle = await self._open_battle(battle_id)
-        if len(battle.turns) >= self.max_turns:
-            raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
-        return await self._begin(battle, len(battle.turns) + 1, content)
 
-    async def regenerate(self, battle_id: BattleId) -> TurnRun:
-        """Answer the last turn again; the new answers replace the old ones. Raises as `take_turn` does."""
-        battle = await self._open_battle(battle_id)
-        if not battle.turns:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
-        return await self._begin(battle, len(battle.turns), battle.turns[-1].content)
+        async def begin(battle: Battle) -> EntryId:
+            if len(battle.turns) >= self.max_turns:
+                raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
+            return await self._begin(battle, len(battle.turns) + 1, content, request_key)
+
+        return await self._once(battle_id, _Request(request_key, content), begin)
+
+    async def regenerate(self, battle_id: BattleId, request_key: str | None = None) -> EntryId:
+        """Answer the last turn again; the new answers replace the old ones. Otherwise like `take_turn`."""
+
+        async def begin(battle: Battle) -> EntryId:
+            if not battle.turns:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
+            return await self._begin(battle, len(battle.turns), battle.turns[-1].content, request_key)
+
+        return await self._once(battle_id, _Request(request_key, None), begin)
+
+    async def _once(
+        self, battle_id: BattleId, request: "_Request", begin: Callable[[Battle], Awaitable[EntryId]]
+    ) -> EntryId:
+        """The position before the turn that `request` has begun; if it has begun none, that of `begin`."""
+        battle = await self._store.read(battle_id)
+        if request.has_begun(battle):
+            return battle.run_from
+        if battle.state not in ("open", "answered"):
+            raise closed(battle.state)
+        try:
+            return await begin(battle)
+        except ApiError as error:
+            if error.code is not ErrorCode.BATTLE_BUSY:
+                raise
+            battle = await self._store.read(battle_id)  # the same request may have arrived twice at the same time
+            if not request.has_begun(battle):
+                raise
+            return battle.run_from
 
     async def stop(self, battle_id: BattleId) -> Battle:
         """End the running turn, whichever controller runs it. Without a running turn it does nothing. Returns the
@@ -121,13 +168,7 @@ class Battles:
                 return battle
             await asyncio.sleep(STOP_POLL_S)
 
-    async def _open_battle(self, battle_id: BattleId) -> Battle:
-        battle = await self._store.read(battle_id)
-        if battle.state not in ("open", "answered"):
-            raise closed(battle.state)
-        return battle
-
-    async def _begin(self, battle: Battle, turn: int, content: str) -> TurnRun:
+    async def _begin(self, battle: Battle, turn: int, content: str, request_key: str | None) -> EntryId:
         changes: dict[str, str] = {}
         try:
             lanes = await self._reserve(battle)
@@ -137,8 +178,9 @@ class Battles:
             battle, changes = self._redrawn(battle)
             lanes = await self._reserve(battle)
         try:
+            stored = StoredTurn(content=content)
             begun = await self._store.begin_turn(
-                battle, turn, secrets.token_hex(8), StoredTurn(content=content), changes
+                battle, turn, secrets.token_hex(8), stored, changes, request_key=request_key
             )
             run = self._runner.start(battle, begun, content, lanes)
         except BaseException:
@@ -146,7 +188,7 @@ class Battles:
                 await lane.close()
             raise
         await run.admitted()
-        return run
+        return begun.run_from
 
     async def _reserve(self, battle: Battle) -> dict[Side, Lane]:
         """Lanes of both sides, or an ApiError that names no model."""

@@ -3,8 +3,7 @@
 A worker's own message may contain the model's name, its context length or its address, so none leaves the controller.
 """
 
-from wire.battles import FailedEvent, Side
-from wire.errors import ApiError, ErrorCode, ErrorDetail
+from wire.errors import ApiError, ErrorCode
 
 _MESSAGES = {
     ErrorCode.CONTEXT_LENGTH_EXCEEDED: "The conversation is too long for one of the models.",
@@ -39,12 +38,3 @@ def neutral(error: ApiError) -> ApiError:
     if message is None:
         return ApiError(ErrorCode.WORKER_FAILED, _WORKER_FAILED)
     return ApiError(error.code, message, retry_after_s=2.0 if error.status in (429, 503) else None)
-
-
-def failed_event(side: Side, detail: ErrorDetail) -> str:
-    """The JSON of a `failed` event; `detail` must be neutral."""
-    return FailedEvent(side=side, error=detail).model_dump_json()
-
-
-#: The error of a battle whose controller died during a turn.
-OWNER_LOST = ApiError(ErrorCode.WORKER_FAILED, "The arena lost the connection to the models.").body().error

@@ -1,15 +1,15 @@
 """One turn of a battle while it runs: two independent answers, one event stream, one end.
 
-It is a background task of the controller that accepted the turn. It needs no connected browser, and it ends by itself
-because every answer has a limit. It ends in exactly one way: finished, stopped, refused (the turn is forgotten) or
-aborted.
+It is a background task of the controller that owns the turn. It needs no connected browser, and it ends by itself
+because every answer has a limit. It ends in exactly one way: finished, stopped, refused (the turn is forgotten),
+aborted, or released: then another controller goes on where the written events end, as it does after a `kill -9`.
 """
 
 import asyncio
+import hashlib
 import logging
-import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +18,7 @@ from controller.battles.battle_store import BegunTurn
 from controller.battles.identity_guard import IdentityGuard
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import REFUSALS, neutral
+from controller.battles.turn_progress import SideProgress
 from controller.battles.turn_writer import TurnWriter
 from controller.errors import OwnershipLost
 from controller.metrics import Metrics
@@ -30,6 +31,10 @@ from wire.battles import SIDES, BattleState, FailedEvent, FinishedEvent, Side, T
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail
 from wire.workers import GenerateRequest
+
+LANE_RETRY_S = 0.2  #: pause between two requests for a place at a worker, after a take-over
+#: A place may become free, a worker may start again, or the routing table is not read yet.
+_PASSING = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCode.STORE_UNAVAILABLE})
 
 _logger = logging.getLogger(__name__)
 
@@ -47,23 +52,45 @@ class TurnTools:
     cache_salt: Callable[[str, str], str]  #: of a battle id and its voter
     max_tokens: int  #: longest answer
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
+    replay_wait_s: float  #: longest wait for a place at a worker after a take-over
 
 
 @dataclass
 class _SideAnswer:
-    """One side's answer so far, with the model and the lane that produce it."""
+    """One side's answer so far, with the model and the lane that produce it. After a take-over there is no lane at
+    first, and `emitted` are the tokens that the former owner of the turn has written."""
 
-    lane: Lane
+    lane: Lane | None
     stored: StoredSide
     texts: list[str] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
     first_token_ms: float | None = None
     total_ms: float | None = None
+    emitted: tuple[int, ...] = ()
+    is_resumable: bool = True  #: False: text was written without its tokens
+
+    @classmethod
+    def resumed(cls, stored: StoredSide, progress: SideProgress) -> "_SideAnswer":
+        return cls(
+            lane=None,
+            stored=stored,
+            texts=progress.texts.copy(),
+            finish_reason=progress.finish_reason,
+            usage=progress.usage,
+            first_token_ms=progress.first_token_ms,
+            total_ms=progress.total_ms,
+            emitted=tuple(progress.token_ids),
+            is_resumable=progress.has_all_tokens,
+        )
 
     @property
     def has_begun(self) -> bool:
         return self.first_token_ms is not None
+
+    async def close(self) -> None:
+        if self.lane is not None:
+            await self.lane.close()
 
     def to_store(self) -> StoredAnswer:
         return StoredAnswer(
@@ -83,9 +110,11 @@ class _SideFailed(Exception):
 
 
 class TurnRun:
-    """One running turn. `battle` is the battle before the turn began. The run closes `lanes`.
+    """One running turn. `battle` is the battle before the turn began.
 
-    Made by TurnRunner, which runs `run` in a task. All methods belong to the event loop of that task.
+    `lanes` are those of a turn that begins; the run closes them. A turn that was taken over has `progress` instead, and
+    reserves its lanes itself; `is_given_up`: its open sides only fail. Made by TurnRunner, which runs `run` in a task.
+    All methods belong to the event loop of that task.
     """
 
     def __init__(
@@ -93,22 +122,37 @@ class TurnRun:
         battle: Battle,
         begun: BegunTurn,
         content: str,
-        lanes: dict[Side, Lane],
         writer: TurnWriter,
         tools: TurnTools,
+        *,
+        lanes: Mapping[Side, Lane] | None = None,
+        progress: Mapping[Side, SideProgress] | None = None,
+        is_given_up: bool = False,
     ) -> None:
         self.begun = begun
         self._battle = battle
         self._content = content
         self._writer = writer
         self._tools = tools
-        self._answers = {side: _SideAnswer(lanes[side], battle.sides[side]) for side in SIDES}
+        self._answers: dict[Side, _SideAnswer] = {}
         self._may_redraw = battle.may_redraw
         self._accepted: set[Side] = set()  #: sides whose worker has accepted the request
         self._failures: dict[Side, ErrorDetail] = {}  #: sides that have failed, in this order
+        self._is_given_up = is_given_up
         self._admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
-        self._started = time.monotonic()
+        self._started = time.monotonic() - begun.age_s
+        for side in SIDES:
+            if progress is None:
+                self._answers[side] = _SideAnswer(lanes[side] if lanes else None, battle.sides[side])
+            else:
+                self._resume_side(side, progress[side])
+
+    def _resume_side(self, side: Side, progress: SideProgress) -> None:
+        self._answers[side] = _SideAnswer.resumed(self._battle.sides[side], progress)
+        self._writer.resume(side, len(progress.texts))
+        if progress.error is not None:
+            self._failures[side] = progress.error
 
     async def admitted(self) -> None:
         """Return once events may be read. Raises ApiError if the workers refused the turn before that."""
@@ -119,18 +163,23 @@ class TurnRun:
         self._stop.set()
 
     async def run(self) -> None:
-        """The whole turn. Cancelling it ends the battle with a typed failure."""
+        """The whole turn, or the rest of it. Cancelling it releases the turn."""
         loop = asyncio.get_running_loop()
         self._admission_timer = loop.call_later(self._tools.admission_wait_s, self._open)
+        if self._is_taken_over:
+            self._open()
         flusher = asyncio.create_task(self._writer.run())
         result = "lost"
         try:
-            result = await self._until_over_or_shut_down(flusher)
+            result = await self._until_over(flusher)
         except (OwnershipLost, ApiError) as error:
             self._log_lost(error)
+        except asyncio.CancelledError:
+            result = await self._release()
+            raise
         finally:
             for answer in self._answers.values():
-                await answer.lane.close()
+                await answer.close()
             self._open()
             self._tools.metrics.turns.labels(result).inc()
             log_event(
@@ -142,16 +191,9 @@ class TurnRun:
                 ms=round(self._elapsed_ms()),
             )
 
-    async def _until_over_or_shut_down(self, flusher: "asyncio.Task[None]") -> str:
-        try:
-            return await self._until_over(flusher)
-        except asyncio.CancelledError:
-            await self._end_shut_down()
-            raise
-
     async def _until_over(self, flusher: "asyncio.Task[None]") -> str:
         """Run both answers and end the turn. Returns how it ended."""
-        answers = [asyncio.create_task(self._answer(side)) for side in SIDES]
+        answers = [asyncio.create_task(self._answer(side)) for side in self._open_sides()]
         stops = [asyncio.create_task(event.wait()) for event in (self._stop, self._writer.stop_asked)]
         try:
             refusal = await self._watch(answers, stops, flusher)
@@ -190,6 +232,8 @@ class TurnRun:
 
     async def _answer(self, side: Side) -> None:
         answer = self._answers[side]
+        if self._is_given_up:
+            raise _SideFailed(side, ApiError(ErrorCode.WORKER_FAILED, "The turn was left too long or too often."))
         while True:
             try:
                 await self._relay_answer(side, answer)
@@ -199,19 +243,42 @@ class TurnRun:
                     raise _SideFailed(side, error) from None
 
     async def _relay_answer(self, side: Side, answer: _SideAnswer) -> None:
-        async with aclosing(self._tools.relay.answer(answer.lane, self._request(side, answer.lane))) as events:
+        lane = answer.lane = answer.lane or await self._reserve_again(answer)
+        if answer.has_begun and not (answer.is_resumable and lane.worker.card.can_resume):
+            raise ApiError(ErrorCode.WORKER_FAILED, "This model cannot continue an answer.")
+        request = self._request(side, answer.stored, lane)
+        async with aclosing(self._tools.relay.answer(lane, request, emitted=answer.emitted)) as events:
             async for event in events:
                 self._take(side, answer, event)
-        await answer.lane.close()  # the other side may take much longer
+        await lane.close()  # the other side may take much longer
 
-    def _request(self, side: Side, lane: Lane) -> GenerateRequest:
+    async def _reserve_again(self, answer: _SideAnswer) -> Lane:
+        """A place for a side of a turn that was taken over. The leases of a dead controller last some time, and its
+        worker may be starting again, so this waits."""
+        give_up_at = time.monotonic() + self._tools.replay_wait_s
+        wish = Wish(answer.stored.model, answer.stored.worker_id)
+        while True:
+            try:
+                [lane] = await self._tools.dispatcher.reserve([wish], "battle")
+                return lane
+            except ApiError as error:
+                if error.code not in _PASSING or time.monotonic() > give_up_at:
+                    raise
+            await asyncio.sleep(LANE_RETRY_S)
+
+    def _request(self, side: Side, stored: StoredSide, lane: Lane) -> GenerateRequest:
         history = self._battle.history(side, self.begun.turn - 1)
         return GenerateRequest(
-            request_id=secrets.token_hex(12),
+            request_id=self._request_id(side, stored),
             messages=(*history, ChatMessage(role="user", content=self._content)),
             sampling=self._sampling(lane),
             cache_salt=self._tools.cache_salt(self._battle.battle_id, self._battle.voter),
         )
+
+    def _request_id(self, side: Side, stored: StoredSide) -> str:
+        """Equal after a take-over: workers derive the seed of their draws from it, so the answer goes on unchanged."""
+        name = f"{self.begun.battle_id} {self.begun.run} {side} {stored.model}"
+        return hashlib.sha256(name.encode()).hexdigest()[:24]
 
     def _take(self, side: Side, answer: _SideAnswer, event: AnswerEvent) -> None:
         """Handle one event of a worker. Called for every token."""
@@ -220,11 +287,12 @@ class TurnRun:
                 self._accepted.add(side)
                 if len(self._accepted) == len(SIDES):
                     self._open()
-            case Delta(text):
+            case Delta(text, token_ids):
                 if answer.first_token_ms is None:
                     answer.first_token_ms = self._elapsed_ms()
+                    self._writer.first_token(side, answer.first_token_ms)
                 answer.texts.append(text)
-                self._writer.delta(side, text)
+                self._writer.delta(side, text, token_ids)
             case Finished(finish_reason, usage):
                 self._finish_side(side, answer, finish_reason, usage)
 
@@ -248,7 +316,7 @@ class TurnRun:
             [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)], "battle")
         except ApiError:
             return False
-        await answer.lane.close()
+        await answer.close()
         answer.lane = lane
         answer.stored = StoredSide(drawn.model, drawn.revision, None)
         changes = {**side_fields(side, answer.stored), "redraws": "1", "probability": repr(drawn.probability)}
@@ -259,9 +327,9 @@ class TurnRun:
     def _finish_side(self, side: Side, answer: _SideAnswer, finish_reason: FinishReason, usage: Usage | None) -> None:
         answer.finish_reason, answer.usage, answer.total_ms = finish_reason, usage, self._elapsed_ms()
         shown = usage if self._battle.names_are_known else None
-        self._writer.event(
-            "finished", FinishedEvent(side=side, finish_reason=finish_reason, usage=shown), {"finished": side}
-        )
+        private = {"total_ms": answer.total_ms, "usage": None if usage is None else usage.model_dump()}
+        event = FinishedEvent(side=side, finish_reason=finish_reason, usage=shown)
+        self._writer.event("finished", event, private=private)
 
     async def _fail_side(self, failure: _SideFailed) -> None:
         """The battle cannot be voted on any more, but the other side can still be read to its end."""
@@ -269,7 +337,7 @@ class TurnRun:
         self._failures[failure.side] = detail
         self._writer.event("failed", FailedEvent(side=failure.side, error=detail))
         self._open()
-        await self._answers[failure.side].lane.close()
+        await self._answers[failure.side].close()
 
     def _finish_open_sides(self) -> None:
         """End the streams of sides that were stopped."""
@@ -309,12 +377,14 @@ class TurnRun:
             self._admission.exception()  # marks it as retrieved: the client may have disconnected
         return "refused"
 
-    async def _end_shut_down(self) -> None:
-        """End the turn with failures because the controller shuts down."""
-        # Both sides may have finished, but turn_finished was not written: the turn is not answered.
-        for side in self._open_sides() or ("b",):
-            await self._fail_side(_SideFailed(side, ApiError(ErrorCode.SHUTTING_DOWN, "")))
-        await self._end_aborted()
+    async def _release(self) -> str:
+        """Write what there is and give up the ownership: another controller, or the next one here, goes on."""
+        try:
+            await self._writer.end("release", {})
+        except (OwnershipLost, ApiError) as error:
+            self._log_lost(error)
+            return "lost"
+        return "released"
 
     async def _end_aborted(self) -> str:
         """End the turn and with it the battle, for the reason of the first failure."""
@@ -329,11 +399,16 @@ class TurnRun:
         if error is not None:
             changes["error"] = error.model_dump_json()
         for side, answer in self._answers.items():
-            changes.update(side_fields(side, replace(answer.stored, worker_id=answer.lane.worker.worker_id)))
+            if answer.lane is not None:
+                changes.update(side_fields(side, replace(answer.stored, worker_id=answer.lane.worker.worker_id)))
         return changes
 
     def _stored_turn(self) -> StoredTurn:
         return StoredTurn(content=self._content, a=self._answers["a"].to_store(), b=self._answers["b"].to_store())
+
+    @property
+    def _is_taken_over(self) -> bool:
+        return all(answer.lane is None for answer in self._answers.values())
 
     def _open_sides(self) -> tuple[Side, ...]:
         """Sides whose streams have not ended."""

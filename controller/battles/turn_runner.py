@@ -1,13 +1,15 @@
-"""The turns that run in this controller: starts them, stops them, and ends them when the controller shuts down.
+"""The turns that run in this controller: starts them, stops them, and releases them when the controller shuts down.
 
 Other controllers cannot reach a turn here directly; they write a request to stop into its battle in Redis.
 """
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore, BegunTurn
+from controller.battles.turn_progress import SideProgress
 from controller.battles.turn_run import TurnRun, TurnTools
 from controller.battles.turn_writer import TurnWriter
 from controller.workers.dispatch import Lane
@@ -35,13 +37,34 @@ class TurnRunner:
 
     def start(self, battle: Battle, begun: BegunTurn, content: str, lanes: dict[Side, Lane]) -> TurnRun:
         """Run a turn in a background task, which closes `lanes`. The arguments are those of TurnRun."""
-        writer = TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s)
-        run = TurnRun(battle, begun, content, lanes, writer, self._tools)
-        task = asyncio.create_task(run.run())
-        self._running[begun.owner] = (run, task)
-        task.add_done_callback(lambda _: self._running.pop(begun.owner, None))
+        run = TurnRun(battle, begun, content, self._writer(begun), self._tools, lanes=lanes)
+        self._run(run)
         log_event(_logger, "turn_began", battle=short(begun.battle_id), turn=begun.turn)
         return run
+
+    def take_over(
+        self,
+        begun: BegunTurn,
+        battle: Battle,
+        content: str,
+        progress: Mapping[Side, SideProgress],
+        *,
+        is_given_up: bool,
+    ) -> None:
+        """Run the rest of a turn that another controller began. The arguments are those of TurnRun."""
+        writer = self._writer(begun)
+        self._run(TurnRun(battle, begun, content, writer, self._tools, progress=progress, is_given_up=is_given_up))
+        self._tools.metrics.failovers.labels("takeover").inc()
+        age_ms = round(begun.age_s * 1000)
+        log_event(_logger, "turn_taken_over", battle=short(begun.battle_id), turn=begun.turn, age_ms=age_ms)
+
+    def _writer(self, begun: BegunTurn) -> TurnWriter:
+        return TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s)
+
+    def _run(self, run: TurnRun) -> None:
+        task = asyncio.create_task(run.run())
+        self._running[run.begun.owner] = (run, task)
+        task.add_done_callback(lambda _: self._running.pop(run.begun.owner, None))
 
     def stop(self, battle_id: BattleId) -> None:
         """Stop the turn of a battle at once if it runs here. Another controller reads the request from the store."""
@@ -50,11 +73,11 @@ class TurnRunner:
                 run.stop()
 
     async def close(self) -> None:
-        """End all running turns with a typed failure, and return when that is written or given up."""
+        """Release all running turns, so that other controllers go on with them at once; return when that is written."""
         await asyncio.gather(*(_ended(task) for _, task in list(self._running.values())))
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
-    """Cancel once and wait: the cancelled turn still writes its end."""
+    """Cancel once and wait: the cancelled turn still writes its release."""
     task.cancel()
     await asyncio.wait((task,))

@@ -7,9 +7,11 @@ are kept and sent again under the same numbers; the script drops those it has al
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -34,10 +36,13 @@ class TurnWriter:
         self._flush_s = flush_s
         self._patience_s = patience_s
         self._next = begun.first_event  #: number of the first event in _unsent
+        self._first_token_ms: dict[Side, float] = {}  #: of sides whose first delta is not written yet
+        self._tokens: dict[Side, list[int]] = {side: [] for side in SIDES}
         self._unsent: list[Event] = []
         self._changes: dict[str, str] = {}
         self._texts: dict[Side, list[str]] = {side: [] for side in SIDES}
         self._seqs: dict[Side, int] = dict.fromkeys(SIDES, 0)
+        self._ending: TurnEnd | None = None  #: how the turn ends, once that is decided
         self._wake = asyncio.Event()
         self._opened = asyncio.Event()
         self.stop_asked = asyncio.Event()
@@ -51,22 +56,40 @@ class TurnWriter:
         """Whether events may be written."""
         return self._opened.is_set()
 
-    def delta(self, side: Side, text: str) -> None:
-        """Append text to one side. Called for every token; the events are made when they are written."""
+    def resume(self, side: Side, num_deltas: int) -> None:
+        """Number the next delta of `side` behind those that a former owner of the turn has written."""
+        self._seqs[side] = num_deltas
+
+    def first_token(self, side: Side, ms: float) -> None:
+        """Note when the first token of a side came, in milliseconds from the beginning of the turn."""
+        self._first_token_ms[side] = ms
+
+    def delta(self, side: Side, text: str, token_ids: Sequence[int]) -> None:
+        """Append text to one side, and the tokens that it stands for, which no client gets. Called for every token; the
+        events are made when they are written. Tokens without text are written with the next text."""
+        self._tokens[side].extend(token_ids)
         if text:
             self._texts[side].append(text)
             self._wake.set()
 
-    def event(self, name: str, event: BaseModel, changes: Mapping[str, str] | None = None) -> None:
-        """Queue an event behind all text so far; `changes` to the battle are written in the same step."""
+    def event(
+        self,
+        name: str,
+        event: BaseModel,
+        changes: Mapping[str, str] | None = None,
+        private: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Queue an event behind all text so far; `changes` to the battle are written in the same step. `private` is
+        what a controller that takes the turn over must know, and no client."""
         self._gather()
-        self._unsent.append((name, event.model_dump_json()))
+        self._unsent.append((name, event.model_dump_json(), json.dumps(private) if private else ""))
         self._changes.update(changes or {})
         self._wake.set()
 
     def restarted(self, side: Side, changes: Mapping[str, str]) -> None:
         """Queue the event `restarted`, after which the text of `side` begins again at offset 0."""
         self._seqs[side] = 0
+        self._tokens[side].clear()
         self.event("restarted", RestartedEvent(side=side), changes)
 
     async def run(self) -> None:
@@ -82,21 +105,32 @@ class TurnWriter:
             await asyncio.sleep(self._flush_s)
 
     async def end(self, how: TurnEnd, changes: Mapping[str, str]) -> None:
-        """Write the remaining events and end the turn. `run` must have been cancelled. Raises as `run` does."""
+        """Write the remaining events and end the turn. `run` must have been cancelled. Raises as `run` does.
+
+        After a call that was cancelled the next one repeats its end, whatever `how` it asks for.
+        """
+        self._ending = self._ending or how
         self._changes.update(changes)
-        if how == "refuse" and not self.is_open:
+        if self._ending == "refuse" and not self.is_open:
             self._gather()
             self._unsent.clear()
-        await self._send(how)
+        await self._send(self._ending)
 
     def _gather(self) -> None:
         for side in SIDES:
             text = "".join(self._texts[side])
             if text:
                 delta = DeltaEvent(side=side, seq=self._seqs[side], text=text)
-                self._unsent.append(("delta", delta.model_dump_json()))
+                self._unsent.append(("delta", delta.model_dump_json(), self._private_of_delta(side)))
                 self._seqs[side] += 1
                 self._texts[side].clear()
+
+    def _private_of_delta(self, side: Side) -> str:
+        private: dict[str, Any] = {"tokens": self._tokens[side].copy()}
+        self._tokens[side].clear()
+        if side in self._first_token_ms:
+            private["first_token_ms"] = self._first_token_ms.pop(side)
+        return json.dumps(private, separators=(",", ":"))
 
     async def _send(self, how: TurnEnd) -> None:
         self._gather()
@@ -110,7 +144,8 @@ class TurnWriter:
                 del self._changes[name]
 
     async def _persist(self, how: TurnEnd, events: tuple[Event, ...], changes: dict[str, str]) -> bool:
-        give_up_at = time.monotonic() + self._patience_s
+        # A turn that is released is claimed by another controller even if that could not be written.
+        give_up_at = time.monotonic() + (0 if how == "release" else self._patience_s)
         while True:
             try:
                 return await self._store.advance(self._begun, how, self._next, events, changes)

@@ -57,5 +57,5 @@ def add_battle_routes(
         errors=(ErrorCode.BATTLE_NOT_FOUND, ErrorCode.STORE_UNAVAILABLE),
     )
     async def read(battle_id: BattleInPath) -> Response:
-        """The battle with all its turns. A turn whose controller has died ends here with a typed failure."""
+        """The battle with all its turns, those that are still being answered without their text."""
         return json_reply((await battles.read(battle_id)).view(battles.max_turns))

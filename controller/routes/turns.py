@@ -1,5 +1,7 @@
 """The turns of a battle over HTTP: take one, follow its events, stop it, answer again."""
 
+import re
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -21,7 +23,8 @@ from wire.battles import (
     RestartedEvent,
     TurnFinishedEvent,
 )
-from wire.errors import ErrorBody, ErrorCode
+from wire.entry_ids import EntryId
+from wire.errors import ApiError, ErrorBody, ErrorCode
 
 TURN_EVENTS = {
     "delta": DeltaEvent,
@@ -46,6 +49,26 @@ TURN_ERRORS = (
 )
 
 
+REQUEST_KEY = "Idempotency-Key"
+TURN_HEADERS = {
+    REQUEST_KEY: "up to 64 letters, digits, `-` or `_`, chosen by the client for this turn. Sent again, the request "
+    "begins nothing and gets the events of the turn that it began: from the first one, or after `Last-Event-ID`",
+    "Last-Event-ID": "id of the last event received, where a request is sent again",
+}
+
+
+def _request_key(request: Request) -> str | None:
+    key = request.headers.get(REQUEST_KEY)
+    if key is not None and not re.fullmatch("[A-Za-z0-9_-]{1,64}", key):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "The key must be 1 to 64 letters, digits, - or _.", param=REQUEST_KEY)
+    return key
+
+
+def _last_event_id(request: Request) -> EntryId | None:
+    last_event_id = request.headers.get("last-event-id")
+    return parse_event_id(last_event_id) if last_event_id else None
+
+
 def add_turn_routes(
     router: APIRouter,
     bodies: Bodies,
@@ -61,6 +84,7 @@ def add_turn_routes(
         "Battles",
         "Send a message to both sides",
         parameters=BATTLE_ID,
+        headers=TURN_HEADERS,
         request=CreateTurn,
         example={"content": "What is 17 + 25?"},
         answer=Answer(events=TURN_EVENTS),
@@ -70,23 +94,26 @@ def add_turn_routes(
         """Reserves a place at a worker of each side, or refuses both, and streams the two answers. The turn goes on
         when the client leaves: a GET of the stream with `Last-Event-ID` gives what it missed."""
         turn = await bodies.parse(request, CreateTurn)
+        key, after = _request_key(request), _last_event_id(request)
         await limits.check(addresses.of(request), "turn")
-        run = await battles.take_turn(battle_id, turn.content)
-        return EventStream(stream.follow(battle_id, run.begun.run_from))
+        before = await battles.take_turn(battle_id, turn.content, key)
+        return EventStream(stream.follow(battle_id, after or before))
 
     @router.post("/arena/battles/{battle_id}/regenerate")
     @documented(
         "Battles",
         "Answer the last turn again",
         parameters=BATTLE_ID,
+        headers=TURN_HEADERS,
         answer=Answer(events=TURN_EVENTS),
         errors=TURN_ERRORS,
     )
     async def regenerate(request: Request, battle_id: BattleInPath) -> Response:
         """Both answers of the last turn are replaced. The request has no body. `invalid_request`: there is no turn."""
+        key, after = _request_key(request), _last_event_id(request)
         await limits.check(addresses.of(request), "turn")
-        run = await battles.regenerate(battle_id)
-        return EventStream(stream.follow(battle_id, run.begun.run_from))
+        before = await battles.regenerate(battle_id, key)
+        return EventStream(stream.follow(battle_id, after or before))
 
     @router.get("/arena/battles/{battle_id}/stream")
     @documented(
@@ -105,8 +132,7 @@ def add_turn_routes(
     async def resume(request: Request, battle_id: BattleInPath) -> Response:
         """Any controller of the arena can resume the stream. It ends with `turn_finished`, also where no turn runs."""
         await limits.check(addresses.of(request), "stream")
-        last_event_id = request.headers.get("last-event-id")
-        after = parse_event_id(last_event_id) if last_event_id else None
+        after = _last_event_id(request)
         await battles.read(battle_id)  # a 404 is better than a stream that says so
         return EventStream(stream.follow(battle_id, after))
 

@@ -11,11 +11,12 @@ from controller.access.rate_limits import RateLimiter
 from controller.battles.battle_store import BattleStore
 from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
+from controller.votes.journal.transcripts import Conversations, TranscriptFiles, conversations_of, day_of
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import PIECE, VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
-from wire.battles import SIDES, CastVote, VoteReply
+from wire.battles import CastVote, VoteReply
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
@@ -60,8 +61,10 @@ def add_vote_route(
         return json_reply(await votes.cast(battle_id, vote, client.identity))
 
 
-def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore) -> None:
-    """Add export and import of the vote log."""
+def add_vote_log_routes(
+    router: APIRouter, bodies: Bodies, log: VoteLog, battles: BattleStore, archive: TranscriptFiles | None
+) -> None:
+    """Add export and import of the vote log. `archive`: the texts of battles that have left the store."""
 
     @router.get("/arena/votes")
     @documented(
@@ -69,7 +72,7 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
         "Export the vote log",
         parameters={
             "after": "a vote id: the log after this vote",
-            "conversations": "join the texts of battles that are still kept",
+            "conversations": "join the texts of battles that are still in the store or archived by this controller",
         },
         answer=Answer(lines=VoteRecord),
         errors=(ErrorCode.STORE_UNAVAILABLE,),
@@ -77,7 +80,8 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
     async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
         """One vote per line, oldest first."""
         first = await log.read(_checked_id(after))
-        return StreamingResponse(_lines(log, first, battles if conversations else None), media_type=NDJSON)
+        texts = _Texts(battles, archive) if conversations else None
+        return StreamingResponse(_lines(log, first, texts), media_type=NDJSON)
 
     @router.post("/arena/votes/import")
     @documented(
@@ -98,27 +102,41 @@ def add_vote_log_routes(router: APIRouter, bodies: Bodies, log: VoteLog, battles
         return json_reply(ImportReply(imported=imported, skipped=len(votes) - imported))
 
 
-async def _lines(log: VoteLog, votes: list[VoteRecord], battles: BattleStore | None) -> AsyncGenerator[bytes, None]:
+async def _lines(log: VoteLog, votes: list[VoteRecord], texts: "_Texts | None") -> AsyncGenerator[bytes, None]:
     while votes:
         for vote in votes:
-            if battles is not None:
-                vote = await _with_conversations(vote, battles)
+            if texts is not None:
+                vote = vote.model_copy(update={"conversations": await texts.of(vote)})
             yield vote.model_dump_json(exclude_none=True).encode() + b"\n"
         votes = await log.read(EntryId(votes[-1].vote_id))
 
 
-async def _with_conversations(vote: VoteRecord, battles: BattleStore) -> VoteRecord:
-    battle_id = BattleId.parse(vote.battle_id)  # an imported vote may have an id of another kind
-    if battle_id is None:
-        return vote
-    try:
-        battle = await battles.read(battle_id)
-    except ApiError as error:
-        if error.code is ErrorCode.BATTLE_NOT_FOUND:
-            return vote
-        raise
-    texts = {side: battle.history(side, len(battle.turns)) for side in SIDES}
-    return vote.model_copy(update={"conversations": texts})
+class _Texts:
+    """The conversations of one export: from the store, else from the archive, of which one day is kept in memory."""
+
+    def __init__(self, battles: BattleStore, archive: TranscriptFiles | None) -> None:
+        self._battles = battles
+        self._archive = archive
+        self._day = ""
+        self._archived: dict[str, Conversations] = {}
+
+    async def of(self, vote: VoteRecord) -> Conversations | None:
+        """None if neither has the texts."""
+        battle_id = BattleId.parse(vote.battle_id)  # an imported vote may have an id of another kind
+        if battle_id is None:
+            return None
+        try:
+            battle = await self._battles.read(battle_id)
+            if battle.turns:
+                return conversations_of(battle)
+        except ApiError as error:
+            if error.code is not ErrorCode.BATTLE_NOT_FOUND:
+                raise
+        if self._archive is None:
+            return None
+        if self._day != (day := day_of(vote.time)):
+            self._day, self._archived = day, await asyncio.to_thread(self._archive.texts_of, day)
+        return self._archived.get(vote.battle_id)
 
 
 def _parse_lines(body: bytes) -> list[VoteRecord]:

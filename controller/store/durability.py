@@ -1,4 +1,5 @@
-"""Checks once, at start, whether Redis is configured to keep what it acknowledges, and logs the result.
+"""Checks once, at start, whether Redis is configured to keep what it acknowledges, and logs the result; also whether a
+journal is kept beside it.
 
 Nothing is refused: hosted stores often forbid CONFIG, and one that cannot be checked may be configured correctly.
 """
@@ -20,8 +21,11 @@ NEEDED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noe
 _logger = logging.getLogger(__name__)
 
 
-async def check_durability(store: Store) -> None:
-    """Wait until the store answers, then log one line: store_durable, store_not_durable or store_durability_unknown."""
+async def check_durability(store: Store, *, has_journal: bool) -> None:
+    """Wait until the store answers, then log one line: store_durable, store_not_durable or store_durability_unknown.
+    Without a journal first the line journal_off."""
+    if not has_journal:
+        log_event(_logger, "journal_off", logging.WARNING, setting="AGON_JOURNAL_DIR")
     while True:
         try:
             with store.guard("config"):

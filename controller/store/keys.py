@@ -9,7 +9,7 @@ To add a key:
 2. Write it by one script in lua/ when the write belongs together with another one, or depends on what is there. A
    script gets its keys as KEYS and sets the TTL itself, so that no key is left without one.
 3. Read and write it in one class, which owns it: WorkerRegistry, RoutingTable, Dispatcher, BattleStore, VoteLog,
-   RateLimiter. Values are plain text, JSON or wire types, never pickles.
+   LogRestorer, RateLimiter. Values are plain text, JSON or wire types, never pickles.
 4. Add it to tests/controller/store/test_keys.py. A key of a released version keeps its name and its format, because a
    store outlives the upgrade of its controllers; a new format gets a new name.
 
@@ -27,6 +27,8 @@ from wire.ids import BattleId, WorkerId
 LEASES_GRACE_MS = 60_000
 #: Events serve browsers that reconnect: an hour covers a closed laptop. Older turns are read from the battle itself.
 EVENTS_TTL_MS = 3_600_000
+#: Pieces of a restoration follow one another within milliseconds; a minute covers a store that hangs.
+BUILT_LOG_TTL_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -82,19 +84,38 @@ class Keys:
 
     def battle(self, battle_id: BattleId) -> str:
         """Hash: everything about a battle. TTL twice AGON_BATTLE_TTL_S from its last turn: a late visitor reads
-        "expired" and not "no such battle". Once voted on, AGON_VOTED_BATTLE_TTL_S, or none where that is 0."""
-        return f"{self.prefix}:battle:{battle_id}"
+        "expired" and not "no such battle". Once voted on: with a journal none until the transcript is archived, then
+        AGON_VOTED_BATTLE_TTL_S; without one AGON_VOTED_BATTLE_TTL_S from the vote, or none where that is 0."""
+        return self.battle_prefix + battle_id
+
+    @property
+    def battle_prefix(self) -> str:
+        """Prefix of the keys `battle`: the script that claims turns gets battle ids only while it runs."""
+        return f"{self.prefix}:battle:"
 
     def events(self, battle_id: BattleId) -> str:
-        """Stream: events of the battle's turns; entry ids `turn-number` are the ids of the server-sent events. TTL
-        EVENTS_TTL_MS, set when a turn begins and when read_battle.lua ends one whose controller has died."""
-        return f"{self.prefix}:battle:{battle_id}:events"
+        """Stream: events of the battle's turns; entry ids `turn-number` are the ids of the server-sent events. The
+        field `private` (token ids, times) is for a controller that takes the turn over, never for a client. TTL
+        EVENTS_TTL_MS, set when a turn begins."""
+        return self.battle(battle_id) + self.events_suffix
+
+    @property
+    def events_suffix(self) -> str:
+        """What makes the key `events` from the key `battle`, for the same script."""
+        return ":events"
+
+    @property
+    def turns(self) -> str:
+        """Sorted set: id of a battle whose turn is running -> end of its controller's ownership in ms. No TTL: a member
+        is removed when its turn ends, and a turn whose ownership has ended is claimed by another controller."""
+        return f"{self.prefix}:turns"
 
     # Votes
 
     @property
     def votes(self) -> str:
-        """Stream: the vote log, from which every board is computed. No TTL, never trimmed: votes are kept for ever."""
+        """Stream: the vote log, from which every board is computed. No TTL, never trimmed: votes are kept for ever.
+        Fields of an entry: `record`, `time`, and `voter_day` in the entries of votes that were cast here."""
         return f"{self.prefix}:votes"
 
     @property
@@ -102,6 +123,23 @@ class Keys:
         """Set: ids of the battles in the vote log, voted here or imported. No TTL: neither a second import of a file
         nor the import of this arena's own export may count a vote twice."""
         return f"{self.prefix}:logged"
+
+    @property
+    def arena(self) -> str:
+        """String: random id of this arena, which its journals name. No TTL: it keeps the journal of one arena from
+        being restored into the store of another."""
+        return f"{self.prefix}:arena"
+
+    @property
+    def restoration(self) -> str:
+        """Hash: token, time and number of votes of the last restoration from a journal. No TTL: by the token all
+        controllers notice that the log was replaced, and boards say when votes were brought back."""
+        return f"{self.prefix}:restoration"
+
+    def built_log(self, token: str) -> str:
+        """Stream: a vote log that is being built from the log and a journal, and replaces the log when it is complete.
+        TTL BUILT_LOG_TTL_MS, renewed by every piece: what a dead controller has begun goes away."""
+        return f"{self.prefix}:votes:{token}"
 
     # Rate limits
 

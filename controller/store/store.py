@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
 
 from controller.metrics import Metrics
 from wire.entry_ids import EntryId
@@ -50,6 +50,7 @@ class Store:
     def __init__(self, url: str, *, timeout_s: float, metrics: Metrics) -> None:
         settings: dict[str, Any] = {
             "decode_responses": True,
+            "encoding_errors": "replace",  # a damaged value is dealt with by its reader
             "protocol": 2,
             "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
             "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times
@@ -121,8 +122,12 @@ def _is_failure_of_store(error: Exception) -> bool:
 
 
 async def _call(command: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """redis-py types its results for the sync and the async client alike; results of the async one are awaitable."""
-    return await cast(Awaitable[Any], command(*args, **kwargs))
+    """redis-py types its results for the sync and the async client alike; results of the async one are awaitable. For a
+    reply that it cannot parse it raises a ValueError; here that is a RedisError."""
+    try:
+        return await cast(Awaitable[Any], command(*args, **kwargs))
+    except ValueError as error:
+        raise InvalidResponse("the reply is not understood") from error
 
 
 def _load_scripts() -> dict[str, tuple[str, str]]:

@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from controller.metrics import Metrics
 from controller.votes.vote_fold import BOARDS, VoteFold
-from controller.votes.vote_log import VoteLog
+from controller.votes.vote_log import PIECE, LogState, VoteLog
 from ratings.bradley_terry import POINTS
 from ratings.outcomes import PairCounts
 from ratings.ranking import Leaderboard, rank_models, rank_with_style
 from service_kit.logs import log_event
-from wire.entry_ids import LOG_START, EntryId, entry_order
+from wire.entry_ids import LOG_START
 from wire.errors import ApiError, ErrorCode
 from wire.leaderboard import LeaderboardRow, LeaderboardView, StyleCoefficient
 from wire.votes import VoteRecord
@@ -103,7 +103,8 @@ class Leaderboards:
         self._folding = asyncio.Lock()
         self._fitting = asyncio.Lock()
         self._cache: dict[tuple[str, bool, int], LeaderboardView] = {}
-        self._cache_state: tuple[tuple[str, ...], str | None] | None = None  #: what the cached views were made from
+        self._cache_state: tuple[object, ...] | None = None  #: what the cached views were made from
+        self._log_state: LogState | None = None  #: the log at the last read
 
     @property
     def counts(self) -> PairCounts:
@@ -116,8 +117,10 @@ class Leaderboards:
         if board not in BOARDS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"board must be one of {', '.join(BOARDS)}.", param="board")
         await self.refresh()
+        log = self._log_state
+        assert log is not None
         models = tuple(sorted(self._models()))
-        state = (models, self._fold.last_vote_id)
+        state = (models, log.token, log.length, log.last_id)
         query = (board, style_control, min_votes)
         async with self._fitting:
             if state != self._cache_state or len(self._cache) >= MAX_CACHED:
@@ -131,7 +134,9 @@ class Leaderboards:
                     style_control=style_control,
                     updated_at=self._clock(),
                 )
-                self._cache[query] = await asyncio.to_thread(fit)
+                view = await asyncio.to_thread(fit)
+                restored = {"restored_at": log.restored_at, "num_restored": log.num_restored}
+                self._cache[query] = view.model_copy(update=restored)
             return self._cache[query]
 
     async def refresh(self) -> None:
@@ -140,21 +145,33 @@ class Leaderboards:
         async with self._folding:
             if time.monotonic() - self._checked_at < self._refresh_s:
                 return
-            last = await self._log.last_id()
-            folded = EntryId(self._fold.last_vote_id or LOG_START)
-            if entry_order(last) < entry_order(folded):  # the log was replaced
-                log_event(_logger, "vote_log_replaced", logging.WARNING)
-                self._fold, folded = VoteFold(), LOG_START
-            while entry_order(folded) < entry_order(last):
-                votes = await self._log.read(folded)
-                if not votes:
+            while True:
+                state = await self._log.state(self._fold.last_vote_id or LOG_START)
+                if self._fold.num_seen and not self._continues(state):
+                    num_folded = self._fold.num_seen
+                    log_event(_logger, "vote_log_replaced", logging.WARNING, folded=num_folded, length=state.length)
+                    self._fold = VoteFold()
+                    continue
+                self._log_state = state
+                for entry in state.entries:
+                    if entry.is_damaged:
+                        self._fold.skip(entry.vote_id)
+                    else:
+                        self._fold.add(entry.vote)
+                if len(state.entries) < PIECE:
                     break
-                for vote in votes:
-                    self._fold.add(vote)
-                folded = EntryId(votes[-1].vote_id)
                 await asyncio.sleep(0)  # a long log must not block the event streams
-            self._metrics.rating_lag.set(await self._log.length() - self._fold.num_seen)
+            self._metrics.rating_lag.set(state.length - self._fold.num_seen)
             self._checked_at = time.monotonic()
+
+    def _continues(self, state: LogState) -> bool:
+        """Whether the log is still the one that was folded, with `state.entries` after it."""
+        if self._log_state is None or state.token != self._log_state.token:
+            return False
+        if len(state.entries) == PIECE:
+            return True  # there may be more; the last piece tells
+        last_id = state.entries[-1].vote_id if state.entries else self._fold.last_vote_id
+        return self._fold.num_seen + len(state.entries) == state.length and last_id == state.last_id
 
     async def refresh_round(self) -> None:
         """`refresh` as background work: a store that is away is no error."""

@@ -1,7 +1,8 @@
 """Casting a vote: one Lua script accepts and records it; this module makes the record and the reply.
 
-The reply is sent after the store's fsync, because Redis with `appendfsync always` answers after it. A vote without a
-reply is in an unknown state, not failed: the same vote sent again gets the same reply.
+The reply is sent after two fsyncs: the store's, because Redis with `appendfsync always` answers after it, and the
+journal's, where this controller keeps one. A vote without a reply is in an unknown state, not failed: the same vote
+sent again gets the same reply.
 """
 
 import logging
@@ -14,6 +15,7 @@ from controller.battles.voters import Voters
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
+from controller.votes.journal.follower import VoteJournal
 from controller.votes.style_features import style_counts
 from controller.votes.vote_log import stored
 from service_kit.logs import log_event, short
@@ -23,13 +25,16 @@ from wire.ids import BattleId
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 MAX_REASON_CHARS = 64
-_TRIES = 3  #: attempts; the record is made again if a turn has begun since the battle was read
+_TRIES = (
+    3  #: attempts; the record is made again if a turn has begun, or the log was restored, since the battle was read
+)
 
 _logger = logging.getLogger(__name__)
 
 
 class VoteCasting:
-    """Records votes. `voted_battle_ttl_s`: how long a voted battle is kept, 0 for ever."""
+    """Records votes. `voted_battle_ttl_s`: how long a voted battle is kept, 0 for ever (or until it is archived).
+    `journal`: what must hold a vote before it is acknowledged, besides the store."""
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class VoteCasting:
         battles: BattleStore,
         voters: Voters,
         metrics: Metrics,
+        journal: VoteJournal | None,
         *,
         voted_battle_ttl_s: float,
     ) -> None:
@@ -46,6 +52,7 @@ class VoteCasting:
         self._battles = battles
         self._voters = voters
         self._metrics = metrics
+        self._journal = journal
         self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
 
     async def cast(self, battle_id: BattleId, vote: CastVote, identity: str) -> VoteReply:
@@ -72,9 +79,12 @@ class VoteCasting:
                 "1" if record.is_rated else "0",
                 self._voted_ttl_ms,
                 battle_id,
+                battle.voter_day,
             )
             self._metrics.votes.labels(_RESULTS.get(answer[0], "rejected")).inc()
             if answer[0] in ("ok", "same"):
+                if self._journal is not None and not await self._journal.confirm(answer[1]):
+                    continue  # the log was replaced meanwhile: the battle may have an older vote
                 self._metrics.vote_commit.observe(time.monotonic() - started)
                 log_event(_logger, "vote_recorded", battle=short(battle_id), vote=answer[1], result=answer[0])
                 return VoteReply(

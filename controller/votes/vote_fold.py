@@ -45,6 +45,11 @@ class VoteFold:
                 self.counts[board].add(vote.a.model, vote.b.model, vote.outcome)
                 self._columns[board].add(a, b, OUTCOMES.index(Outcome(vote.outcome)), covariates)
 
+    def skip(self, vote_id: str) -> None:
+        """Pass over an entry of the log that cannot be read."""
+        self.last_vote_id = vote_id
+        self.num_seen += 1
+
     def snapshot(self, board: str) -> PairCounts:
         """A copy of one board's counts, which later votes do not change."""
         copy = PairCounts()

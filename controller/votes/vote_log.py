@@ -1,14 +1,59 @@
 """The vote log in Redis, from which every board is computed. Append-only; read in order, in pieces."""
 
 import json
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from controller.store.keys import Keys
 from controller.store.store import Store
+from service_kit.logs import log_event
 from wire.entry_ids import LOG_START, EntryId
 from wire.votes import VoteRecord
 
 PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One entry of the log as it is stored; `record` is the JSON of the vote without id and time."""
+
+    vote_id: str
+    battle_id: str  #: "" if the entry is damaged
+    time_ms: int
+    record: str
+    voter_day: str | None  #: day of the key of the voter's pseudonym; None for an imported vote
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if it holds no readable vote: the store's file was changed where the store itself notices nothing."""
+        return self.battle_id == ""
+
+    @cached_property
+    def vote(self) -> VoteRecord:
+        """The vote. Raises ValueError for a damaged entry."""
+        values = json.loads(self.record)
+        return VoteRecord.model_validate({**values, "vote_id": self.vote_id, "time": self.time_ms / 1000})
+
+
+@dataclass(frozen=True)
+class LogState:
+    """The log at one moment, with the entries that were asked for.
+
+    Votes are only appended, so a reader that has read `length` votes up to `last_id`, under the same `token`, has read
+    this log. Any other number means that the log was replaced.
+    """
+
+    arena: str | None  #: id of the arena; None in an empty store, and where no controller keeps a journal
+    token: str  #: of the last restoration, "" if there was none
+    restored_at: float | None  #: Unix time of the last restoration
+    num_restored: int  #: votes that it brought back
+    length: int
+    last_id: str
+    entries: tuple[LogEntry, ...]
 
 
 class VoteLog:
@@ -17,22 +62,39 @@ class VoteLog:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+        self.damaged_ids: set[str] = set()  #: of the damaged entries that a reader has met
 
-    async def last_id(self) -> EntryId:
-        """Id of the newest vote; LOG_START without votes."""
-        with self._store.guard("last_vote"):
-            entries = await self._store.redis.xrevrange(self._keys.votes, count=1)
-        return EntryId(str(entries[0][0])) if entries else LOG_START
+    async def state(self, after: str = LOG_START, count: int = PIECE) -> LogState:
+        """The log now, with up to `count` entries after the id `after`, oldest first."""
+        keys = [self._keys.votes, self._keys.restoration, self._keys.arena]
+        arena, token, time_ms, restored, length, last_id, entries = await self._store.run(
+            "read_votes", keys, after, count
+        )
+        return LogState(
+            arena=arena or None,
+            token=token,
+            restored_at=int(time_ms) / 1000 if time_ms else None,
+            num_restored=int(restored or 0),
+            length=length,
+            last_id=last_id or LOG_START,
+            entries=tuple(
+                self._entry(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in entries
+            ),
+        )
 
-    async def length(self) -> int:
-        """Number of votes in the log."""
-        with self._store.guard("count_votes"):
-            return int(await self._store.redis.xlen(self._keys.votes))
+    async def name_arena(self, arena: str) -> str:
+        """Give the arena the id `arena` unless it has one. Returns the one that it has."""
+        return str(await self._store.run("name_arena", [self._keys.arena], arena))
 
     async def read(self, after: EntryId = LOG_START, count: int = PIECE) -> list[VoteRecord]:
-        """Up to `count` votes after the id `after`, oldest first."""
-        entries = await self._store.range_stream(self._keys.votes, after, count=count)
-        return [parse_entry(entry_id, fields) for entry_id, fields in entries]
+        """Votes among the next `count` entries after the id `after`, oldest first, without damaged ones. Empty only at
+        the end of the log."""
+        while entries := await self._store.range_stream(self._keys.votes, after, count=count):
+            read = [self._entry(entry_id, fields) for entry_id, fields in entries]
+            if votes := [entry.vote for entry in read if not entry.is_damaged]:
+                return votes
+            after = EntryId(read[-1].vote_id)
+        return []
 
     async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:
         """Append votes of another log, except those of battles that this log has. Returns the number appended."""
@@ -42,13 +104,29 @@ class VoteLog:
         imported: int = await self._store.run("import_votes", [self._keys.votes, self._keys.logged_battles], *parts)
         return imported
 
+    def _entry(self, entry_id: str, fields: dict[str, str]) -> LogEntry:
+        entry = _parse_entry(entry_id, fields)
+        if entry.is_damaged and entry_id not in self.damaged_ids:
+            self.damaged_ids.add(entry_id)
+            log_event(_logger, "vote_damaged", logging.ERROR, vote=entry_id)
+        return entry
+
 
 def stored(vote: VoteRecord) -> str:
     """The JSON of a record in the log: without id and time, which the log's entry has itself."""
     return vote.model_dump_json(exclude={"vote_id", "time", "conversations"}, exclude_none=True)
 
 
-def parse_entry(entry_id: str, fields: dict[str, str]) -> VoteRecord:
-    """The vote of one entry of the log. Raises ValueError for an entry that is not a vote."""
-    values = json.loads(fields["record"])
-    return VoteRecord.model_validate({**values, "vote_id": entry_id, "time": int(fields["time"]) / 1000})
+def _parse_entry(entry_id: str, fields: dict[str, str]) -> LogEntry:
+    record = fields.get("record", "")
+    try:
+        entry = LogEntry(
+            vote_id=entry_id,
+            battle_id=json.loads(record)["battle_id"],
+            time_ms=int(fields["time"]),
+            record=record,
+            voter_day=fields.get("voter_day"),
+        )
+        return entry if entry.vote.battle_id else replace(entry, battle_id="")
+    except (ValueError, KeyError, TypeError):
+        return LogEntry(entry_id, "", 0, record, None)

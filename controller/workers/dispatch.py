@@ -18,7 +18,7 @@ from typing import Any
 from controller.access.rate_limits import Charge
 from controller.store.keys import LEASES_GRACE_MS, Keys
 from controller.store.store import Store
-from controller.workers.breaker import CircuitBreaker
+from controller.workers.breaker import CircuitBreaker, WorkerStart
 from controller.workers.congestion import KINDS, Congestion, Kind
 from controller.workers.routing_table import RoutingTable, Worker
 from service_kit.logs import log_event
@@ -35,11 +35,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Wish:
-    """A request for one lease: at a worker of `model`, preferably `preferred`, never one of `excluded` (worker ids)."""
+    """A request for one lease: at a worker of `model`, preferably the id `preferred`, never one of `excluded`."""
 
     model: str
     preferred: str | None = None
-    excluded: frozenset[str] = frozenset()
+    excluded: frozenset[WorkerStart] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Lane:
         """The worker that serves the request now; another one after `move`."""
         return self.lease.worker
 
-    async def move(self, excluded: frozenset[str]) -> None:
+    async def move(self, excluded: frozenset[WorkerStart]) -> None:
         """Reserve a place at another replica of the same model, then release the old one.
 
         Raises ApiError when no replica outside `excluded` takes the request; the lane then keeps its lease.
@@ -192,7 +192,7 @@ class Dispatcher:
         return Lane(self, lease, kind)
 
     def _pick(self, wish: Wish, kind: Kind) -> Worker:
-        ready = [worker for worker in self._table.ready(wish.model) if worker.worker_id not in wish.excluded]
+        ready = [worker for worker in self._table.ready(wish.model) if _start(worker) not in wish.excluded]
         allowed = [worker for worker in ready if self._may_get_work(worker)]
         if not allowed:
             raise self._no_worker(wish.model)
@@ -258,3 +258,7 @@ class Dispatcher:
             await self._store.run("renew_leases", keys, self._lease_ms, LEASES_GRACE_MS, *lease_ids)
         except ApiError:
             log_event(_logger, "slots_not_renewed", logging.WARNING, slots=len(leases))
+
+
+def _start(worker: Worker) -> WorkerStart:
+    return worker.worker_id, worker.epoch

@@ -1,27 +1,33 @@
 """One answer of a model as a stream of events, with failover between the model's replicas.
 
 An attempt that fails before the first token is sent again to another replica. After the first token the emitted token
-ids are replayed there, and the replica continues them, so the text continues byte for byte. Never switches to another
-model. Knows no battle and no client: closing the iterator closes the upstream stream, and the worker then aborts.
+ids are replayed there, and the replica continues them, so the text continues byte for byte. A replay waits for a place
+and for a worker that starts again, as its answer is half written. Never switches to another model. Knows no battle and
+no client: closing the iterator closes the upstream stream, and the worker then aborts.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import Histogram
 
 from controller.metrics import Metrics
-from controller.workers.breaker import CircuitBreaker
+from controller.workers.breaker import CircuitBreaker, WorkerStart
 from controller.workers.dispatch import Lane
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.upstream import AnswerEvent, Delta, Trouble, Upstream
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.workers import GenerateRequest
+
+#: Reasons for which a replay waits. Without a worker it waits only if the connection broke: then the worker's process
+#: may be starting again.
+_PASSING = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.STORE_UNAVAILABLE})
+RETRY_S = 0.2  #: pause before a replay asks for a place again
 
 _logger = logging.getLogger(__name__)
 
@@ -35,8 +41,9 @@ class _Attempts:
     emitted: list[int] = field(default_factory=list)
     has_begun: bool = False  #: a delta has arrived; it may have had no token ids (see ModelCard.can_resume)
     is_finished: bool = False
-    tried: set[str] = field(default_factory=set)  #: ids of workers that failed
-    count: int = 1
+    tried: set[WorkerStart] = field(default_factory=set)  #: workers that failed
+    count: int = 1  #: since the last token
+    give_up_at: float | None = None  #: time.monotonic() at which a replay stops waiting; None while the answer goes on
 
     @property
     def phase(self) -> str:
@@ -54,6 +61,8 @@ class _Attempts:
         if not self.has_begun:
             self.has_begun = True
             self.first_token.observe(time.monotonic() - self.started)
+        if self.give_up_at is not None:
+            self.give_up_at, self.count = None, 1
         self.emitted.extend(event.token_ids)
 
 
@@ -68,19 +77,24 @@ class Relay:
         metrics: Metrics,
         *,
         max_attempts: int,
+        replay_wait_s: float,
     ) -> None:
         self._upstream = upstream
         self._table = table
         self._breaker = breaker
         self._metrics = metrics
         self._max_attempts = max_attempts
+        self._replay_wait_s = replay_wait_s
 
-    async def answer(self, lane: Lane, request: GenerateRequest) -> AsyncGenerator[AnswerEvent, None]:
+    async def answer(
+        self, lane: Lane, request: GenerateRequest, *, emitted: Sequence[int] = ()
+    ) -> AsyncGenerator[AnswerEvent, None]:
         """Events up to and including Finished; raises ApiError when no replica could finish the answer.
 
-        `lane` moves to another replica on failover. The caller closes it.
+        `lane` moves to another replica on failover. The caller closes it. `emitted`: the first tokens of the answer,
+        which the client has already; the events are those after them.
         """
-        attempts = _Attempts(self._metrics.first_token)
+        attempts = _Attempts(self._metrics.first_token, emitted=list(emitted), has_begun=bool(emitted))
         while not attempts.is_finished:
             events = self._upstream.attempt(lane.worker, attempts.rest_of(request, lane.worker))
             async with self._attempt(lane, attempts), contextlib.aclosing(events):
@@ -111,19 +125,34 @@ class Relay:
         """Move the lane to another replica, or raise the error that ends the answer."""
         worker = lane.worker
         self._report(worker, attempts, trouble)
+        if attempts.give_up_at is None:
+            attempts.give_up_at = time.monotonic() + (self._replay_wait_s if attempts.has_begun else 0)
+        may_wait = time.monotonic() < attempts.give_up_at
         if trouble.reason == ErrorCode.STALE_EPOCH:  # the worker has a newer registration: read it and ask again
             with contextlib.suppress(ApiError):
                 await self._table.refresh()
+            attempts.count += 1
+        elif trouble.code is ErrorCode.QUEUE_FULL and may_wait:
+            await asyncio.sleep(RETRY_S)  # the same worker may be asked again
         else:
-            attempts.tried.add(worker.worker_id)
-        attempts.count += 1
+            attempts.tried.add((worker.worker_id, worker.epoch))
+            attempts.count += 1
         if attempts.count > self._max_attempts or (attempts.has_begun and not worker.card.can_resume):
             raise self._final(trouble)
-        try:
-            await lane.move(frozenset(attempts.tried))
-        except ApiError:
-            raise self._final(trouble) from None
+        await self._move(lane, attempts, trouble)
         self._metrics.failovers.labels(attempts.phase).inc()
+
+    async def _move(self, lane: Lane, attempts: _Attempts, trouble: Trouble) -> None:
+        assert attempts.give_up_at is not None
+        while True:
+            try:
+                await lane.move(frozenset(attempts.tried))
+                return
+            except ApiError as error:
+                may_pass = error.code in _PASSING or (error.code is ErrorCode.NO_WORKER and trouble.is_cut)
+                if not may_pass or time.monotonic() >= attempts.give_up_at:
+                    raise self._final(trouble) from None
+            await asyncio.sleep(RETRY_S)
 
     def _report(self, worker: Worker, attempts: _Attempts, trouble: Trouble) -> None:
         """Tell the circuit breaker and the log."""

@@ -24,6 +24,9 @@ from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, Genera
 GENERATE_PATH = "/internal/generate"
 LAST_BYTES_S = 1.0  #: the connection is kept if its response ends within this time after the answer
 VANISHED_S = 1.0  #: a request is given up when its worker has been silent and unregistered for this long
+#: Without the store no worker could renew its registration: after such a pause all get this time to register again.
+CALM_S = 5.0
+PAUSE_S = 1.5  #: a longer time between two refreshes is a pause
 MAX_REFUSAL_BYTES = 100_000
 
 #: A worker that answers with these is healthy and refuses the request: another replica may accept it.
@@ -59,7 +62,8 @@ class Trouble(Exception):
     """This attempt failed; another replica may succeed.
 
     `code` is what the client gets when no replica does, `reason` is for logs. `blame`: the worker is at fault, which
-    counts for its circuit. `no_listener`: its address refused the connection.
+    counts for its circuit. `no_listener`: its address refused the connection. `is_cut`: the connection was lost, so the
+    worker's process may have ended.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Trouble(Exception):
         *,
         blame: bool,
         no_listener: bool = False,
+        is_cut: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(reason)
@@ -76,6 +81,7 @@ class Trouble(Exception):
         self.reason = reason
         self.blame = blame
         self.no_listener = no_listener
+        self.is_cut = is_cut
         self.retry_after_s = retry_after_s
 
 
@@ -88,7 +94,8 @@ class _Wait:
     give_up: Callable[[], None]  #: ends the wait; `verdict` says why
     verdict: Trouble | None = None
     is_whole: bool = False  #: the answer is complete
-    missing_since: float | None = None  #: loop time at which the worker was first seen unregistered
+    missing_since: float | None = None  #: loop time since which the worker has been silent and unregistered
+    seen_deadline: float = 0.0  #: `deadline` at the last refresh of the routing table: it moves with every token
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def end(self, verdict: Trouble) -> None:
@@ -112,6 +119,8 @@ class Upstream:
         self._first_token_timeout_s = first_token_timeout_s
         self._token_timeout_s = token_timeout_s
         self._waits: set[_Wait] = set()
+        self._refreshed_at = math.inf  #: loop time of the last refresh of the routing table
+        self._calm_at = 0.0  #: loop time before which no worker counts as vanished
         table.on_refresh(self._give_up_vanished)
 
     async def attempt(self, worker: Worker, request: GenerateRequest) -> AsyncGenerator[AnswerEvent, None]:
@@ -175,7 +184,7 @@ class Upstream:
                 next_seq += 1
                 yield Delta(parsed.text, parsed.token_ids)
                 wait.deadline = loop.time() + self._token_timeout_s
-        raise wait.verdict or Trouble(ErrorCode.WORKER_FAILED, "stream ended without an end", blame=True)
+        raise wait.verdict or Trouble(ErrorCode.WORKER_FAILED, "stream ended without an end", blame=True, is_cut=True)
 
     def _watch(self, wait: _Wait) -> None:
         """Set the timer to the earliest time at which a token can be late, or to the deadline if that is sooner."""
@@ -196,15 +205,20 @@ class Upstream:
             wait.timer.cancel()
 
     def _give_up_vanished(self) -> None:
-        """After each refresh of the routing table: end the waits for workers whose registration has expired."""
+        """After each refresh of the routing table: end the waits for silent workers whose registration has expired."""
         now = asyncio.get_running_loop().time()
+        if now - self._refreshed_at > PAUSE_S:
+            self._calm_at = now + CALM_S
+        self._refreshed_at = now
         for wait in self._waits:
+            has_spoken = wait.deadline != wait.seen_deadline
+            wait.seen_deadline = wait.deadline
             if wait.verdict is not None or wait.deadline == math.inf or self._table.is_registered(wait.worker):
                 wait.missing_since = None
-            elif wait.missing_since is None:
+            elif wait.missing_since is None or has_spoken:
                 wait.missing_since = now
-            elif now - wait.missing_since > VANISHED_S:
-                wait.end(Trouble(ErrorCode.WORKER_FAILED, "worker vanished", blame=True))
+            elif now - wait.missing_since > VANISHED_S and now >= self._calm_at:
+                wait.end(Trouble(ErrorCode.WORKER_FAILED, "worker vanished", blame=True, is_cut=True))
 
 
 def _release(response: aiohttp.ClientResponse, is_whole: bool) -> None:
@@ -234,7 +248,8 @@ def _parse(event: SseEvent) -> GenerateDelta | GenerateFinished | None:
 def _broken(error: Exception) -> Trouble:
     no_listener = isinstance(error, aiohttp.ClientConnectorError)
     what = "no connection" if no_listener else "connection broke"
-    return Trouble(ErrorCode.WORKER_FAILED, f"{what}: {type(error).__name__}", blame=True, no_listener=no_listener)
+    reason = f"{what}: {type(error).__name__}"
+    return Trouble(ErrorCode.WORKER_FAILED, reason, blame=True, no_listener=no_listener, is_cut=True)
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> Exception:

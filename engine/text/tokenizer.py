@@ -29,6 +29,8 @@ _MAX_TOKEN_ID = 2**31
 _ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
+_SHORT_CHARS = 4096  #: such a text takes some milliseconds; the batch calls hand it to another thread
+
 
 class Tokenizer:
     """The tokenizer of one model."""
@@ -95,7 +97,12 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a text. Names of special tokens in the text become these tokens, as a raw prompt may want."""
-        ids: list[int] = self._backend.encode(_valid(text), add_special_tokens=add_special_tokens).ids
+        text = _valid(text)
+        if len(text) <= _SHORT_CHARS:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            return ids
+        # `encode` holds the interpreter: 1 MB of one letter stopped all threads for 3 s. The batch calls let it go.
+        ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:

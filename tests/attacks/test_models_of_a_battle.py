@@ -26,8 +26,10 @@ CHANCE_OF_PAIR = 1 / 3  #: three models
 CHANCE_OF_SIDES = 1 / 2
 UNLIKELY = 1e-4  #: a finding less likely than this by chance is a leak
 FOUND = 0.01  #: less likely than this: the control found what it was shown
+LOOK_EVERY_S = 0.02  #: as often as controllers read the loads of workers
 SETTLE_S = 0.15  #: three heartbeats: every report of the battle has arrived
 _numbers = itertools.count()
+_addresses = (f"{high}.{low}" for high in itertools.cycle(range(256)) for low in range(256))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -117,6 +119,7 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
     during = []
     while not turn.done():
         during.append(await observer.look())
+        await asyncio.sleep(LOOK_EVERY_S)
     view = await target.arena.view(battle_id)
     probed = await _probe(client, prompt, {side: view["turns"][0][side]["text"] for side in ("a", "b")})
     await asyncio.sleep(SETTLE_S)
@@ -127,25 +130,35 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
 
 
 async def _probe(client: httpx.AsyncClient, prompt: str, texts: dict[str, str]) -> Figures:
-    """Ask every model to go on with the answer of each side, from the voter's address and from another one: the model
-    that has the answer in its cache is the side's."""
+    """Ask every model to go on with the answer of each side: the model that has the answer in its cache is the side's.
+
+    No two probes of a model come from one address: the second would find what the first has left there, which depends
+    on the words that both answers share.
+    """
     found: Figures = {}
-    for whose, headers in (("own", {}), ("other", visitor("203.0.113.9"))):
-        for model, (side, text) in itertools.product(MODELS, texts.items()):
-            messages = [
-                {"role": "user", "content": prompt},
-                {"role": "assistant", "content": text},
-                {"role": "user", "content": "Go on."},
-            ]
-            body = {"model": model, "messages": messages, "max_tokens": 1}
-            answer = await client.post("/v1/chat/completions", json=body, headers=headers)
-            found[f"probe {whose} {side} {model} status"] = answer.status_code
-            if answer.is_success:
-                details = answer.json()["usage"]["prompt_tokens_details"]
-                found[f"probe {whose} {side} {model} cached"] = details["cached_tokens"]
-    for whose, model in itertools.product(("own", "other"), MODELS):
-        a, b = (found.get(f"probe {whose} {side} {model} cached", 0.0) for side in ("a", "b"))
-        found[f"probe {whose} lead of a {model}"] = a - b
+    for model in MODELS:
+        found |= await _probe_once(client, f"own a {model}", model, prompt, texts["a"], {})
+        for side, text in texts.items():
+            headers = visitor(f"198.51.{next(_addresses)}")
+            found |= await _probe_once(client, f"other {side} {model}", model, prompt, text, headers)
+        a, b = (found.get(f"probe other {side} {model} cached", 0.0) for side in ("a", "b"))
+        found[f"probe lead of a {model}"] = a - b
+    return found
+
+
+async def _probe_once(
+    client: httpx.AsyncClient, name: str, model: str, prompt: str, text: str, headers: dict[str, str]
+) -> Figures:
+    messages = [
+        {"role": "user", "content": prompt},
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": "Go on."},
+    ]
+    body = {"model": model, "messages": messages, "max_tokens": 1}
+    answer = await client.post("/v1/chat/completions", json=body, headers=headers)
+    found: Figures = {f"probe {name} status": answer.status_code}
+    if answer.is_success:
+        found[f"probe {name} cached"] = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     return found
 
 

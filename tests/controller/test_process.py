@@ -11,11 +11,12 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
-from tests.controller.support.fake_worker import FakeWorker
+from tests.controller.support.fake_worker import FakeWorker, words
 from tests.ports import reserved_port
-from wire.sse import SseDecoder
+from wire.sse import SseDecoder, SseEvent
 
 
 @contextlib.asynccontextmanager
@@ -127,34 +128,51 @@ async def test_a_model_whose_only_worker_was_killed_is_drawn_for_no_battle(arena
     assert {json.loads(side)["model"] for side in sides} == {"alpha", "beta"}
 
 
-async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_another(arena: Arena) -> None:
-    workers = [await arena.add_worker(FakeWorker(model, num_tokens=1000, delay_s=0.02)) for model in ("alpha", "beta")]
-    leases: dict[str, Any] = {"AGON_OWNER_LEASE_S": "3", "AGON_SLOT_LEASE_S": "3"}
+async def _knows_two_models(client: httpx.AsyncClient) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return (await client.get("/ready")).json()["models"] == 2
+    return False
+
+
+async def _read_until_killed(
+    process: subprocess.Popen[bytes], client: httpx.AsyncClient, path: str, num_events: int
+) -> list[SseEvent]:
+    """The events of a new turn that arrive before its controller is killed, which happens after `num_events`."""
+    decoder, events = SseDecoder(), []
+    with contextlib.suppress(httpx.HTTPError):
+        headers = {"Idempotency-Key": "k1"}
+        async with client.stream("POST", path + "/turns", json={"content": "hello"}, headers=headers) as response:
+            if num_events == 0:
+                process.kill()
+            async for part in response.aiter_raw():
+                events += decoder.feed(part)
+                if len(events) >= num_events:
+                    process.kill()
+    return events
+
+
+@pytest.mark.parametrize("num_events", [0, 3, 12])
+async def test_a_turn_whose_controller_is_killed_goes_on_at_another(arena: Arena, num_events: int) -> None:
+    workers = [await arena.add_worker(FakeWorker(model, num_tokens=100, delay_s=0.02)) for model in ("alpha", "beta")]
+    leases: dict[str, Any] = {"AGON_OWNER_LEASE_S": "1", "AGON_SLOT_LEASE_S": "3"}
     async with _controller(arena, **leases) as (process, client):
-
-        async def knows_both() -> bool:
-            return (await client.get("/ready")).json()["models"] == 2
-
-        await eventually(knows_both)
+        await eventually(lambda: _knows_two_models(client))
         created = await client.post("/arena/battles", json={"mode": "anonymous"})
         battle_id = created.json()["id"]
-        decoder, last_id, is_cut = SseDecoder(), "", False
         path = f"/arena/battles/{battle_id}"
-        async with client.stream("POST", path + "/turns", json={"content": "hello"}) as response:
-            try:
-                async for part in response.aiter_raw():
-                    events = decoder.feed(part)
-                    last_id = events[-1].id or last_id if events else last_id
-                    if last_id > "1-3":
-                        process.kill()
-            except httpx.HTTPError:
-                is_cut = True
+        seen = await _read_until_killed(process, client, path, num_events)
 
-    assert is_cut
-    rest = await arena.events("GET", path + "/stream", headers={"Last-Event-ID": last_id})
-    ends = [event.event for event in rest if event.event != "delta"]
-    assert ends == ["failed", "turn_finished"]
-    assert (await arena.vote(battle_id)).json()["error"]["code"] == "battle_aborted"
+    last_id = {"Last-Event-ID": seen[-1].id} if seen and seen[-1].id else {}
+    again: dict[str, Any] = {"json": {"content": "hello"}, "headers": {"Idempotency-Key": "k1", **last_id}}
+    rest = await arena.events("POST", path + "/turns", **again)
+
+    events = seen + rest
+    assert [event.id for event in events] == [f"1-{n}" for n in range(len(events))]
+    deltas = [json.loads(event.data) for event in events if event.event == "delta"]
+    for side in "ab":
+        assert "".join(delta["text"] for delta in deltas if delta["side"] == side) == words(100)
+    assert [event.event for event in events if event.event != "delta"] == ["finished", "finished", "turn_finished"]
+    assert (await arena.vote(battle_id)).status_code == 200
     await eventually(lambda: sum(worker.num_open for worker in workers) == 0)
 
     async def leases_have_run_out() -> bool:
@@ -162,3 +180,27 @@ async def test_a_turn_whose_controller_is_killed_ends_with_one_failure_at_anothe
         return first["in_flight"] == second["in_flight"] == 0
 
     await eventually(leases_have_run_out)
+
+
+async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_and_releases_its_turns(
+    arena: Arena,
+) -> None:
+    workers = [await arena.add_worker(FakeWorker(model, num_tokens=200, delay_s=0.02)) for model in ("alpha", "beta")]
+    async with _controller(arena, AGON_DRAIN_S="1", AGON_OWNER_LEASE_S="60") as (process, client):
+        await eventually(lambda: _knows_two_models(client))
+        created = await client.post("/arena/battles", json={"mode": "anonymous"})
+        path = f"/arena/battles/{created.json()['id']}"
+        decoder, seen = SseDecoder(), []
+        async with client.stream("POST", path + "/turns", json={"content": "hello"}) as response:
+            async for part in response.aiter_raw():
+                seen += decoder.feed(part)
+                process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.communicate, timeout=30)
+
+    assert process.returncode == 0
+    assert json.loads(seen.pop().data)["error"]["code"] == "shutting_down"
+    rest = await arena.events("GET", path + "/stream", headers={"Last-Event-ID": str(seen[-1].id)})
+    events = seen + rest
+    assert [event.id for event in events] == [f"1-{n}" for n in range(len(events))]
+    assert json.loads(events[-1].data) == {"turn": 1, "state": "answered"}
+    assert all(worker.requests[-1].resume_token_ids for worker in workers)

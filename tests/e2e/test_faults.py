@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -61,52 +60,6 @@ def test_a_worker_killed_in_the_middle_of_an_answer_ends_the_battle_with_one_typ
     following = new_battle(client)
     assert list(take_turn(client, following, SHORT))[-1][1]["state"] == "answered"
     assert vote(client, following).status_code == 200
-
-
-def test_no_acknowledged_vote_is_lost_when_the_store_is_killed(
-    echo_arena: UpProcess, client: httpx.Client, admin_headers: dict[str, str]
-) -> None:
-    """Voters continue through two kills, and repeat a vote without a clear answer, as the web UI does."""
-    acknowledged: dict[str, str] = {}
-    stop = threading.Event()
-
-    def keep_voting() -> None:
-        with httpx.Client(base_url=echo_arena.controller_url, trust_env=False, timeout=30) as own:
-            while not stop.is_set():
-                try:
-                    battle_id = finished_battle(own, "word")
-                    acknowledged[battle_id] = insist_on_vote(own, battle_id)
-                except (AssertionError, httpx.HTTPError):
-                    stop.wait(0.05)
-
-    def insist_on_vote(own: httpx.Client, battle_id: str) -> str:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            answer = vote(own, battle_id)
-            if answer.status_code == 200:
-                return str(answer.json()["vote_id"])
-            assert answer.status_code == 503, answer.text
-            time.sleep(0.1)
-        raise AssertionError("no answer to a vote")
-
-    voters = [threading.Thread(target=keep_voting) for _ in range(3)]
-    for voter in voters:
-        voter.start()
-    for _ in range(2):
-        enough = len(acknowledged) + 3
-        wait_until(lambda enough=enough: len(acknowledged) >= enough)
-        echo_arena.wait_replaced("store", echo_arena.kill("store"))
-    enough = len(acknowledged) + 3
-    wait_until(lambda: len(acknowledged) >= enough)
-    stop.set()
-    for voter in voters:
-        voter.join()
-
-    lines = client.get("/arena/votes", headers=admin_headers).text.splitlines()
-    log = [json.loads(line) for line in lines]
-    by_battle = {row["battle_id"]: row["vote_id"] for row in log}
-    assert len(by_battle) == len(log), "a battle was counted twice"
-    assert {battle: by_battle.get(battle) for battle in acknowledged} == acknowledged
 
 
 def wait_until(condition: Any, timeout_s: float = 120.0) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from tests.e2e.arena import free_ports
@@ -24,7 +24,7 @@ from webui import texts
 
 READY_S = 120.0
 PATIENCE_MS = 60_000
-QUESTION = " ".join(f"word{number}" for number in range(1, 71))
+QUESTION = " ".join(f"word{number}" for number in range(1, 121))
 TOKENS_PER_S = "25"
 RESTART_AFTER_S = 1.0  #: after its death, as the supervisor does
 TOKENS = {"AGON_WORKER_TOKEN": "kills-worker-token-0123456789", "AGON_ADMIN_TOKEN": "kills-admin-token-0123456789"}
@@ -40,6 +40,7 @@ class Processes:
     logs: Path
     ports: dict[str, int]
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    client: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False, verify=False, timeout=10))
 
     def start(self, role: str) -> None:
         with open(self.logs / f"{role}.log", "ab") as log:
@@ -60,9 +61,10 @@ class Processes:
         return f"http://127.0.0.1:{self.ports[role]}"
 
     def get(self, role: str, path: str) -> httpx.Response | None:
-        headers = {"Authorization": f"Bearer {TOKENS['AGON_ADMIN_TOKEN']}"}
+        token = TOKENS["AGON_WORKER_TOKEN" if role in WORKERS else "AGON_ADMIN_TOKEN"]
+        headers = {"Authorization": f"Bearer {token}"}
         try:
-            return httpx.get(self.url(role) + path, headers=headers, trust_env=False, timeout=10)
+            return self.client.get(self.url(role) + path, headers=headers)
         except httpx.HTTPError:
             return None
 
@@ -97,9 +99,10 @@ class Processes:
 
     def votes(self) -> list[str]:
         """Battle ids of all recorded votes."""
-        answer = self.get("controller-2", "/arena/votes")
-        assert answer is not None
-        assert answer.status_code == 200, answer.text
+        deadline = time.monotonic() + READY_S
+        while (answer := self.get("controller-2", "/arena/votes")) is None or answer.status_code != 200:
+            assert time.monotonic() < deadline, self.report()
+            time.sleep(0.1)
         return [json.loads(line)["battle_id"] for line in answer.text.splitlines()]
 
     def report(self) -> str:
@@ -143,27 +146,38 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
         found.wait_ready()
         yield found
     finally:
+        found.client.close()
         for process in found.running.values():
             process.kill()
             process.wait()
 
 
 @pytest.fixture(scope="module")
-def page(chromium: str, processes: Processes) -> Iterator[Page]:
+def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(processes.url("webui"))
-        yield page
+        yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, processes: Processes) -> Iterator[Page]:
+    """The first page of a new visitor. All processes are ready."""
+    processes.wait_ready()
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(processes.url("webui"))
+    page.locator(".agon-intro").wait_for()
+    yield page
+    context.close()
 
 
 def ask(page: Page) -> None:
     """Send a question in a new battle and wait until both sides have begun to answer."""
     if page.locator("#new").is_visible():
         page.click("#new")
-    page.locator(".agon-intro").wait_for()
+        page.locator(".agon-intro").wait_for()
     page.fill("#prompt textarea", QUESTION)
     page.click("#send")
     for side in (0, 1):
@@ -200,7 +214,6 @@ def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str
     assert page.input_value("#prompt textarea") == "typed meanwhile"
     page.fill("#prompt textarea", "")
     page.screenshot(path=tmp_path / f"{role}-after.png")
-    processes.wait_ready()
 
 
 def test_while_one_controller_is_down_votes_and_battles_go_to_the_other(page: Page, processes: Processes) -> None:
@@ -211,7 +224,6 @@ def test_while_one_controller_is_down_votes_and_battles_go_to_the_other(page: Pa
     ask(page)
     finish_and_vote(page, processes)
     processes.restart("controller-1")
-    processes.wait_ready()
 
 
 def test_an_idle_page_notices_that_the_web_ui_was_restarted(page: Page, processes: Processes) -> None:
@@ -221,4 +233,3 @@ def test_an_idle_page_notices_that_the_web_ui_was_restarted(page: Page, processe
     processes.restart("webui")
     page.wait_for_function("window.isFirst === undefined")
     page.locator("#prompt textarea").wait_for()
-    processes.wait_ready()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import uvloop
 
 from tests.faults.arena import free_port_range, running_arena
-from tests.faults.clocks import build_shim
+from tests.faults.clocks import build_shim, find_compiler
 from tests.faults.disk import small_file_system
 from tests.faults.ledger import Ledger
 from tests.faults.run import Run
@@ -37,29 +38,44 @@ def main() -> int:
     if options.quick and not options.only:
         chosen = [scenario for scenario in chosen if scenario.quick_rounds]
     results = []
-    servers = ForkServers()
-    for scenario in chosen:
-        rounds = options.rounds or (scenario.quick_rounds if options.quick else scenario.rounds)
-        result = run_scenario(
-            scenario,
-            rounds=rounds,
-            seed=seed,
-            first_round=options.first_round,
-            is_quick=options.quick,
-            folder=options.folder,
-            first_port=options.port,
-            servers=servers,
-        )
-        results.append(result)
-        print(json.dumps(result), flush=True)
-        if options.json is not None:
-            with options.json.open("a") as file:
-                file.write(json.dumps(result) + "\n")
-        for line in result["lines"]:
-            print(f"  {line}", flush=True)
-    servers.close()
-    print(f"\n{table(results)}", flush=True)
+    with contextlib.closing(ForkServers()) as servers:
+        for scenario in chosen:
+            if (missing := _missing(scenario)) is not None:
+                print(f"{scenario.name} is not run: {missing}", flush=True)
+                continue
+            results.append(_run_and_print(scenario, options, seed, servers))
+    if results:
+        print(f"\n{table(results)}", flush=True)
     return 0 if all(result["clean"] for result in results) else 1
+
+
+def _run_and_print(scenario: Scenario, options: argparse.Namespace, seed: int, servers: ForkServers) -> dict[str, Any]:
+    result = run_scenario(
+        scenario,
+        rounds=options.rounds or (scenario.quick_rounds if options.quick else scenario.rounds),
+        seed=seed,
+        first_round=options.first_round,
+        is_quick=options.quick,
+        folder=options.folder,
+        first_port=options.port,
+        servers=servers,
+    )
+    print(json.dumps(result), flush=True)
+    if options.json is not None:
+        with options.json.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+    for line in result["lines"]:
+        print(f"  {line}", flush=True)
+    return result
+
+
+def _missing(scenario: Scenario) -> str | None:
+    """What this machine lacks for a scenario; None if nothing."""
+    if scenario.needs == "root" and os.geteuid() != 0:
+        return "it makes a file system of its own, which needs root"
+    if scenario.needs == "compiler" and find_compiler() is None:
+        return "it builds a library, which needs a C compiler"
+    return None
 
 
 def run_scenario(
@@ -79,11 +95,15 @@ def run_scenario(
         base.mkdir(parents=True, exist_ok=True)
         tally = Tally(not_promised=scenario.not_promised)
         started, load_before = time.monotonic(), os.getloadavg()[0]
-        if scenario.under_supervisor is not None:
-            scenario.under_supervisor(base, rounds, tally)
-        else:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_play(scenario, rounds, seed, first_round, is_quick, base, first_port, tally, servers))
+        try:
+            if scenario.under_supervisor is not None:
+                scenario.under_supervisor(base, rounds, tally)
+            else:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(_play(scenario, rounds, seed, first_round, is_quick, base, first_port, tally, servers))
+        except Exception as error:  # the other scenarios are still worth running
+            traceback.print_exc()
+            tally.break_promise("never_recovered", f"the scenario ended with {error!r}")
         return {
             "scenario": scenario.name,
             "what": scenario.what,
@@ -140,12 +160,11 @@ async def _play(
         )
         try:
             await scenario.play(run)
-        except BaseException as error:
-            tally.break_promise("never_recovered", f"the scenario ended with {error!r}")
+        except BaseException:
             print(arena.report(), file=sys.stderr)
-            if not isinstance(error, Exception):
-                raise
-    ledger.close()
+            raise
+        finally:
+            ledger.close()
 
 
 def _commit() -> str:

@@ -35,6 +35,10 @@ _ENVIRONMENT = {
     "AGON_LOCAL_RATE_BURST": "100000",
     "AGON_RATE_PER_MINUTE": "6000000",
     "AGON_RATE_BURST": "100000",
+    "AGON_BATTLE_RATE_PER_MINUTE": "6000000",
+    "AGON_BATTLE_RATE_BURST": "100000",
+    "AGON_VOTE_RATE_PER_MINUTE": "6000000",
+    "AGON_VOTE_RATE_BURST": "100000",
 }
 Probe = Callable[[], Awaitable[bool]]
 _PORTS_EACH = 60  #: ports of one arena, proxies included
@@ -297,7 +301,8 @@ def _build(
     webui_services, webui_urls = [], []
     for number, port in enumerate(webuis):
         spec = specs(controllers[0], 1, port)[3][0]
-        fork_webui = server("webui", AGON_CONTROLLER_URL=fronts[number % len(fronts)])
+        token = spec.environment.get("AGON_PROXY_TOKEN", "")
+        fork_webui = server("webui", AGON_CONTROLLER_URL=fronts[number % len(fronts)], AGON_PROXY_TOKEN=token)
         ready = _http_probe(http, f"http://127.0.0.1:{port}/health")
         webui_services.append(service(f"webui-{number}", spec, fork_webui, ready))
         webui_urls.append(f"http://127.0.0.1:{port}")

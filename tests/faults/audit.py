@@ -23,7 +23,7 @@ _KEY_PREFIX = "agon:v1"
 async def audit(arena: Arena, ledger: Ledger, tally: Tally) -> None:
     """Compare everything; broken promises go to `tally`."""
     await _wait_quiet(arena, tally)
-    differences = _Differences(ledger)
+    differences = Differences(ledger)
     logged = await _log_of_store(arena)
     differences.compare("the store", logged)
     exports = [await _export(arena, url, tally) for url in arena.controller_urls]
@@ -88,7 +88,7 @@ async def _export(arena: Arena, url: str, tally: Tally) -> list[dict[str, Any]]:
         return []
 
 
-class _Differences:
+class Differences:
     """Battles whose votes differ from the ledger, in the store or in the export of any controller."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -10,11 +10,15 @@ _SOURCE = Path(__file__).parent / "clock_shim.c"
 VARIABLE = "AGON_FAULTS_CLOCK"
 
 
+def find_compiler() -> str | None:
+    """A C compiler on PATH; None without one."""
+    return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
 def build_shim(folder: Path) -> Path:
-    """Compile the library into `folder`; returns its path. Raises RuntimeError without a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise RuntimeError("clock jumps need a C compiler (cc, gcc or clang)")
+    """Compile the library into `folder`; returns its path."""
+    compiler = find_compiler()
+    assert compiler is not None, "find_compiler is asked first"
     library = folder / "clock_shim.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SOURCE), "-ldl"], check=True)
     return library

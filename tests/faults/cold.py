@@ -23,7 +23,7 @@ def kill_under_supervisor(folder: Path, rounds: int, tally: Tally) -> None:
     (model / "config.json").write_text(json.dumps({"model_type": "echo"}))
     flags = ["--engine", "echo", *(word for name in ("ash", "elm") for word in ("--model", f"{name}={model}"))]
     times: dict[str, list[float]] = {role: [] for role in ROLES}
-    with arena(folder / "data", flags, 2, AGON_ECHO_TOKENS_PER_S="400") as up:
+    with arena(folder / "data", flags, 2, AGON_ECHO_TOKENS_PER_S="400", AGON_VOTE_RATE_PER_MINUTE="6000") as up:
         up.wait_ready()
         with httpx.Client(base_url=up.controller_url, trust_env=False, timeout=5, verify=False) as client:
             for number in range(1, rounds + 1):

@@ -22,6 +22,7 @@ async def kill_workers(run: Run) -> None:
             note(run.tally.recovery_s, recovery_s)
             await run.arena.wait_workers()
             note(run.tally.own_recovery_s, _since(killed_at))
+    run.judge_aborted()
     await run.audit()
 
 

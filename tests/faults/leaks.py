@@ -49,7 +49,8 @@ async def disconnect_at_random(run: Run) -> None:
 
 
 async def live_a_day(run: Run) -> None:
-    """The battles of a day, as fast as they go. Each round is one battle; memory and disk are sampled."""
+    """The battles of a day, as fast as they go. Each round is one battle; memory and disk are sampled. Two visitors use
+    the web UI meanwhile."""
     started = time.monotonic()
     samples: list[_Sample] = []
     every = max(1, run.rounds // _SAMPLES)
@@ -65,7 +66,8 @@ async def live_a_day(run: Run) -> None:
             if done % every == 0:
                 samples.append(_sample(run, done))
 
-    await asyncio.gather(*(visitor(number) for number in range(12)))
+    async with run.browsers(2):  # each battle of theirs is a new session of the web UI
+        await asyncio.gather(*(visitor(number) for number in range(12)))
     run.tally.counts["battles_per_s_x10"] = round(10 * run.rounds / (time.monotonic() - started))
     await run.audit()
     samples.append(_sample(run, done))

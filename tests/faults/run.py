@@ -19,6 +19,7 @@ from tests.faults.services import Service
 from tests.faults.tally import Tally
 from tests.faults.visitors import Site, Visitor
 
+MOST_ABORTED = 5
 RECOVERY_S = 60.0  #: an arena that takes no vote for this long after a fault has not recovered
 
 
@@ -75,7 +76,7 @@ class Run:
         return Visitor(self.site, self.ledger, self.tally, rng, pace_s=pace_s)
 
     @contextlib.asynccontextmanager
-    async def load(self, num_visitors: int = 10, *, pace_s: float = 0.2) -> AsyncIterator[None]:
+    async def load(self, num_visitors: int = 8, *, pace_s: float = 0.4) -> AsyncIterator[None]:
         """Visitors who battle all the time while the block runs; left when their last battles are over."""
         stop = asyncio.Event()
         visitors = [self.visitor(f"visitor {number}", pace_s=pace_s) for number in range(num_visitors)]
@@ -120,6 +121,12 @@ class Run:
             self.tally.break_promise("never_recovered", f"no vote within {RECOVERY_S:.0f} s of the fault")
             return None
         return time.monotonic() - fault_at
+
+    def judge_aborted(self) -> None:
+        """Another process can go on with every answer: at most MOST_ABORTED battles abort in a thousand rounds."""
+        aborted = self.tally.counts["battles_aborted"]
+        if aborted > max(1.0, MOST_ABORTED * self.rounds / 1000):
+            self.tally.break_promise("battles_aborted", f"{aborted} in {self.rounds} rounds", aborted)
 
     async def audit(self) -> None:
         """The audit of ledger and leaks."""

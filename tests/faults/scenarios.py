@@ -32,9 +32,7 @@ class Scenario:
     plan: Plan = _PLAN
     forgets_battles: bool = False  #: the store loses battles, so a battle that is not found is no failure
     not_promised: frozenset[str] = frozenset()
-    under_supervisor: Callable[[Path, int, Tally], None] | None = (
-        None  #: plays it under the real supervisor instead of a Run
-    )
+    under_supervisor: Callable[[Path, int, Tally], None] | None = None  #: instead of `play`: cold starts
     needs: str = ""  #: a `compiler`, or `root` for a file system of its own
 
 
@@ -59,10 +57,10 @@ SCENARIOS: Sequence[Scenario] = (
         not_promised=_NOT_OF_BYTES,
     ),
     Scenario("stops", "worker, controller or store stopped", "SIGSTOP", pauses.stop_processes, 200, 4),
-    Scenario("wipes", "store wiped", "wipe", disk.wipe_store, 50, 2, forgets_battles=True),
-    Scenario("log-damage", "log of the store damaged", "damage", disk.damage_log, 200, 6, forgets_battles=True),
+    Scenario("wipes", "store wiped", "wipe", disk.wipe_store, 50, forgets_battles=True),
+    Scenario("log-damage", "log of the store damaged", "damage", disk.damage_log, 200, forgets_battles=True),
     Scenario("disconnects", "visitors who leave at random", "disconnect", leaks.disconnect_at_random, 10_000, 200),
-    Scenario("day", "the battles of a day", "battle", leaks.live_a_day, leaks.BATTLES_A_DAY),
+    Scenario("day", "the battles of a day", "battle", leaks.live_a_day, leaks.BATTLES_A_DAY, plan=_WITH_PAGES),
     Scenario("disk-full", "disk full", "time", disk.fill_disk, 10, 0, needs="root"),
     Scenario("clock-jumps", "clock of store or controller jumps", "jump", pauses.jump_clocks, 60, needs="compiler"),
     Scenario(

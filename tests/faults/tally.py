@@ -18,6 +18,7 @@ PROMISES = (
     "hangs",
     "unexpected_deaths",
     "unexpected_refusals",
+    "battles_aborted",
     "leaks",
     "boards_differ",
     "never_recovered",

@@ -224,3 +224,10 @@ def test_large_numbers_are_told_shortly(number: int, told: str) -> None:
 
 def test_no_workers_says_how_to_start_one() -> None:
     assert texts.WORKERS_EMPTY_TITLE in workers.render((), {})
+
+
+def test_the_board_says_for_a_week_that_votes_were_restored() -> None:
+    board = view(row("owl", 1000, 10, votes=9)).model_copy(update={"updated_at": 1e6, "num_restored": 41})
+    assert "journal" not in leaderboard.render(board)
+    assert "41 votes" in leaderboard.render(board.model_copy(update={"restored_at": 1e6 - 60}))
+    assert "journal" not in leaderboard.render(board.model_copy(update={"restored_at": 1e6 - 8 * 86_400}))

@@ -18,6 +18,7 @@ from wire.leaderboard import LeaderboardRow, LeaderboardView
 from wire.workers import ModelCard
 
 REFRESH_S = 2.5
+RESTORED_SHOWN_S = 7 * 86_400  #: for how long the page says that votes were restored
 
 
 def build(page: Any, boards: Boards) -> None:
@@ -91,6 +92,9 @@ def render(
     rows = [view.rows[index] for index in kept]
     names = [row.model for row in rows]
     sections = [f'<p class="agon-live"><span></span>{texts.num_votes(view.num_votes)}</p>', _table(rows, cards or {})]
+    if view.restored_at is not None and view.updated_at - view.restored_at < RESTORED_SHOWN_S:
+        restored = escape(texts.votes_restored(view.num_restored, view.restored_at))
+        sections.insert(1, f'<p class="agon-quiet">{restored}</p>')
     figures = ""
     if view.win_rate and len(rows) > 1:
         rates = [[view.win_rate[i][j] for j in kept] for i in kept]

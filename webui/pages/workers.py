@@ -33,16 +33,16 @@ def build(page: Any, boards: Boards) -> None:
         apply_default_css=False,
     )
     with gr.Accordion(texts.OPERATOR, open=False, elem_classes=["agon-fold"]):
-        token = gr.Textbox(
-            label=texts.ADMIN_TOKEN, info=texts.ADMIN_TOKEN_INFO, type="password", elem_id="token", max_length=512
+        token = gr.Textbox(  # with a value: a box that was never shown would send none
+            "", label=texts.ADMIN_TOKEN, info=texts.ADMIN_TOKEN_INFO, type="password", elem_id="token", max_length=512
         )
     notice_box = gr.HTML("", elem_id="notice", apply_default_css=False)
     waiting = f'<p class="agon-quiet">{texts.LOADING_WORKERS}</p>'
     board = gr.HTML(waiting, elem_id="board", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
-    async def refresh(request: gr.Request, shown: Seat[str], entered: str | None) -> list[Any]:
-        visitor, token = visitor_of(request), (entered or "").strip()  # None: the box was never opened
+    async def refresh(request: gr.Request, shown: Seat[str], entered: str) -> list[Any]:
+        visitor, token = visitor_of(request), entered.strip()
         if not (token.isascii() and token.isprintable()):
             return [gr.skip(), notice(texts.WRONG_ADMIN_TOKEN)]
         try:

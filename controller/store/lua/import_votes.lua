@@ -8,7 +8,8 @@ if redis.call('SCARD', KEYS[2]) < redis.call('XLEN', KEYS[1]) then
   while after do
     local entries = redis.call('XRANGE', KEYS[1], after, '+', 'COUNT', 1000)
     for _, entry in ipairs(entries) do
-      redis.call('SADD', KEYS[2], cjson.decode(entry[2][2]).battle_id)
+      local is_readable, vote = pcall(cjson.decode, entry[2][2])
+      if is_readable then redis.call('SADD', KEYS[2], vote.battle_id) end
     end
     after = #entries == 1000 and '(' .. entries[1000][1]
   end

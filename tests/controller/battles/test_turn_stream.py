@@ -4,8 +4,10 @@ import asyncio
 import json
 from typing import Any
 
+from controller.battles.turn_stream import TurnStream
 from tests.controller.support.arena import Arena, eventually, of_kind
 from tests.controller.support.fake_worker import words
+from wire.ids import BattleId
 from wire.sse import SseDecoder, SseEvent
 
 
@@ -119,51 +121,49 @@ async def test_an_event_id_that_is_none_is_refused(arena: Arena) -> None:
     assert (await arena.client.get("/arena/battles/nowhere/stream")).status_code == 404
 
 
-async def test_when_the_owner_of_a_turn_dies_its_readers_get_one_failure(arena: Arena) -> None:
-    """The ownership of the turn expires because no controller renews it."""
+async def test_a_stream_tells_its_reader_to_come_back_when_the_controller_shuts_down() -> None:
+    stream = TurnStream(_NoStore(), patience_s=60.0)  # type: ignore[arg-type]
+    stream.close()
+
+    assert await _errors(stream) == ["shutting_down"]
+
+
+async def test_a_defect_of_ours_is_the_last_event_of_a_stream_and_cuts_it_not(caplog: Any) -> None:
+    stream = TurnStream(_NoStore(), patience_s=60.0)  # type: ignore[arg-type]
+
+    assert await _errors(stream) == ["internal_error"]
+    assert "stream_failed" in caplog.messages
+
+
+class _NoStore:
+    """Every method raises."""
+
+    async def read(self, battle_id: str) -> None:
+        raise ZeroDivisionError(battle_id)
+
+
+async def _errors(stream: TurnStream) -> list[str]:
+    decoder = SseDecoder()
+    events = [event async for part in stream.follow(BattleId("b"), None) for event in decoder.feed(part)]
+    assert [event.event for event in events] == ["error"]
+    return [json.loads(event.data)["error"]["code"] for event in events]
+
+
+async def test_a_reader_of_a_turn_that_was_refused_before_its_first_event_reads_a_failure(arena: Arena) -> None:
     await arena.add_two()
-    battle = await arena.create()
+    battle = await arena.create("alpha", "beta")
     key = arena.keys.battle(battle["id"])
-    await arena.turn(battle["id"])
-    now = int((await arena.redis.time())[0]) * 1000
-    dead: dict[Any, Any] = {
-        "state": "streaming",
-        "turn": "2",
-        "turn:2": '{"content":"lost"}',
-        "owner": "dead",
-        "owner_until": now + 800,
-    }
-    await arena.redis.hset(key, mapping={**dead, "run": "2", "finished": "", "run_from": "1-99"})
-    await arena.redis.xadd(arena.keys.events(battle["id"]), {"event": "delta", "data": "{}"}, id="2-0")
+    running: dict[Any, Any] = {"state": "streaming", "turn": "1", "turn:1": '{"content":"hello"}'}
+    running |= {"owner": "x", "owner_until": 2**50}
+    await arena.redis.hset(key, mapping=running)
+    reader = asyncio.create_task(_resume(arena, battle["id"], None))
+    await asyncio.sleep(0.3)
+    await arena.redis.hset(key, mapping={"state": "open", "turn": "0"})
 
-    readers = await asyncio.gather(*(_resume(arena, battle["id"], None) for _ in range(3)))
+    events = await reader
 
-    for events in readers:
-        assert [event.event for event in events] == ["delta", "failed", "turn_finished"]
-        assert json.loads(events[-1].data) == {"turn": 2, "state": "aborted"}
-    assert (await arena.view(battle["id"]))["state"] == "aborted"
-    assert (await arena.vote(battle["id"])).json()["error"]["code"] == "battle_aborted"
-
-
-async def test_a_controller_that_shuts_down_ends_its_turns_with_a_failure(open_arena: Any) -> None:
-    async with open_arena() as arena:
-        await arena.add_two(num_tokens=1000, delay_s=0.02)
-        async with open_arena(key_prefix=arena.settings.key_prefix) as leaving:
-            battle = await leaving.create()
-            response = asyncio.create_task(leaving.turn(battle["id"]))
-            await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
-
-        response.cancel()
-        events = await _resume(arena, battle["id"], None)
-        failures = [json.loads(event.data) for event in events if event.event == "failed"]
-        assert [(failure["side"], failure["error"]["code"]) for failure in failures] == [
-            ("a", "shutting_down"),
-            ("b", "shutting_down"),
-        ]
-        assert events[-1].event == "turn_finished"
-        assert (await arena.view(battle["id"]))["state"] == "aborted"
-        await eventually(lambda: all(worker.num_aborted == 1 for worker in arena.workers))
-        await asyncio.gather(response, return_exceptions=True)
+    assert [event.event for event in events] == ["failed", "turn_finished"]
+    assert json.loads(events[-1].data) == {"turn": 0, "state": "open"}
 
 
 async def test_a_stream_is_not_cached_and_says_what_it_is(arena: Arena) -> None:

@@ -18,16 +18,20 @@ RELEASED = {
     "demand": (KEYS.demand(WorkerId("w-1"), "battle"), "p:demand:battle:w-1"),
     "battle": (KEYS.battle(BattleId("x")), "p:battle:x"),
     "events": (KEYS.events(BattleId("x")), "p:battle:x:events"),
+    "turns": (KEYS.turns, "p:turns"),
     "votes": (KEYS.votes, "p:votes"),
     "logged_battles": (KEYS.logged_battles, "p:logged"),
+    "arena": (KEYS.arena, "p:arena"),
+    "restoration": (KEYS.restoration, "p:restoration"),
+    "built_log": (KEYS.built_log("x"), "p:votes:x"),
     "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
 }
-PREFIXES = {"worker_prefix", "leases_prefix"}
+PARTS = {"worker_prefix", "leases_prefix", "battle_prefix", "events_suffix"}
 
 
 def test_keys_have_the_names_of_the_first_release() -> None:
     assert [key for key, _ in RELEASED.values()] == [name for _, name in RELEASED.values()]
-    assert {name for name in vars(Keys) if not name.startswith("_")} == {*RELEASED, *PREFIXES}
+    assert {name for name in vars(Keys) if not name.startswith("_")} == {*RELEASED, *PARTS}
 
 
 async def test_a_running_arena_writes_these_keys_and_each_lives_as_long_as_it_says(arena: Arena) -> None:
@@ -53,6 +57,7 @@ async def test_a_running_arena_writes_these_keys_and_each_lives_as_long_as_it_sa
         keys.events(battle_id): EVENTS_TTL_MS,
         keys.battle(running_id): 2 * settings.battle_ttl_s * 1000,
         keys.events(running_id): EVENTS_TTL_MS,
+        keys.turns: None,
         keys.votes: None,
         keys.logged_battles: None,
         **{keys.rate(kind, "127.0.0.1"): 60_000 for kind in ("battle", "turn", "vote")},

@@ -17,7 +17,8 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)  #: value of SO_LINGER: a close sends R
 class DroppingServer:
     """Answers every command with OK, and resets all connections when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: bytes = b"+OK\r\n") -> None:
+        self._reply = reply
         self._writers: list[asyncio.StreamWriter] = []
 
     async def start(self) -> str:
@@ -41,7 +42,7 @@ class DroppingServer:
         while header := await reader.readline():
             for _ in range(2 * int(header[1:])):  # each part of a command: its length, then itself
                 await reader.readline()
-            writer.write(b"+OK\r\n")
+            writer.write(self._reply)
 
 
 async def outcomes_of_pings(pause_s: float) -> list[Exception | None]:
@@ -71,6 +72,18 @@ def test_a_dropped_connection_is_a_store_that_does_not_answer(pause_s: float) ->
     for error in filter(None, outcomes):
         assert isinstance(error, ApiError)
         assert error.code is ErrorCode.STORE_UNAVAILABLE
+
+
+@pytest.mark.parametrize("reply", [b":no number\r\n", b"$2\r\n\xff\xfe\r\n", b"@what\r\n"])
+async def test_a_reply_that_is_not_understood_is_a_store_that_does_not_answer(reply: bytes) -> None:
+    server = DroppingServer(reply)
+    store = Store(await server.start(), timeout_s=1.0, metrics=Metrics())
+    with pytest.raises(ApiError) as refusal:
+        await store.ping()
+    assert refusal.value.code is ErrorCode.STORE_UNAVAILABLE
+    server.stop()
+    await store.close()
+    await asyncio.sleep(0)  # for the aborted connections to close their sockets
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_failing_store() -> None:

@@ -42,6 +42,7 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "heartbeat_s": 0.2,
         "worker_lease_s": 20.0,  # a busy machine must not look like a dead worker or controller
         "owner_lease_s": 20.0,
+        "replay_wait_s": 0.0,
         "flush_s": 0.02,
         "admission_wait_s": 20.0,
         "store_timeout_s": 5.0,

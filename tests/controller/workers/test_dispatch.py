@@ -217,7 +217,7 @@ async def test_a_lane_moves_to_another_replica_and_frees_the_first(shared_store:
         one, two = await parts.add("x", 1, 1), await parts.add("x", 2, 1)
         [lane] = await parts.dispatcher.reserve([Wish("x", preferred=one)], "chat")
 
-        await lane.move(frozenset({one}))
+        await lane.move(frozenset({(one, lane.worker.epoch)}))
 
         assert lane.worker.worker_id == two
         assert [await parts.num_leases(worker) for worker in (one, two)] == [0, 1]

@@ -144,6 +144,64 @@ async def test_a_worker_that_stands_still_is_left_after_the_token_timeout(open_a
         assert any(request.resume_token_ids for request in two.requests)
 
 
+async def test_a_replay_waits_for_a_place_at_the_other_replica(open_arena: Any) -> None:
+    async with open_arena(replay_wait_s=30.0) as arena:
+        one, two = await _replicas(arena, num_tokens=30, max_running=1)
+        one.break_at = two.break_at = 7
+        leases = [arena.keys.leases(worker.worker_id) for worker in (one, two)]
+        stream = asyncio.create_task(_stream(arena))
+        one.may_speak.clear()
+        two.may_speak.clear()
+        await eventually(lambda: one.num_open + two.num_open == 1)
+        broken, other = (one, two) if one.num_open else (two, one)
+        other.heal()
+        await arena.redis.zadd(leases[0 if other is one else 1], {"another request": 2**50})
+        one.may_speak.set()
+        two.may_speak.set()
+        await eventually(lambda: broken.num_open == 0)
+        await asyncio.sleep(0.5)
+        assert other.requests == []
+
+        await arena.redis.delete(leases[0 if other is one else 1])
+
+        assert await stream == (words(30), [], True)
+
+
+async def test_a_replay_that_a_full_worker_refuses_asks_it_again(open_arena: Any) -> None:
+    async with open_arena(replay_wait_s=30.0) as arena:
+        one, two = await _replicas(arena, num_tokens=30)
+        one.break_at = two.break_at = 7
+        one.may_speak.clear()
+        two.may_speak.clear()
+        stream = asyncio.create_task(_stream(arena))
+        await eventually(lambda: one.num_open + two.num_open == 1)
+        other = two if one.num_open else one
+        other.heal()
+        other.refusal = ApiError(ErrorCode.QUEUE_FULL, "full")
+        one.may_speak.set()
+        two.may_speak.set()
+        await eventually(lambda: len(other.requests) >= 4)
+
+        other.heal()
+
+        assert await stream == (words(30), [], True)
+
+
+async def test_a_half_written_answer_waits_for_its_worker_to_start_again(open_arena: Any) -> None:
+    async with open_arena(replay_wait_s=30.0) as arena:
+        worker = await arena.add_worker(FakeWorker("alpha", num_tokens=30))
+        worker.break_at = 7
+        stream = asyncio.create_task(_stream(arena))
+        await eventually(lambda: bool(worker.requests) and worker.num_open == 0)
+
+        worker.heal()
+        worker.boot_id = "boot-after-a-restart"
+        await _register_anew(arena, worker)
+
+        assert await stream == (words(30), [], True)
+        assert len(worker.requests[-1].resume_token_ids) == 7
+
+
 async def test_a_worker_that_gives_no_first_token_in_time_is_a_timeout(open_arena: Any) -> None:
     async with open_arena(first_token_timeout_s=0.3) as arena:
         worker = await arena.add_worker(FakeWorker("alpha"))

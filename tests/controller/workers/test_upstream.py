@@ -11,7 +11,7 @@ import pytest
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
-from controller.workers.upstream import VANISHED_S, Delta, Finished, Opened, Trouble, Upstream
+from controller.workers.upstream import CALM_S, PAUSE_S, VANISHED_S, Delta, Finished, Opened, Trouble, Upstream
 from controller.workers.worker_http import WorkerHttp
 from tests.controller.support.arena import eventually
 from tests.controller.support.fake_worker import FakeWorker, words
@@ -146,6 +146,50 @@ async def test_a_silent_worker_is_left_some_time_after_its_registration_expired(
         await parts.table.refresh()
 
         with pytest.raises(Trouble, match="worker vanished"):
+            await waiting
+
+
+async def test_a_worker_that_speaks_is_not_cut_off_without_a_registration() -> None:
+    """Heartbeats fail while the store is away, and the registration ends; tokens show that the worker lives."""
+    fake, texts = _fake(), []
+    fake.num_tokens, fake.delay_s = 8, 0.6 * VANISHED_S
+    async with running_app(fake.app) as url, _parts() as parts:
+        clock = LoopClock()
+
+        async def read() -> None:
+            async for event in parts.upstream.attempt(_worker(url), REQUEST):
+                texts.append(event.text if isinstance(event, Delta) else "")
+
+        reading = asyncio.create_task(read())
+        for number in range(8):
+            await eventually(lambda number=number: reading.done() or "".join(texts) == words(number + 1))
+            await parts.table.refresh()  # finds no worker
+            await clock.advance(fake.delay_s)
+        await reading
+
+    assert "".join(texts) == words(8)
+
+
+async def test_after_a_pause_without_the_store_silent_workers_get_time_to_register_again() -> None:
+    fake = _fake()
+    fake.hang_at = 1
+    async with running_app(fake.app) as url, _parts() as parts:
+        clock = LoopClock()
+        await parts.table.refresh()
+        events = parts.upstream.attempt(_worker(url), REQUEST.model_copy(update={"epoch": 0}))
+        await _next_token(events)
+        waiting = asyncio.create_task(_next_token(events))
+        await clock.advance(1.01 * PAUSE_S)
+        for _ in range(3):
+            await parts.table.refresh()  # finds no worker
+            await clock.advance(0.6 * VANISHED_S)
+        assert not waiting.done()
+        await clock.advance(CALM_S - PAUSE_S)
+        await parts.table.refresh()
+        await clock.advance(1.2 * VANISHED_S)
+        await parts.table.refresh()
+
+        with pytest.raises(Trouble, match=r"worker vanished|no token in time"):
             await waiting
 
 

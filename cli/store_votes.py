@@ -1,0 +1,122 @@
+"""Votes of stores, journals and exports, for `agon store`. The controller's own code reads and restores them."""
+
+import fcntl
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from cli.errors import CliError
+from controller.errors import JournalError
+from controller.metrics import Metrics
+from controller.store.keys import Keys
+from controller.store.store import Store
+from controller.votes.journal.journal_file import PATTERN, read_entries, salvage, scan, write_new
+from controller.votes.journal.restore import LogRestorer
+from controller.votes.vote_log import PIECE, LogEntry, VoteLog, stored
+from wire.entry_ids import LOG_START, EntryId
+from wire.errors import ApiError
+from wire.votes import VoteRecord
+
+_TIMEOUT_S = 60.0
+_BATTLE_TTL_S = 86_400.0  #: default of AGON_BATTLE_TTL_S
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals of a folder that have a beginning."""
+    return sorted(path for path in folder.glob(PATTERN) if path.stat().st_size)
+
+
+def read_source(path: Path) -> Iterator[LogEntry]:
+    """The votes of a journal or of an export. Raises CliError with the number of a bad line."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline()
+        if first.startswith(b'{"journal":'):
+            yield from read_entries(path)
+        else:
+            yield from _exported(path)
+    except OSError as error:
+        raise CliError(f"cannot read {path}: {error.strerror}.") from None
+    except JournalError as error:
+        raise CliError(str(error)) from None
+
+
+def rewrite_journal(path: Path, set_aside: Callable[[], Path]) -> tuple[list[LogEntry], str]:
+    """Write a damaged journal anew with its readable lines, and set the damaged one aside. Returns the readable votes
+    and what was done. Raises CliError."""
+    with open(path, "r+b") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CliError(f"a controller writes {path}; stop it first.") from None
+        try:
+            return list(read_entries(path)), f"{path.name}: {scan(path).num_votes} votes, whole"
+        except JournalError:
+            pass
+        arena, votes, num_bad = salvage(path)
+        aside = set_aside() / path.name
+        path.rename(aside)
+        if arena is not None:
+            write_new(path, arena, votes)
+        return votes, f"{path.name}: {len(votes)} votes kept, {num_bad} lines unreadable; the damaged file is {aside}"
+
+
+async def read_store(url: str, key_prefix: str) -> dict[str, LogEntry]:
+    """All votes of a store, by battle. Raises CliError."""
+    found: dict[str, LogEntry] = {}
+    async with _connected(url) as store:
+        log = VoteLog(store, Keys(key_prefix))
+        last_id: str = LOG_START
+        while entries := (await log.state(last_id, PIECE)).entries:
+            found.update({entry.battle_id: entry for entry in entries if not entry.is_damaged})
+            last_id = entries[-1].vote_id
+    return found
+
+
+async def restore_votes(
+    url: str, key_prefix: str, votes: Iterable[LogEntry], changed: frozenset[str] = frozenset()
+) -> tuple[int, int]:
+    """Add the votes that the store lacks, and those on the battles `changed`, whose record in the store is wrong.
+    Returns how many, and how many it has then. Raises CliError."""
+    async with _connected(url) as store:
+        keys = Keys(key_prefix)
+        restorer = LogRestorer(store, keys, VoteLog(store, keys), battle_ttl_s=_BATTLE_TTL_S)
+        restored = await restorer.restore([lambda: votes], changed=changed)
+        return restored.num_restored, restored.state.length
+
+
+def compare(journalled: Iterable[LogEntry], stored_votes: dict[str, LogEntry]) -> tuple[int, dict[str, str]]:
+    """How many journalled battles the store lacks, and ids of votes whose records differ, by battle."""
+    missing, changed = set(), {}
+    for entry in journalled:
+        found = stored_votes.get(entry.battle_id)
+        if found is None:
+            missing.add(entry.battle_id)
+        elif (found.vote_id, found.record) != (entry.vote_id, entry.record):
+            changed[entry.battle_id] = entry.vote_id
+    return len(missing), changed
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Store]:
+    store = Store(url, timeout_s=_TIMEOUT_S, metrics=Metrics())
+    try:
+        yield store
+    except ApiError as error:
+        raise CliError(error.message) from None
+    finally:
+        await store.close()
+
+
+def _exported(path: Path) -> Iterator[LogEntry]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                vote = VoteRecord.model_validate_json(line)
+                EntryId(vote.vote_id)
+            except ValueError as error:
+                reason = str(error).splitlines()[0]
+                raise CliError(f"line {number} of {path} is neither a journal's nor an export's: {reason}") from None
+            yield LogEntry(vote.vote_id, vote.battle_id, round(vote.time * 1000), stored(vote), None)

@@ -1,0 +1,66 @@
+"""How far a running turn has come, read back from its events: what a controller needs to go on with the turn.
+
+The event stream is the only record of a running answer. The field `private` of an event holds what clients do not get:
+the token ids of a delta, times and token counts. Pure functions, no I/O.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.store.store import StreamEntry
+from wire.battles import SIDES, DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, Side
+from wire.chat import FinishReason, Usage
+from wire.errors import ErrorDetail
+
+
+@dataclass
+class SideProgress:
+    """One side's answer as far as it was written. Times are milliseconds from the beginning of the turn."""
+
+    texts: list[str] = field(default_factory=list)  #: of the deltas, in order
+    token_ids: list[int] = field(default_factory=list)  #: for a replay
+    has_all_tokens: bool = True  #: False: a delta lacks its token ids, so the answer cannot be continued
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+    first_token_ms: float | None = None
+    total_ms: float | None = None
+    error: ErrorDetail | None = None  #: why the side failed
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the side has finished or failed."""
+        return self.finish_reason is not None or self.error is not None
+
+
+def read_progress(entries: Iterable[StreamEntry]) -> dict[Side, SideProgress]:
+    """The progress of both sides, from all events of the turn in their order."""
+    sides = {side: SideProgress() for side in SIDES}
+    for _, fields in entries:
+        private = json.loads(fields.get("private", "{}"))
+        match fields["event"]:
+            case "delta":
+                delta = DeltaEvent.model_validate_json(fields["data"])
+                _add_delta(sides[delta.side], delta.text, private)
+            case "finished":
+                finished = FinishedEvent.model_validate_json(fields["data"])
+                side = sides[finished.side]
+                side.finish_reason, side.total_ms = finished.finish_reason, private.get("total_ms")
+                usage = private.get("usage")
+                side.usage = finished.usage if usage is None else Usage.model_validate(usage)
+            case "failed":
+                failed = FailedEvent.model_validate_json(fields["data"])
+                sides[failed.side].error = failed.error
+            case "restarted":
+                sides[RestartedEvent.model_validate_json(fields["data"]).side] = SideProgress()
+    return sides
+
+
+def _add_delta(side: SideProgress, text: str, private: dict[str, Any]) -> None:
+    side.texts.append(text)
+    side.token_ids.extend(private.get("tokens", ()))
+    if not private.get("tokens"):
+        side.has_all_tokens = False
+    if side.first_token_ms is None:
+        side.first_token_ms = private.get("first_token_ms", 0.0)

@@ -1,0 +1,63 @@
+"""Takes over running turns whose controller has died or shut down: a round of the background work of every controller.
+
+A turn is claimed in the store, where one controller gets it, its progress is read back from its events, and the rest
+runs here. The former owner may be alive, for instance stopped for some seconds: it can write nothing after the claim.
+"""
+
+import logging
+import time
+
+from controller.battles.battle_store import BattleStore, ClaimedTurn
+from controller.battles.turn_progress import read_progress
+from controller.battles.turn_runner import TurnRunner
+from service_kit.logs import log_event, short
+from wire.errors import ApiError
+
+ROUND_S = 0.5
+MAX_CLAIMS = 32  #: in one round; other controllers take the rest
+
+_logger = logging.getLogger(__name__)
+
+
+class TurnTakeover:
+    """Owns the decision whether this controller claims turns now. `ownership_s` is that of the turns."""
+
+    def __init__(self, store: BattleStore, runner: TurnRunner, *, ownership_s: float) -> None:
+        self._store = store
+        self._runner = runner
+        self._ownership_s = ownership_s
+        self._last_contact: float | None = None  #: time.monotonic() of the last round that the store answered
+        self._calm_at = 0.0  #: time.monotonic() from which turns are claimed
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Claim nothing from now on: this controller shuts down."""
+        self._is_closed = True
+
+    async def claim_round(self) -> None:
+        """Take over turns without an owner.
+
+        After a pause without the store, none of the owners could renew; so they get the time of one ownership for it
+        before their turns are claimed. A claim too many would cost computing time, but no text.
+        """
+        if self._is_closed:
+            return
+        now = time.monotonic()
+        if self._last_contact is not None and now - self._last_contact > self._ownership_s / 2:
+            self._calm_at = now + self._ownership_s
+        try:
+            claims = await self._store.claim_turns(MAX_CLAIMS if now >= self._calm_at else 0)
+            self._last_contact = time.monotonic()
+            for claim in claims:
+                await self._take_over(claim)
+        except ApiError:  # turns that were claimed just now lose their owner again, and are claimed later
+            self._calm_at = time.monotonic() + self._ownership_s
+
+    async def _take_over(self, claim: ClaimedTurn) -> None:
+        try:
+            begun, battle, content = claim.turn()
+            progress = read_progress(await self._store.read_turn_events(begun))
+        except (KeyError, ValueError) as error:  # not written by this release; the other turns must go on
+            log_event(_logger, "turn_unreadable", logging.ERROR, exc_info=error, battle=short(claim.battle_id))
+            return
+        self._runner.take_over(begun, battle, content, progress, is_given_up=claim.is_given_up)

@@ -1,0 +1,311 @@
+"""A turn whose controller dies, stands still or shuts down goes on at another one; no word is doubled or missing."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+from typing import Any
+
+import httpx
+
+from controller.battles.battle_store import MAX_AGE_S, MAX_TAKEOVERS
+from tests.controller.support.arena import Arena, end_state, eventually, make_settings, of_kind, running_arena
+from tests.controller.support.fake_worker import FakeWorker, words
+from tests.controller.support.running import StoreProcess
+from wire.battles import DeltaEvent, FinishedEvent
+from wire.chat import Usage
+from wire.ids import BattleId
+from wire.sse import SseEvent
+
+USAGE = Usage.counted(7, 30)
+
+
+async def _resume(arena: Arena, battle_id: str, last_id: str | None = None, **kwargs: Any) -> list[SseEvent]:
+    headers = {} if last_id is None else {"Last-Event-ID": last_id}
+    return await arena.events("GET", f"/arena/battles/{battle_id}/stream", headers=headers, **kwargs)
+
+
+def _texts(events: list[SseEvent]) -> dict[str, str]:
+    """What a reader shows; fails on gaps in the numbers of events or deltas."""
+    assert [event.id for event in events if event.id] == [f"1-{n}" for n in range(len(events))]
+    texts, next_seq = {"a": "", "b": ""}, {"a": 0, "b": 0}
+    for event in of_kind(events, "delta"):
+        delta = json.loads(event.data)
+        assert delta["seq"] == next_seq[delta["side"]]
+        next_seq[delta["side"]] += 1
+        texts[delta["side"]] += delta["text"]
+    return texts
+
+
+async def _abandon(arena: Arena, battle_id: str, events: list[tuple[str, str, str]], **fields: Any) -> None:
+    """Put a first turn into the store as a controller leaves it that died some seconds ago."""
+    now_ms = int((await arena.redis.time())[0]) * 1000
+    left: dict[Any, Any] = {
+        "state": "streaming",
+        "turn": "1",
+        "run": "1",
+        "turn:1": '{"content":"hello"}',
+        "owner": "dead",
+        "owner_until": now_ms - 1,
+        "began_ms": now_ms - 3000,
+        "takeovers": 0,
+        "undo": "",
+        "undo_turn": "0",
+        "run_from": "0-0",
+        **fields,
+    }
+    await arena.redis.hset(arena.keys.battle(BattleId(battle_id)), mapping=left)
+    for number, (name, data, private) in enumerate(events):
+        entry: dict[Any, Any] = {"event": name, "data": data, **({"private": private} if private else {})}
+        await arena.redis.xadd(arena.keys.events(BattleId(battle_id)), entry, id=f"1-{number}")
+    await arena.redis.zadd(arena.keys.turns, {battle_id: float(left["owner_until"])})
+
+
+def _delta(side: Any, seq: int, first: int, end: int, *, tokens: bool = True) -> tuple[str, str, str]:
+    """Words `first` to `end` - 1 in one event, with their tokens."""
+    data = DeltaEvent(side=side, seq=seq, text=words(end, first)).model_dump_json()
+    private = json.dumps({"tokens": [1000 + i for i in range(first, end)], "first_token_ms": 5.0})
+    return "delta", data, private if tokens else ""
+
+
+def _finished(side: Any) -> tuple[str, str, str]:
+    event = FinishedEvent(side=side, finish_reason="stop").model_dump_json()
+    return "finished", event, json.dumps({"total_ms": 9.0, "usage": USAGE.model_dump()})
+
+
+async def test_a_turn_of_a_dead_controller_goes_on_where_its_events_end(arena: Arena) -> None:
+    alpha, beta = await arena.add_two(num_tokens=30)
+    battle = await arena.create("alpha", "beta")
+    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4), _delta("b", 0, 0, 2), _delta("a", 1, 4, 9)])
+
+    events = await _resume(arena, battle["id"])
+
+    assert _texts(events) == {"a": words(30), "b": words(30)}
+    assert end_state(events) == "answered"
+    assert [len(worker.requests[0].resume_token_ids) for worker in (alpha, beta)] == [9, 2]
+    turn = (await arena.view(battle["id"]))["turns"][0]
+    assert [turn[side]["text"] for side in "ab"] == [words(30)] * 2
+    assert (await arena.vote(battle["id"])).status_code == 200
+    assert not await arena.redis.zcard(arena.keys.turns)
+    await eventually(arena.has_no_leases)
+    assert (
+        'arena_failovers_total{phase="takeover"} 1.0' in (await arena.client.get("/metrics", headers=arena.admin)).text
+    )
+
+
+async def test_a_side_that_had_finished_stays_finished(arena: Arena) -> None:
+    alpha, _ = await arena.add_two(num_tokens=30)
+    battle = await arena.create("alpha", "beta")
+    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 30), _finished("a"), _delta("b", 0, 0, 3)])
+
+    events = await _resume(arena, battle["id"])
+
+    assert _texts(events) == {"a": words(30), "b": words(30)}
+    assert sorted(json.loads(event.data)["side"] for event in of_kind(events, "finished")) == ["a", "b"]
+    assert alpha.requests == []
+    assert (await arena.vote(battle["id"])).status_code == 200
+    side = (await arena.vote_log())[0]["a"]
+    assert (side["completion_tokens"], side["first_token_ms"], side["total_ms"]) == (30, 5.0, 9.0)
+
+
+async def test_a_turn_whose_last_event_alone_was_missing_gets_it(arena: Arena) -> None:
+    workers = await arena.add_two(num_tokens=3)
+    battle = await arena.create("alpha", "beta")
+    written = [_delta("a", 0, 0, 3), _finished("a"), _delta("b", 0, 0, 3), _finished("b")]
+    await _abandon(arena, battle["id"], written)
+
+    events = await _resume(arena, battle["id"])
+
+    assert [event.event for event in events] == ["delta", "finished", "delta", "finished", "turn_finished"]
+    assert end_state(events) == "answered"
+    assert [worker.requests for worker in workers] == [[], []]
+
+
+async def test_a_side_that_had_failed_stays_failed_and_the_other_one_goes_on(arena: Arena) -> None:
+    alpha, _ = await arena.add_two(num_tokens=30)
+    battle = await arena.create("alpha", "beta")
+    error = {"message": "One of the models failed to answer.", "type": "server_error", "code": "worker_failed"}
+    failed = ("failed", json.dumps({"side": "a", "error": error}), "")
+    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 3), failed, _delta("b", 0, 0, 3)])
+
+    events = await _resume(arena, battle["id"])
+
+    assert _texts(events) == {"a": words(3), "b": words(30)}
+    assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a"]
+    assert [json.loads(event.data)["side"] for event in of_kind(events, "finished")] == ["b"]
+    assert end_state(events) == "aborted"
+    assert alpha.requests == []
+
+
+async def test_a_model_that_cannot_resume_fails_after_its_first_word_and_starts_anew_before_it(arena: Arena) -> None:
+    alpha, beta = FakeWorker("alpha", num_tokens=20), FakeWorker("beta", num_tokens=20)
+    alpha.can_resume = beta.can_resume = False
+    await arena.add_worker(alpha)
+    await arena.add_worker(beta)
+    battle = await arena.create("alpha", "beta")
+    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 3, tokens=False)])
+
+    events = await _resume(arena, battle["id"])
+
+    assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a"]
+    assert [json.loads(event.data)["side"] for event in of_kind(events, "finished")] == ["b"]
+    assert _texts(events) == {"a": words(3), "b": words(20)}
+    assert alpha.requests == []
+
+
+async def test_a_turn_that_ends_its_controllers_or_is_too_old_is_ended_and_keeps_a_finished_side(arena: Arena) -> None:
+    await arena.add_two(num_tokens=30)
+    now_ms = int((await arena.redis.time())[0]) * 1000
+    causes: list[dict[str, Any]] = [
+        {"takeovers": MAX_TAKEOVERS},
+        {"began_ms": now_ms - round(1000 * MAX_AGE_S) - 1000},
+    ]
+    for cause in causes:
+        battle = await arena.create("alpha", "beta")
+        written = [_delta("a", 0, 0, 2), _finished("a"), _delta("b", 0, 0, 2)]
+        await _abandon(arena, battle["id"], written, **cause)
+
+        events = await _resume(arena, battle["id"])
+
+        assert [event.event for event in events[-2:]] == ["failed", "turn_finished"]
+        assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["b"]
+        assert end_state(events) == "aborted"
+        view = await arena.view(battle["id"])
+        assert (view["turns"][0]["a"]["text"], view["turns"][0]["a"]["finish_reason"]) == (words(2), "stop")
+
+
+async def test_a_turn_of_a_controller_of_an_earlier_release_is_found_by_its_reader(arena: Arena) -> None:
+    await arena.add_two(num_tokens=10)
+    battle = await arena.create("alpha", "beta")
+    await _abandon(arena, battle["id"], [])
+    await arena.redis.hdel(arena.keys.battle(battle["id"]), "began_ms", "takeovers")
+    await arena.redis.delete(arena.keys.turns)
+
+    events = await _resume(arena, battle["id"])
+
+    assert _texts(events) == {"a": words(10), "b": words(10)}
+
+
+async def test_a_turn_waits_for_a_place_at_a_worker(open_arena: Any) -> None:
+    async with open_arena(replay_wait_s=30.0) as arena:
+        alpha = await arena.add_worker(FakeWorker("alpha", num_tokens=10, max_running=1))
+        await arena.add_worker(FakeWorker("beta", num_tokens=10))
+        leases = arena.keys.leases(alpha.worker_id)
+        until = 1000 * (int((await arena.redis.time())[0]) + 100)
+        await arena.redis.zadd(leases, {"of the dead controller": until})
+        battle = await arena.create("alpha", "beta")
+        await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)])
+        resumed = asyncio.create_task(_resume(arena, battle["id"]))
+        await eventually(lambda: len(arena.workers[1].requests) == 1)
+        assert alpha.requests == []
+
+        await arena.redis.zrem(leases, "of the dead controller")
+
+        assert _texts(await resumed) == {"a": words(10), "b": words(10)}
+
+
+async def test_of_two_controllers_one_takes_the_turn(arena: Arena) -> None:
+    workers = await arena.add_two(num_tokens=20)
+    for _ in range(3):
+        await arena.add_controller()
+    for number in range(5):
+        battle = await arena.create("alpha", "beta")
+        await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)])
+        assert _texts(await _resume(arena, battle["id"])) == {"a": words(20), "b": words(20)}
+        assert [len(worker.requests) for worker in workers] == [number + 1] * 2
+
+
+async def test_a_regeneration_that_is_taken_over_and_refused_gives_the_old_answers_back(arena: Arena) -> None:
+    await arena.add_two(num_tokens=5)
+    battle = await arena.create("alpha", "beta")
+    await arena.turn(battle["id"])
+    key = arena.keys.battle(battle["id"])
+    old = await arena.redis.hget(key, "turn:1")
+    entries: Any = await arena.redis.xrevrange(arena.keys.events(battle["id"]), count=1)
+    last = entries[0][0]
+    for worker in arena.workers:
+        await arena.remove(worker)
+    await asyncio.sleep(0.3)
+    await _abandon(arena, battle["id"], [], run="2", run_from=last, undo=old, undo_turn="1")
+
+    events = await _resume(arena, battle["id"], last)
+
+    assert [event.event for event in events] == ["failed", "turn_finished"]
+    assert end_state(events) == "answered"
+    assert (await arena.view(battle["id"]))["turns"][0]["a"]["text"] == words(5)
+    assert (await arena.vote(battle["id"])).status_code == 200
+
+
+async def test_a_former_owner_that_is_alive_writes_nothing_more(arena: Arena) -> None:
+    """Its ownership ended while it stood still; the other controller's text is the only one."""
+    for worker in await arena.add_two(num_tokens=40, delay_s=0.02):
+        worker.may_speak.clear()
+    battle = await arena.create("alpha", "beta")
+    turn = asyncio.create_task(arena.turn(battle["id"]))
+    await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
+    await arena.redis.hset(arena.keys.battle(battle["id"]), "owner_until", 1)
+    await arena.redis.zadd(arena.keys.turns, {battle["id"]: 1})
+    await eventually(lambda: sum(worker.num_open for worker in arena.workers) >= 3)
+    for worker in arena.workers:
+        worker.may_speak.set()
+
+    assert _texts(await turn) == {"a": words(40), "b": words(40)}
+    assert (await arena.vote(battle["id"])).status_code == 200
+    await eventually(arena.has_no_leases)
+
+
+async def _knows_two_models(arena: Arena) -> bool:
+    return len((await arena.client.get("/v1/models")).json()["data"]) == 2
+
+
+async def test_a_turn_that_cannot_be_read_does_not_keep_the_others_from_going_on(arena: Arena) -> None:
+    await arena.add_two(num_tokens=10)
+    bad, good = [await arena.create("alpha", "beta") for _ in range(2)]
+    await _abandon(arena, bad["id"], [("delta", "no JSON", "")])
+    await _abandon(arena, good["id"], [])
+    await arena.redis.zadd(arena.keys.turns, {bad["id"]: 1})
+
+    assert end_state(await _resume(arena, good["id"])) == "answered"
+    assert (await arena.client.get("/ready")).status_code == 200
+
+
+async def test_a_controller_that_shuts_down_hands_its_turns_over_at_once(open_arena: Any) -> None:
+    async with open_arena() as staying:
+        workers = await staying.add_two(num_tokens=100, delay_s=0.02)
+        async with open_arena(key_prefix=staying.settings.key_prefix) as leaving:
+            await eventually(lambda: _knows_two_models(leaving))
+            battle = await leaving.create()
+            turn = asyncio.create_task(leaving.turn(battle["id"]))
+            await eventually(lambda: sum(worker.num_open for worker in workers) == 2)
+            await asyncio.sleep(0.2)
+        with contextlib.suppress(httpx.HTTPError, asyncio.CancelledError):
+            turn.cancel()
+            await turn
+
+        events = await _resume(staying, battle["id"])
+
+        assert _texts(events) == {"a": words(100), "b": words(100)}
+        assert end_state(events) == "answered"
+        assert any(worker.requests[-1].resume_token_ids for worker in workers)
+        assert (await staying.vote(battle["id"])).status_code == 200
+
+
+async def test_after_a_pause_without_the_store_owners_get_time_before_their_turns_are_claimed(
+    own_store: StoreProcess,
+) -> None:
+    """Nothing could be renewed meanwhile, so every ownership has ended when the store is back."""
+    settings = make_settings(
+        own_store.url, f"test:{secrets.token_hex(4)}", owner_lease_s=1.0, store_timeout_s=0.5, worker_lease_s=60.0
+    )
+    async with running_arena(settings) as arena:
+        await arena.add_controller()
+        workers = await arena.add_two(num_tokens=200, delay_s=0.02)
+        battle = await arena.create()
+        turn = asyncio.create_task(arena.turn(battle["id"]))
+        await eventually(lambda: sum(worker.num_open for worker in workers) == 2)
+        own_store.kill()
+        await asyncio.sleep(2.0)
+        await asyncio.to_thread(own_store.start)
+
+        assert _texts(await turn) == {"a": words(200), "b": words(200)}
+        assert [len(worker.requests) for worker in workers] == [1, 1]
