@@ -1,6 +1,7 @@
 """`python -m webui`: serve the pages."""
 
 import argparse
+import gc
 import logging
 import sys
 
@@ -41,6 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         hint = "the controller takes all visitors for one; set AGON_PROXY_TOKEN here and there"
         log_event(logging.getLogger("webui"), "no_proxy_token", logging.WARNING, hint=hint)
     from webui.app import create_app
+    from webui.quiet_blocks import import_what_events_need
 
     try:
         listener = listen(settings.webui_host, settings.webui_port)
@@ -48,7 +50,11 @@ def main(arguments: list[str] | None = None) -> None:
         where = f"{settings.webui_host}:{settings.webui_port}"
         print(f"webui: cannot listen on {where}: {error.strerror}.", file=sys.stderr)
         raise SystemExit(1) from None
-    serve(server_config_of(create_app(settings), settings), listener)
+    app = create_app(settings)
+    import_what_events_need()
+    gc.collect()
+    gc.freeze()  # Gradio's objects stay for ever: each full collection stopped the event loop for 0.14 s to visit them
+    serve(server_config_of(app, settings), listener)
 
 
 def server_config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:

@@ -7,11 +7,19 @@ import logging
 from typing import Any
 
 import gradio as gr
+from gradio.utils import MatplotlibBackendMananger
 
 from service_kit.logs import log_event
 from webui import texts
 
 _logger = logging.getLogger(__name__)
+
+
+def import_what_events_need() -> None:
+    """Import matplotlib, where it is installed, before the first event: Gradio's import of it in the middle of an event
+    stopped the event loop for 0.4 s."""
+    with MatplotlibBackendMananger():
+        pass
 
 
 class QuietBlocks(gr.Blocks):
