@@ -183,6 +183,8 @@ class Visitor:
                 return "aborted"
             case _ if (number == 1 and reading.state == "open") or (number > 1 and reading.state == "answered"):
                 return "refused"
+            case "open" if self._site.forgets_battles:  # the store has lost the first turn, and this one was refused
+                return "refused"
         self._tally.break_promise("silent_cuts", f"battle {battle_id} ended a turn in state {reading.state}")
         return "gave_up"
 

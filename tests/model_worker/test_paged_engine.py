@@ -61,7 +61,7 @@ PROMPTS = [f"tell me about the number {number}" for number in range(32)]
 
 async def generate(client: httpx.AsyncClient, text: str, **changes: Any) -> tuple[list[int], str, dict[str, Any]]:
     body = {
-        "request_id": text,
+        "request_id": text.replace(" ", "-"),
         "messages": [{"role": "user", "content": text}],
         "sampling": {"temperature": 0, "max_tokens": 12, "ignore_eos": True},
         **changes,

@@ -75,7 +75,7 @@ def test_a_dropped_connection_is_a_store_that_does_not_answer(pause_s: float) ->
         assert error.code is ErrorCode.STORE_UNAVAILABLE
 
 
-@pytest.mark.parametrize("reply", [b":no number\r\n", b"$2\r\n\xff\xfe\r\n", b"@what\r\n"])
+@pytest.mark.parametrize("reply", [b":no number\r\n", b"$no\r\n", b"@what\r\n"])
 def test_a_reply_that_is_not_understood_is_a_store_that_does_not_answer(reply: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_answer_once, args=(listener, reply), daemon=True).start()
