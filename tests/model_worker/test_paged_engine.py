@@ -1,6 +1,7 @@
 """The worker with Agon's own engine and a real small model, through HTTP."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -61,7 +62,7 @@ PROMPTS = [f"tell me about the number {number}" for number in range(32)]
 
 async def generate(client: httpx.AsyncClient, text: str, **changes: Any) -> tuple[list[int], str, dict[str, Any]]:
     body = {
-        "request_id": text.replace(" ", "-"),
+        "request_id": hashlib.sha256(text.encode()).hexdigest(),
         "messages": [{"role": "user", "content": text}],
         "sampling": {"temperature": 0, "max_tokens": 12, "ignore_eos": True},
         **changes,
