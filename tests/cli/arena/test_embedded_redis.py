@@ -74,7 +74,7 @@ async def test_its_file_stays_bounded_however_much_is_overwritten(store: Embedde
                     pipe.set(f"key:{number}", "x" * 100_000)
                 await pipe.execute()
             written = sum(file.stat().st_size for file in store.folder.rglob("*.aof"))
-            assert written < 24 * 2**20
+            assert written < 48 * 2**20  # the server looks ten times a second, or less often on a busy machine
 
 
 async def test_nothing_acknowledged_is_lost_by_kill_9(

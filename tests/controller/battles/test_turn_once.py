@@ -12,6 +12,7 @@ from controller.battles.battle_store import BattleStore
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
+from controller.workers.congestion import FULL_S
 from tests.controller.support.arena import Arena, end_state, eventually, of_kind
 from tests.controller.support.running import StoreProcess
 from wire.ids import BattleId
@@ -139,6 +140,7 @@ async def test_a_refused_request_may_be_sent_again_under_its_key(arena: Arena) -
     assert refused.status_code == 503
 
     await arena.redis.delete(leases)
+    await asyncio.sleep(FULL_S)  # for so long the controller takes the store's word that the worker is full
 
     assert end_state(await _post(arena, battle_id)) == "answered"
 

@@ -245,7 +245,7 @@ async def test_a_former_owner_that_is_alive_writes_nothing_more(arena: Arena) ->
     await eventually(lambda: sum(worker.num_open for worker in arena.workers) == 2)
     await arena.redis.hset(arena.keys.battle(battle["id"]), "owner_until", 1)
     await arena.redis.zadd(arena.keys.turns, {battle["id"]: 1})
-    await eventually(lambda: sum(worker.num_open for worker in arena.workers) >= 3)
+    await eventually(lambda: sum(len(worker.requests) for worker in arena.workers) >= 3)
     for worker in arena.workers:
         worker.may_speak.set()
 
