@@ -143,12 +143,12 @@ async def test_the_ledger_is_on_disk_before_a_visitor_goes_on(tmp_path: Path) ->
     assert ledger.num_acknowledged == 2
 
 
-def judged(reading: Reading) -> Tally:
-    """The tally after a visitor judged what it has read of a first turn."""
+def judged(reading: Reading, number: int = 1) -> Tally:
+    """The tally after a visitor judged what it has read of a turn."""
     tally = Tally()
     site = Site(urls=[], num_faults=lambda _: 0, http=None)  # type: ignore[arg-type]
     visitor = Visitor(site, None, tally, random.Random(1))  # type: ignore[arg-type]
-    visitor._judge("battle", 1, reading)
+    visitor._judge("battle", number, reading)
     return tally
 
 
@@ -168,6 +168,13 @@ def test_a_visitor_notices_lost_and_doubled_tokens_and_missing_ends(
 ) -> None:
     reading = Reading("x.0 x.1", texts={"a": text, "b": "x.0 x.1"}, ends=ends, state=state)
     assert dict(judged(reading).broken) == broken
+
+
+def test_a_later_turn_may_be_refused_and_a_first_one_not_be_answered_so() -> None:
+    """The battle is as the turn before left it, which is answered."""
+    reading = Reading("x.0 x.1", ends={"a": "queue_full"}, state="answered")
+    assert not judged(reading, 2).broken
+    assert dict(judged(reading, 1).broken) == {"silent_cuts": 1}
 
 
 def test_a_delta_with_the_wrong_number_is_noticed() -> None:

@@ -99,6 +99,8 @@ class Visitor:
         num_turns = 2 if num_words is None and self._rng.random() < 0.25 else 1
         for number in range(1, num_turns + 1):
             state = await self._turn(battle_id, number, words(self._rng, num_words), at)
+            if number > 1 and state == "refused":  # the battle is as the turn before left it
+                break
             if state != "answered":
                 await self._after_failure(battle_id, state)
                 return False
@@ -174,16 +176,17 @@ class Visitor:
                 self._tally.break_promise(
                     "wrong_tokens", f"battle {battle_id} side {side}: {_difference(text, reading.content)}"
                 )
+        has_failed = any(end in _CODES for end in reading.ends.values())
         match reading.state:
+            case "answered" if number > 1 and has_failed:
+                return "refused"
             case "answered":
                 if any(reading.ends.get(side) != "stop" for side in SIDES):
                     self._tally.break_promise("silent_cuts", f"battle {battle_id} answered, sides {reading.ends}")
                 return "answered"
             case "aborted":
                 return "aborted"
-            case _ if (number == 1 and reading.state == "open") or (number > 1 and reading.state == "answered"):
-                return "refused"
-            case "open" if self._site.forgets_battles:  # the store has lost the first turn, and this one was refused
+            case "open" if number == 1 or self._site.forgets_battles:  # the store may have lost the first turn, too
                 return "refused"
         self._tally.break_promise("silent_cuts", f"battle {battle_id} ended a turn in state {reading.state}")
         return "gave_up"
