@@ -1,7 +1,6 @@
 """`python -m webui`: serve the pages."""
 
 import argparse
-import gc
 import logging
 import sys
 
@@ -52,8 +51,6 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(1) from None
     app = create_app(settings)
     import_what_events_need()
-    gc.collect()
-    gc.freeze()  # Gradio's objects stay for ever: each full collection stopped the event loop for 0.14 s to visit them
     serve(server_config_of(app, settings), listener)
 
 

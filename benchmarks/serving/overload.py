@@ -35,7 +35,7 @@ MODELS = ("alpha", "beta")
 MAX_RUNNING = 8  #: of each worker
 MAX_QUEUED = 16
 TOKENS = 16  #: of each answer
-TOKENS_PER_S = 200.0
+TOKENS_PER_S = 50.0  #: faster ones would make a peak at which the requests alone fill two cores
 PROMPT = "one two three four five six seven eight"
 SETTINGS = {
     "AGON_MAX_RUNNING": str(MAX_RUNNING),
@@ -169,7 +169,7 @@ def _run(work: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 
 def measure(folder: Path, *, factor: float, seconds: float) -> list[dict[str, Any]]:
-    """One row for each mix of requests: chats alone, battles alone, and both at once."""
+    """One row for each kind of request at its peak and far above it. Of the mix each kind is one half."""
     model = folder / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"model_type": "echo"}))
@@ -183,8 +183,9 @@ def measure(folder: Path, *, factor: float, seconds: float) -> list[dict[str, An
             peaks[kind] = row["answered_per_s"]
             rows.append({"load": f"{kind} at peak", "kind": kind, **row})
             print(rows[-1], flush=True)
-        both = {kind: factor * peak for kind, peak in peaks.items()}
-        for name, rates in (("chat", {"chat": both["chat"]}), ("battle", {"battle": both["battle"]}), ("both", both)):
+        loads = {kind: {kind: factor * peak} for kind, peak in peaks.items()}
+        loads["both"] = {kind: factor * peak / len(peaks) for kind, peak in peaks.items()}
+        for name, rates in loads.items():
             for kind, row in _in_own_process(_open, arena.url, rates, seconds).items():
                 rows.append({"load": f"{name} x {factor:g}", "kind": kind, **row})
                 rows[-1]["of_peak"] = round(row["answered_per_s"] / peaks[kind], 3)
