@@ -59,7 +59,7 @@ def serve(config: uvicorn.Config, listener: socket.socket, *, on_drained: Callab
     """
     server = uvicorn.Server(config) if on_drained is None else _DrainingServer(config, on_drained)
     gc.collect()
-    gc.freeze()  # modules and the app stay for ever: each full collection stopped the event loop for 0.1 s to visit them
+    gc.freeze()  # modules and the app stay for ever, and visiting them stopped the event loop for 0.1 s each time
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn has stopped in order and raises the signal again
         server.run(sockets=descriptors(listener))
     if not server.started:
