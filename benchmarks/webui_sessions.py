@@ -31,7 +31,9 @@ _START_S = 120.0
 def webui(port: int, controller_url: str = "http://127.0.0.1:9") -> Iterator[subprocess.Popen[bytes]]:
     """A web UI as its own process, ready; killed when the block is left."""
     command = [sys.executable, "-P", "-m", "webui", "--port", str(port), "--controller", controller_url]
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(Path.cwd())}) as process:
+    # The visitors come through a proxy, as it were, or one address would be refused most of its sessions.
+    settings = {"PYTHONPATH": str(Path.cwd()), "AGON_WEBUI_TRUSTED_PROXIES": "127.0.0.1"}
+    with subprocess.Popen(command, env={**os.environ, **settings}) as process:
         try:
             deadline = time.monotonic() + _START_S
             while not _is_up(port):
