@@ -144,15 +144,14 @@ def _check_votes(journalled: list[LogEntry], stored: dict[str, LogEntry]) -> lis
     problems = []
     if missing:
         problems.append(f"{missing} votes of the journal are missing in the store; a controller brings them back.")
-    problems += [f"vote {vote_id}: the store's record differs from the journal's" for vote_id in changed.values()]
+    problems += [f"vote {vote_id}: the store's record differs from the journal's" for vote_id in changed]
     return problems
 
 
 def _restore(folder: DataDir, key_prefix: str, votes: list[LogEntry], *, is_exact: bool = False) -> None:
     """Bring back what the store lacks; with `is_exact` also what it has in another form."""
     with _store_to_write(folder) as url:
-        changed = compare(votes, asyncio.run(read_store(url, key_prefix)))[1] if is_exact else {}
-        num_restored, num_votes = asyncio.run(restore_votes(url, key_prefix, votes, frozenset(changed)))
+        num_restored, num_votes = asyncio.run(restore_votes(url, key_prefix, votes, are_exact=is_exact))
     print(f"votes    {num_restored} restored, {num_votes} in the store")
 
 

@@ -1,7 +1,7 @@
 """Votes of stores, journals and exports, for `agon store`. The controller's own code reads and restores them."""
 
 import fcntl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from controller.errors import JournalError
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.votes.journal.comparison import find_differences, logged_vote
 from controller.votes.journal.journal_file import PATTERN, read_entries, salvage, scan, write_new
 from controller.votes.journal.restore import LogRestorer
 from controller.votes.vote_log import PIECE, LogEntry, VoteLog, stored
@@ -74,27 +75,23 @@ async def read_store(url: str, key_prefix: str) -> dict[str, LogEntry]:
 
 
 async def restore_votes(
-    url: str, key_prefix: str, votes: Iterable[LogEntry], changed: frozenset[str] = frozenset()
+    url: str, key_prefix: str, votes: Iterable[LogEntry], *, are_exact: bool = False
 ) -> tuple[int, int]:
-    """Add the votes that the store lacks, and those on the battles `changed`, whose record in the store is wrong.
-    Returns how many, and how many it has then. Raises CliError."""
+    """Add the votes that the store lacks; with `are_exact`, which is true of a journal's, also those that it has in
+    another form. Returns how many, and how many it has then. Raises CliError."""
     async with _connected(url) as store:
         keys = Keys(key_prefix)
         restorer = LogRestorer(store, keys, VoteLog(store, keys), battle_ttl_s=_BATTLE_TTL_S)
-        restored = await restorer.restore([lambda: votes], changed=changed)
+        restored = await restorer.restore([lambda: votes], are_exact=are_exact)
         return restored.num_restored, restored.state.length
 
 
-def compare(journalled: Iterable[LogEntry], stored_votes: dict[str, LogEntry]) -> tuple[int, dict[str, str]]:
-    """How many journalled battles the store lacks, and ids of votes whose records differ, by battle."""
-    missing, changed = set(), {}
-    for entry in journalled:
-        found = stored_votes.get(entry.battle_id)
-        if found is None:
-            missing.add(entry.battle_id)
-        elif (found.vote_id, found.record) != (entry.vote_id, entry.record):
-            changed[entry.battle_id] = entry.vote_id
-    return len(missing), changed
+def compare(journalled: Iterable[LogEntry], stored_votes: Mapping[str, LogEntry]) -> tuple[int, list[str]]:
+    """How many journalled votes the store lacks, and ids of those that it has in another form."""
+    logged = {battle: logged_vote(entry) for battle, entry in stored_votes.items()}
+    lacking = find_differences([lambda: journalled], logged).lacking
+    changed = [entry.vote_id for battle, entry in lacking.items() if battle in stored_votes]
+    return len(lacking) - len(changed), changed
 
 
 @asynccontextmanager

@@ -261,7 +261,9 @@ def _add_background_work(
     background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
     background.add("vote_fold", battles.boards.refresh_round, every_s=BACKGROUND_S)
     if battles.journal is not None:
-        background.add("vote_journal", battles.journal.journal.follow_round, every_s=follower.ROUND_S)
+        journal = battles.journal.journal
+        background.add("vote_journal", journal.follow_round, every_s=follower.ROUND_S)
+        background.add("journal_comparison", journal.comparison_round, every_s=follower.COMPARISON_S)
         background.add("transcripts", battles.journal.archiver.archive_round, every_s=transcripts.ROUND_S)
 
 

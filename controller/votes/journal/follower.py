@@ -14,16 +14,20 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from controller.errors import JournalError
 from controller.metrics import Metrics
 from controller.store.store import unavailable
+from controller.votes.journal.comparison import Source
 from controller.votes.journal.journal_file import PATTERN, JournalFile, read_entries
-from controller.votes.journal.restore import LogRestorer, Source
-from controller.votes.vote_log import PIECE, LogEntry, LogState, VoteLog
+from controller.votes.journal.restore import LogRestorer
+from controller.votes.vote_log import PIECE, Int64Array, LogEntry, LogState, VoteLog, vote_digest
 from service_kit.logs import log_event
 from wire.entry_ids import LOG_START, entry_order
 from wire.errors import ApiError, ErrorCode
 
+COMPARISON_S = 5.0  #: how often the follower looks whether the store has started again
 ROUND_S = 1.0  #: a wiped store is noticed within this time; also the lag behind votes through other controllers
 CONFIRM_S = 5.0  #: a vote that is not in the journal by then is answered 503
 _TRIES = 3  #: restorations in one round
@@ -46,6 +50,7 @@ class VoteJournal:
         self._last_verified = 0  #: the last round at whose end log and journal held the same votes
         self._num_replaced = 0  #: how often the log turned out to be another one
         self._seen_damaged: set[str] = set()  #: damaged entries for which the journals were asked
+        self._compared: str | None = None  #: the start of the store since which the whole log was compared
         if file.num_torn_bytes:
             log_event(_logger, "journal_tail_cut", logging.WARNING, file=str(file.path), bytes=file.num_torn_bytes)
 
@@ -70,6 +75,28 @@ class VoteJournal:
         """One round, as background work: a store that is away is no error. Raises OSError, JournalError."""
         with contextlib.suppress(ApiError):
             await self._round_from_now()
+
+    async def comparison_round(self) -> None:
+        """After each start of the store, which reads its files then: compare every record of the log with the journal.
+
+        A changed record may be readable and change no length, so that no round notices it. Background work; a store
+        that is away is no error. Raises OSError, JournalError.
+        """
+        with contextlib.suppress(ApiError):
+            start = await self._log.store_start()
+            if start == self._compared:
+                return
+            logged = await self._log.digests()
+            await self._round_from_now()
+            if not await asyncio.to_thread(self._knows, logged):
+                async with self._lock:
+                    await self._restore()
+            self._compared = start
+
+    def _knows(self, logged: Int64Array) -> bool:
+        """Whether each vote of the log is in the journal, with its id and record."""
+        journalled = np.fromiter((vote_digest(entry) for entry in read_entries(self._file.path)), np.int64)
+        return bool(np.isin(logged, journalled).all())
 
     async def close(self) -> None:
         """Wait for the round under way and release the file."""
@@ -145,7 +172,7 @@ class VoteJournal:
             self._metrics.votes_restored.inc(restored.num_restored)
             log_event(_logger, "votes_restored", logging.WARNING, votes=restored.num_restored)
         journalled = await asyncio.to_thread(lambda: {entry.battle_id for entry in read_entries(self._file.path)})
-        unjournalled = restored.vote_ids.keys() - journalled
+        unjournalled = restored.battles - journalled
         last_id: str = LOG_START
         while unjournalled:
             state = await self._log.state(last_id)

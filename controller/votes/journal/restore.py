@@ -1,8 +1,9 @@
-"""Brings votes back into the log: compares the log with journals, and replaces it by the union where it lacks votes.
+"""Brings votes back into the log: compares the log with journals, and replaces it by the union where they differ.
 
-A vote is identified by its battle. The union is built beside the log, with the votes' own ids, and swapped in by one
-script, which refuses if the log was replaced or cut meanwhile; appends are no obstacle. So several controllers may do
-this at once, and readers see the log before or after. Needs about 1.5 kB of memory for each vote that is brought back.
+What differs is decided in comparison.py. The union is built beside the log, with the votes' own ids, and swapped in by
+one script, which refuses if the log was replaced or cut meanwhile; appends are no obstacle. So several controllers may
+do this at once, and readers see the log before or after. Needs about 1.5 kB of memory for each vote that is brought
+back.
 """
 
 import asyncio
@@ -10,18 +11,16 @@ import heapq
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.store.keys import BUILT_LOG_TTL_MS, Keys
 from controller.store.store import Store, unavailable
+from controller.votes.journal.comparison import Differences, LoggedVote, Source, find_differences, logged_vote
 from controller.votes.vote_log import PIECE, LogEntry, LogState, VoteLog
 from wire.entry_ids import LOG_START, entry_order
 from wire.ids import BattleId
-
-#: Gives the votes of one source. Called in a thread.
-Source = Callable[[], Iterable[LogEntry]]
 
 _TRIES = 20  #: attempts while others replace the log, too
 _BATTLES_AT_ONCE = 200
@@ -29,11 +28,11 @@ _BATTLES_AT_ONCE = 200
 
 @dataclass(frozen=True)
 class Restored:
-    """The result: how many votes came back, the log afterwards, and the vote id of every readable vote's battle."""
+    """The result: how many votes came back, the log afterwards, and the battles of its readable votes."""
 
     num_restored: int
     state: LogState
-    vote_ids: dict[str, str]
+    battles: frozenset[str]
 
 
 class LogRestorer:
@@ -48,29 +47,26 @@ class LogRestorer:
         self._log = log
         self._battle_ttl_ms = round(battle_ttl_s * 1000)
 
-    async def restore(self, sources: Sequence[Source], *, changed: frozenset[str] = frozenset()) -> Restored:
-        """Bring back every vote of `sources` that the log lacks, and those of the battles `changed`, of which the log
-        has another record. Of two votes on one battle the older one stays. A damaged entry gives way to the vote with
-        its id. Raises what a source raises; the log is unchanged then.
+    async def restore(self, sources: Sequence[Source], *, are_exact: bool = True) -> Restored:
+        """Bring back every vote of `sources` that the log lacks or has wrong (comparison.py). A damaged entry gives way
+        to the vote with its id. Raises what a source raises; the log is unchanged then.
         """
         num_restored = 0
         for _ in range(_TRIES):
             scanned = await self._scan()
             if scanned is None:
                 continue
-            state, vote_ids = scanned
-            known = {battle: vote_id for battle, vote_id in vote_ids.items() if battle not in changed}
-            lacking = await asyncio.to_thread(_lacking, sources, known)
-            if not lacking:
-                return Restored(num_restored, state, vote_ids)
-            if await self._replace(state, lacking):
-                num_restored += len(lacking)
-                changed = frozenset()
+            state, logged = scanned
+            found = await asyncio.to_thread(find_differences, sources, logged, are_exact=are_exact)
+            if not found.lacking:
+                return Restored(num_restored, state, frozenset(logged))
+            if await self._replace(state, found):
+                num_restored += len(found.lacking)
         raise unavailable()
 
-    async def _scan(self) -> tuple[LogState, dict[str, str]] | None:
-        """The log, and the vote id of every battle in it; None if it was replaced while it was read."""
-        vote_ids: dict[str, str] = {}
+    async def _scan(self) -> tuple[LogState, dict[str, LoggedVote]] | None:
+        """The log, and its votes by battle; None if it was replaced while it was read."""
+        logged: dict[str, LoggedVote] = {}
         num_votes, token = 0, None
         last_id: str = LOG_START
         while True:
@@ -80,14 +76,16 @@ class LogRestorer:
             token = state.token
             for entry in state.entries:
                 if not entry.is_damaged:
-                    vote_ids.setdefault(entry.battle_id, entry.vote_id)
+                    logged.setdefault(entry.battle_id, logged_vote(entry))
                 last_id = entry.vote_id
             num_votes += len(state.entries)
             if len(state.entries) < PIECE:
-                return (state, vote_ids) if (num_votes, last_id) == (state.length, state.last_id) else None
+                return (state, logged) if (num_votes, last_id) == (state.length, state.last_id) else None
 
-    async def _replace(self, state: LogState, lacking: dict[str, LogEntry]) -> bool:
-        """Build the union of the log and `lacking` and swap it in; False if the log is another one by now."""
+    async def _replace(self, state: LogState, found: Differences) -> bool:
+        """Build the log without its differences and swap it in; False if the log is another one by now."""
+        lacking = found.lacking
+        superseded = lacking.keys() | found.invented
         await self._mark_battles(lacking.values())
         token = secrets.token_hex(8)
         built = _BuiltLog(self._store, self._keys, token)
@@ -104,7 +102,7 @@ class LogRestorer:
             kept = [
                 entry
                 for entry in present
-                if (entry.vote_id not in replaced_ids if entry.is_damaged else entry.battle_id not in lacking)
+                if (entry.vote_id not in replaced_ids if entry.is_damaged else entry.battle_id not in superseded)
             ]
             await built.append(heapq.merge(kept, pending[:num_now], key=_order))
             pending = pending[num_now:]
@@ -166,17 +164,6 @@ class _BuiltLog:
                 self.last_id = entry.vote_id
                 self.length += 1
             await self._store.run("build_log", self._keys, *arguments)
-
-
-def _lacking(sources: Sequence[Source], vote_ids: dict[str, str]) -> dict[str, LogEntry]:
-    """By battle, the oldest vote of `sources` where the log has none, or a younger one."""
-    lacking: dict[str, LogEntry] = {}
-    for source in sources:
-        for entry in source():
-            known = lacking[entry.battle_id].vote_id if entry.battle_id in lacking else vote_ids.get(entry.battle_id)
-            if known is None or _order(entry) < entry_order(known):
-                lacking[entry.battle_id] = entry
-    return lacking
 
 
 def _order(entry: LogEntry) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +329,51 @@ async def test_a_damaged_record_does_not_stop_the_board_and_comes_back(
         assert len(await arena.vote_log()) == 3
     async with _arena(own_store, tmp_path / "j") as arena:
         await eventually(lambda: _log_has(arena, acknowledged))
+        acknowledged += await _voted(arena, 1)
+        assert await _log_has(arena, acknowledged)
+
+
+_FLIPS: dict[str, Callable[[str, dict[bytes, bytes]], tuple[str, dict[bytes, bytes]]]] = {
+    "battle": lambda vote_id, fields: (vote_id, _replaced(fields, b'"battle_id":"', b'"battle_id":"!')),
+    "outcome": lambda vote_id, fields: (vote_id, _replaced(fields, b'"outcome":"b"', b'"outcome":"a"')),
+    "model": lambda vote_id, fields: (vote_id, _replaced(fields, b'"model":"', b'"model":"!')),
+    "id later": lambda vote_id, fields: (f"{vote_id.split('-')[0]}-7", fields),
+    "id earlier": lambda vote_id, fields: (f"{int(vote_id.split('-')[0]) - 1}-7", fields),
+}
+
+
+def _replaced(fields: dict[bytes, bytes], old: bytes, new: bytes) -> dict[bytes, bytes]:
+    assert old in fields[b"record"]
+    return {**fields, b"record": fields[b"record"].replace(old, new)}
+
+
+@pytest.mark.parametrize("flip", _FLIPS)
+async def test_a_changed_record_that_is_readable_is_found_after_a_start_and_mended(
+    flip: str, own_store: StoreProcess, tmp_path: Path
+) -> None:
+    """The store's file has no check-sums: a flipped bit gives a vote on a battle that never was, or another outcome."""
+    async with _arena(own_store, tmp_path / "j") as arena:
+        acknowledged = await _voted(arena, 4)
+        votes = arena.keys.votes
+    right = [entry.record for entry in read_entries(tmp_path / "j" / "votes-1.jsonl")]
+    async with Redis.from_url(own_store.url) as redis:
+        entries: Any = await redis.xrange(votes)
+        for entry_id, fields in entries:
+            vote_id, fields = (
+                _FLIPS[flip](entry_id.decode(), fields)
+                if entry_id.decode() == acknowledged[1]["vote_id"]
+                else (entry_id.decode(), fields)
+            )
+            await redis.xadd("changed", fields, vote_id)
+        await redis.rename("changed", votes)
+    async with _arena(own_store, tmp_path / "j") as arena:
+
+        async def is_mended() -> bool:
+            records = [fields["record"] for _, fields in await arena.redis.xrange(votes)]
+            return records == right
+
+        await eventually(is_mended)
+        assert await _log_has(arena, acknowledged)
         acknowledged += await _voted(arena, 1)
         assert await _log_has(arena, acknowledged)
 
