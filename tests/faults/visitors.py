@@ -321,6 +321,8 @@ class Visitor:
                     for event in decoder.feed(chunk):
                         if self._take(event.event, json.loads(event.data), event.id, reading):
                             return None
+        except (LookupError, TypeError) as error:
+            self._tally.break_promise("wrong_tokens", f"{path}: an event cannot be read: {error!r}")
         except TimeoutError:
             if self._site.num_faults(chosen) == num_faults:
                 self._note_silence(method, path, started)
