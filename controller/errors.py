@@ -3,6 +3,7 @@
 ControllerError
     ConfigurationError      the settings cannot work
     OwnershipLost           this controller no longer owns the turn that it is running
+    EventsLost              the store has lost events of a turn that this controller is running
     JournalError            the journal cannot be used
         JournalDamaged      a line of it is not as it was written
         ForeignJournal      it belongs to another arena than the store
@@ -24,6 +25,14 @@ class ConfigurationError(ControllerError):
 
 class OwnershipLost(ControllerError):
     """Another process has ended the turn that this one was running."""
+
+
+class EventsLost(ControllerError):
+    """The store lacks events of a running turn, from the number `first_event` on: its file was cut."""
+
+    def __init__(self, first_event: int) -> None:
+        super().__init__(f"the store has lost the events from number {first_event} on")
+        self.first_event = first_event
 
 
 class JournalError(ControllerError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.battles.battle_record import Battle, StoredTurn, parse_battle, parse_battle_before_turn
-from controller.errors import OwnershipLost
+from controller.errors import EventsLost, OwnershipLost
 from controller.store.keys import EVENTS_TTL_MS, Keys
 from controller.store.store import Store, StreamEntry, unavailable
 from wire.entry_ids import EntryId
@@ -170,15 +170,17 @@ class BattleStore:
         "release" gives the turn to the next controller that claims it.
 
         May be repeated with the same arguments. Returns whether a stop was asked for. Raises OwnershipLost when another
-        process owns the turn or has ended it.
+        process owns the turn or has ended it, EventsLost when events before `first_event` must be written again.
         """
         arguments: list[Any] = [begun.battle_id, begun.owner, self._ownership_ms, how, begun.turn, first_event]
-        arguments += [EVENTS_TTL_MS, len(events)]
+        arguments += [EVENTS_TTL_MS, len(events), begun.first_event]
         arguments.extend(part for event in events for part in event)
         arguments.extend(part for pair in changes.items() for part in pair)
         answer = await self._store.run("advance_turn", self._turn_keys(begun.battle_id), *arguments)
         if answer == "lost":
             raise OwnershipLost(begun.battle_id)
+        if isinstance(answer, int):
+            raise EventsLost(answer)
         return bool(answer == "stop")
 
     async def ask_stop(self, battle_id: BattleId) -> None:

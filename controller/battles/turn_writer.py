@@ -2,7 +2,8 @@
 
 Deltas are gathered: the first one is written at once, then one flush about every 45 ms writes all text since the last,
 so that a battle costs the store some twenty small writes a second and not one per token. While the store is away events
-are kept and sent again under the same numbers; the script drops those it has already. Knows no worker and no browser.
+are kept and sent again under the same numbers; the script drops those it has already. Events that the store has lost
+are written again. Knows no worker and no browser.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
+from controller.errors import EventsLost
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, DeltaEvent, RestartedEvent, Side
 from wire.errors import ApiError
@@ -35,7 +37,7 @@ class TurnWriter:
         self._begun = begun
         self._flush_s = flush_s
         self._patience_s = patience_s
-        self._next = begun.first_event  #: number of the first event in _unsent
+        self._written: list[Event] = []  #: by this owner, in case the store loses them; some 10 kB
         self._first_token_ms: dict[Side, float] = {}  #: of sides whose first delta is not written yet
         self._tokens: dict[Side, list[int]] = {side: [] for side in SIDES}
         self._unsent: list[Event] = []
@@ -138,7 +140,7 @@ class TurnWriter:
         if await self._persist(how, events, changes):
             self.stop_asked.set()
         del self._unsent[: len(events)]
-        self._next += len(events)
+        self._written += events
         for name, value in changes.items():
             if self._changes.get(name) == value:
                 del self._changes[name]
@@ -146,9 +148,15 @@ class TurnWriter:
     async def _persist(self, how: TurnEnd, events: tuple[Event, ...], changes: dict[str, str]) -> bool:
         # A turn that is released is claimed by another controller even if that could not be written.
         give_up_at = time.monotonic() + (0 if how == "release" else self._patience_s)
+        num_there = len(self._written)
         while True:
+            first_event = self._begun.first_event + num_there
             try:
-                return await self._store.advance(self._begun, how, self._next, events, changes)
+                missing = (*self._written[num_there:], *events)
+                return await self._store.advance(self._begun, how, first_event, missing, changes)
+            except EventsLost as loss:
+                log_event(_logger, "events_lost", logging.WARNING, battle=short(self._begun.battle_id))
+                num_there = loss.first_event - self._begun.first_event
             except ApiError:
                 if time.monotonic() > give_up_at:
                     raise

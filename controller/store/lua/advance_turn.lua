@@ -2,11 +2,12 @@
 -- over. Safe to repeat: the owner numbers the events, and an event that is there already is not written again.
 -- KEYS: battle, events, turns
 -- ARGV: battle id, owner, ownership ms, 'append' | 'finish' | 'refuse' | 'release', turn, number of the first event,
---       events ttl ms, number of events, then name, data and private data ('' for none) of each event, then field and
---       value of each change
+--       events ttl ms, number of events, number of the owner's very first event, then name, data and private data
+--       ('' for none) of each event, then field and value of each change
 -- 'refuse' discards the turn and restores the battle as it was before. 'release' gives up the ownership of a turn that
 -- goes on: from now on any controller may claim it.
--- Returns 'ok', 'stop' (a stop was asked for) or 'lost' (another process owns or has ended the turn).
+-- Returns 'ok', 'stop' (a stop was asked for), 'lost' (another process owns or has ended the turn), or, having done nothing,
+-- the number of the first event that the store has lost (its file was cut): the owner writes that one and all behind it again.
 local owned = redis.call('HMGET', KEYS[1], 'owner', 'owner_until', 'stop', 'run', 'closed_by', 'undo', 'undo_turn')
 if owned[1] ~= ARGV[2] then
   return owned[5] == ARGV[2] and 'ok' or 'lost'
@@ -21,9 +22,11 @@ if count > 0 then
     local last_turn, number = string.match(last[1][1], '(%d+)-(%d+)')
     if last_turn == turn then written = tonumber(number) end
   end
+  local missing = math.max(written + 1, tonumber(ARGV[9]))
+  if missing < first then return missing end
   for i = 0, count - 1 do
     if first + i > written then
-      local id, name, data, private = turn .. '-' .. (first + i), ARGV[9 + 3 * i], ARGV[10 + 3 * i], ARGV[11 + 3 * i]
+      local id, name, data, private = turn .. '-' .. (first + i), ARGV[10 + 3 * i], ARGV[11 + 3 * i], ARGV[12 + 3 * i]
       if private == '' then
         redis.call('XADD', KEYS[2], id, 'event', name, 'data', data)
       else
@@ -43,7 +46,7 @@ if how == 'refuse' then
   redis.call('HDEL', KEYS[1], 'request:' .. turn)
   redis.call('HSET', KEYS[1], 'turn', owned[7], 'state', owned[7] == '0' and 'open' or 'answered')
 end
-for i = 9 + 3 * count, #ARGV, 2 do
+for i = 10 + 3 * count, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
 end
 if how == 'release' then

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.battles.battle_record import StoredTurn
+from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BattleStore
+from controller.battles.turn_writer import TurnWriter
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
@@ -70,16 +71,47 @@ async def test_a_regeneration_whose_begin_lost_its_answer_continues_the_numbers(
 async def test_an_owner_that_lost_the_answer_of_the_end_is_told_that_it_has_ended(own_store: StoreProcess) -> None:
     lossy = LossyStore(own_store.url, "", 0)
     store = BattleStore(lossy, Keys("p"), battle_ttl_s=100, ownership_s=20)
-    side = json.dumps({"model": "m", "revision": "r", "worker_id": None})
-    fields = {"mode": "anonymous", "state": "open", "voter": "v", "voter_day": "d", "sampling": "{}", "turn": "0"}
-    await store.create(BattleId("b"), {**fields, "run": "0", "side:a": side, "side:b": side})
-    begun = await store.begin_turn(await store.read(BattleId("b")), 1, "me", StoredTurn(content="hello"), {})
+    begun = await store.begin_turn(await _opened(store), 1, "me", StoredTurn(content="hello"), {})
     for _ in range(2):
         await store.advance(begun, "finish", 0, [("turn_finished", "{}", "")], {"state": "answered"})
 
     assert len(await store.read_turn_events(begun)) == 1
     assert await store.claim_turns(8) == []
     await lossy.close()
+
+
+@pytest.mark.parametrize("num_kept", range(4))
+async def test_events_that_a_cut_store_lost_are_written_again(num_kept: int, own_store: StoreProcess) -> None:
+    store_client = LossyStore(own_store.url, "", 0)
+    keys = Keys("p")
+    store = BattleStore(store_client, keys, battle_ttl_s=100, ownership_s=20)
+    begun = await store.begin_turn(await _opened(store), 1, "me", StoredTurn(content="hello"), {})
+    writer = TurnWriter(store, begun, flush_s=0, patience_s=1)
+    writer.open()
+    for number in range(3):
+        writer.delta("a", f"{number} ", [number])
+        await writer._send("append")
+    written = await store.read_turn_events(begun)
+    events = keys.events(begun.battle_id)
+    await store_client.redis.delete(events)
+    for entry_id, fields in written[:num_kept]:
+        await store_client.redis.xadd(events, fields, entry_id)
+
+    writer.delta("a", "3 ", [3])
+    await writer.end("finish", {"state": "answered"})
+
+    found = await store.read_turn_events(begun)
+    assert found[:3] == written
+    assert [entry_id for entry_id, _ in found] == ["1-0", "1-1", "1-2", "1-3"]
+    await store_client.close()
+
+
+async def _opened(store: BattleStore) -> Battle:
+    """A battle without a turn, written directly."""
+    side = json.dumps({"model": "m", "revision": "r", "worker_id": None})
+    fields = {"mode": "anonymous", "state": "open", "voter": "v", "voter_day": "d", "sampling": "{}", "turn": "0"}
+    await store.create(BattleId("b"), {**fields, "run": "0", "side:a": side, "side:b": side})
+    return await store.read(BattleId("b"))
 
 
 async def _post(arena: Arena, battle_id: str, **headers: str) -> list[SseEvent]:
