@@ -8,9 +8,11 @@ missing, doubled or foreign token shows.
 import asyncio
 import json
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
 import aiohttp
@@ -23,6 +25,7 @@ from wire.sse import SseDecoder
 
 _REQUEST_S = 20.0  #: an answer that takes longer is a hang
 _SILENCE_S = 30.0  #: of a stream, which sends a keep-alive within 20 s
+_SLOW_S = 15.0  #: a turn that takes longer is reported
 _TURN_S = 90.0  #: time for a turn with all its repetitions
 _VOTE_S = 90.0
 _PAUSE_S = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -61,6 +64,11 @@ class Reading:
     last_id: str | None = None
     state: str | None = None  #: of turn_finished
     num_cuts: int = 0
+    attempts: list[str] = field(default_factory=list)  #: how each connection ended, for a report
+
+    def report(self) -> str:
+        """The attempts in few words: equal ones that follow each other are counted."""
+        return ", ".join(f"{len(list(equal))} x {what}" for what, equal in groupby(self.attempts))
 
 
 @dataclass(frozen=True)
@@ -137,14 +145,17 @@ class Visitor:
         reading = Reading(content)
         path = f"/arena/battles/{battle_id}"
         is_begun = False
+        started = time.monotonic()
         for _, pause_s in self._until(_TURN_S):
             try:
                 if not is_begun:
                     reply = await self._follow("POST", f"{path}/turns", at, reading, {"content": content})
                 else:
                     reply = await self._follow("GET", f"{path}/stream", at, reading)
+                reading.attempts.append("a cut stream" if reply is None else f"{reply.status} {reply.code}")
             except Unanswered:
                 reply = None
+                reading.attempts.append("no answer")
             if reading.state is not None:
                 break
             if reply is not None and reply.status == 404:
@@ -162,8 +173,13 @@ class Visitor:
                 is_begun = len(view["turns"]) >= number
             await asyncio.sleep(pause_s)
         else:
-            self._tally.break_promise("silent_cuts", f"battle {battle_id}: no last event within {_TURN_S:.0f} s")
+            self._tally.break_promise(
+                "silent_cuts", f"battle {battle_id}: no last event within {_TURN_S:.0f} s, {reading.report()}"
+            )
             return "gave_up"
+        if (took_s := time.monotonic() - started) > _SLOW_S:
+            self._tally.count("turns_slow")
+            print(f"battle {battle_id}, turn {number}: {took_s:.1f} s, {reading.report()}", file=sys.stderr)
         return self._judge(battle_id, number, reading)
 
     def _judge(self, battle_id: str, number: int, reading: Reading) -> TurnState:

@@ -60,8 +60,9 @@ if how ~= 'append' then
   redis.call('ZREM', KEYS[3], ARGV[1])
   return 'ok'
 end
--- A write costs an fsync: renew only when a third of the time has passed.
-if tonumber(owned[2]) < now + ARGV[3] * 2 / 3 then
+-- A write costs an fsync: renew only when a third of the time has passed, or the clock was set back.
+local owner_until = tonumber(owned[2])
+if owner_until < now + ARGV[3] * 2 / 3 or owner_until > now + ARGV[3] then
   redis.call('HSET', KEYS[1], 'owner_until', now + ARGV[3])
   redis.call('ZADD', KEYS[3], now + ARGV[3], ARGV[1])
 end

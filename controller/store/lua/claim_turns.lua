@@ -7,13 +7,19 @@
 --       fields of the battle as a flat list}.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local claims = {}
-for i, battle_id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, #ARGV - 5)) do
+local claims, most = {}, #ARGV - 5
+-- Ownership that lasts longer than any can was taken before the clock was set back: its owner has renewed it, or is gone.
+local latest = now + 2 * ARGV[3]
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, most)
+for _, battle_id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], latest, '+inf', 'LIMIT', 0, most - #due)) do
+  due[#due + 1] = battle_id
+end
+for i, battle_id in ipairs(due) do
   local key = ARGV[1] .. battle_id
   local battle = redis.call('HMGET', key, 'state', 'owner_until', 'turn', 'takeovers', 'began_ms')
   if battle[1] ~= 'streaming' then
     redis.call('ZREM', KEYS[1], battle_id)
-  elseif tonumber(battle[2]) > now then
+  elseif tonumber(battle[2]) > now and tonumber(battle[2]) < latest then
     redis.call('ZADD', KEYS[1], battle[2], battle_id)
   else
     local first, last = 0, redis.call('XREVRANGE', key .. ARGV[2], '+', '-', 'COUNT', 1)

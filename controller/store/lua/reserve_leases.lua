@@ -17,6 +17,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function is_full(leases, other_demand, limit)
   redis.call('ZREMRANGEBYSCORE', leases, '-inf', now)
+  redis.call('ZREMRANGEBYSCORE', leases, now + 2 * ARGV[1], '+inf')  -- from before the clock was set back
   if redis.call('ZCARD', leases) >= limit then return true end
   if redis.call('EXISTS', other_demand) == 0 then return false end
   local own = 0
