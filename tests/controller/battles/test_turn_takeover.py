@@ -93,6 +93,20 @@ async def test_a_turn_of_a_dead_controller_goes_on_where_its_events_end(arena: A
     )
 
 
+async def test_a_turn_that_was_begun_before_the_clock_was_set_back_goes_on(arena: Arena) -> None:
+    """Its ownership and the leases of its dead controller end in an hour."""
+    workers = await arena.add_two(num_tokens=20)
+    battle = await arena.create("alpha", "beta")
+    in_an_hour_ms = (int((await arena.redis.time())[0]) + 3600) * 1000
+    for worker in workers:
+        leases = {f"battle-{number}": in_an_hour_ms for number in range(100)}
+        await arena.redis.zadd(arena.keys.leases(worker.worker_id), leases)
+    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)], owner_until=in_an_hour_ms)
+    await arena.redis.zadd(arena.keys.turns, {battle["id"]: in_an_hour_ms})
+
+    assert _texts(await _resume(arena, battle["id"])) == {"a": words(20), "b": words(20)}
+
+
 async def test_a_side_that_had_finished_stays_finished(arena: Arena) -> None:
     alpha, _ = await arena.add_two(num_tokens=30)
     battle = await arena.create("alpha", "beta")
@@ -191,7 +205,7 @@ async def test_a_turn_waits_for_a_place_at_a_worker(open_arena: Any) -> None:
         alpha = await arena.add_worker(FakeWorker("alpha", num_tokens=10, max_running=1))
         await arena.add_worker(FakeWorker("beta", num_tokens=10))
         leases = arena.keys.leases(alpha.worker_id)
-        until = 1000 * (int((await arena.redis.time())[0]) + 100)
+        until = 1000 * (int((await arena.redis.time())[0]) + 20)
         await arena.redis.zadd(leases, {"of the dead controller": until})
         battle = await arena.create("alpha", "beta")
         await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)])
