@@ -99,6 +99,7 @@ class Dispatcher:
         self._since_refresh: Counter[str] = Counter()  #: by worker: leases taken minus released since the last refresh
         self._congestion = Congestion()
         self._writes: set[asyncio.Task[None]] = set()  #: those that nothing waits for
+        self._unreleased: dict[str, Lease] = {}  #: given back while the store was away
         table.on_refresh(self._on_refresh)
 
     @property
@@ -169,7 +170,7 @@ class Dispatcher:
 
     async def release(self, lease: Lease) -> None:
         """Give a lease back. Idempotent, and completes even when the caller is cancelled. Raises nothing when the store
-        is away: the lease then expires."""
+        is away: the lease is given back when it answers again, or expires."""
         if self._held.pop(lease.lease_id, None) is not None:
             self._since_refresh[lease.worker.worker_id] -= 1
             self._congestion.note_free(lease.worker.worker_id)
@@ -233,15 +234,23 @@ class Dispatcher:
         wait_s = self._congestion.refused(model)
         return ApiError(ErrorCode.QUEUE_FULL, f"All workers of the model {model!r} are full.", retry_after_s=wait_s)
 
-    async def _remove(self, lease: Lease) -> None:
-        with contextlib.suppress(ApiError), self._store.guard("release_lease"):
-            await self._store.redis.zrem(self._keys.leases(lease.worker.worker_id), lease.lease_id)
+    async def _remove(self, *leases: Lease) -> None:
+        """One lease, or those that could not be removed before. They must not fill the workers until they expire: a
+        store that often starts again would leave no place."""
+        self._unreleased.update((lease.lease_id, lease) for lease in leases)
+        with contextlib.suppress(ApiError):
+            for lease in leases:
+                with self._store.guard("release_lease"):
+                    await self._store.redis.zrem(self._keys.leases(lease.worker.worker_id), lease.lease_id)
+                self._unreleased.pop(lease.lease_id, None)
 
     async def _note_demand(self, worker_ids: Sequence[WorkerId], kind: Kind) -> None:
         with contextlib.suppress(ApiError):
             await self._store.run("note_demand", [self._keys.demand(worker, kind) for worker in worker_ids], DEMAND_MS)
 
     def _on_refresh(self) -> None:
+        if self._unreleased:
+            self._write_soon(self._remove(*self._unreleased.values()))
         self._since_refresh.clear()
         live = list(self._table.live())
         self._breaker.forget_all_but({(worker.worker_id, worker.epoch) for worker in live})

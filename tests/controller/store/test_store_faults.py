@@ -158,6 +158,22 @@ async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_
         assert (await arena.vote(battle["id"])).status_code == 200
 
 
+async def test_leases_that_end_while_the_store_is_away_are_given_back_when_it_answers(own_store: StoreProcess) -> None:
+    """Long before they expire: a store that starts again and again would leave no place at the workers."""
+    async with running_arena(_settings(own_store, slot_lease_s=600.0)) as arena:
+        workers = await arena.add_two(num_tokens=40, delay_s=0.02)
+        battle = await arena.create()
+        turn = asyncio.create_task(arena.turn(battle["id"]))
+        await eventually(lambda: _has_events(arena, battle["id"]))
+
+        own_store.kill()
+        await eventually(lambda: not any(worker.num_open for worker in workers))
+        await asyncio.to_thread(own_store.start)
+
+        await turn
+        await eventually(arena.has_no_leases)
+
+
 async def test_a_reader_whose_store_stays_away_is_told_to_come_back(own_store: StoreProcess) -> None:
     async with running_arena(_settings(own_store, store_patience_s=0.5)) as arena:
         await arena.add_two(num_tokens=300, delay_s=0.02)
