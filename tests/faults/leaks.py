@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.faults.run import Run
 from tests.faults.visitors import words
@@ -86,7 +87,12 @@ async def _visit_and_leave(run: Run, rng: random.Random) -> None:
         body = {"model": model, "stream": True, "messages": [{"role": "user", "content": words(rng)}]}
         await _send_and_leave(port, "/v1/chat/completions", body, rng, run.arena.secrets.worker_token)
         return
-    battle_id = (await _exchange(port, "/arena/battles", {"mode": "anonymous"}))["id"]
+    created = await _exchange(port, "/arena/battles", {"mode": "anonymous"})
+    while "id" not in created:  # on a busy machine the controller refuses some
+        run.tally.count("create_refused")
+        await asyncio.sleep(0.1)
+        created = await _exchange(port, "/arena/battles", {"mode": "anonymous"})
+    battle_id = created["id"]
     path = f"/arena/battles/{battle_id}"
     if phase == "head":
         await _send_and_leave(port, f"{path}/turns", {"content": words(rng)}, rng, cut_at=rng.uniform(0.1, 0.9))
@@ -102,14 +108,14 @@ async def _visit_and_leave(run: Run, rng: random.Random) -> None:
         await _send_and_leave(port, f"{path}/vote", {"outcome": "a"}, rng)
 
 
-async def _exchange(port: int, path: str, body: object) -> dict[str, str]:
+async def _exchange(port: int, path: str, body: object) -> dict[str, Any]:
     """A whole request; returns the JSON of its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(_request(path, body, ""))
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line)
-        answer: dict[str, str] = json.loads(await reader.readexactly(length))
+        answer: dict[str, Any] = json.loads(await reader.readexactly(length))
         return answer
     finally:
         writer.close()
