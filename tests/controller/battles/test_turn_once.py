@@ -167,7 +167,7 @@ async def test_a_refused_request_may_be_sent_again_under_its_key(arena: Arena) -
     alpha, _ = await arena.add_two(num_tokens=4, max_running=1)
     battle_id = (await arena.create("alpha", "beta"))["id"]
     leases = arena.keys.leases(alpha.worker_id)
-    await arena.redis.zadd(leases, {"another request": 2**50})
+    await arena.take_place(leases)
     refused = await arena.client.post(f"/arena/battles/{battle_id}/turns", json={"content": "hello"}, headers=KEY)
     assert refused.status_code == 503
 

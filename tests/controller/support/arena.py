@@ -159,6 +159,11 @@ class Arena:
             total += await self.redis.zcard(key)
         return total
 
+    async def take_place(self, leases: str) -> None:
+        """Add the lease of another controller, which ends after 20 s, to the key `leases`."""
+        seconds, _ = await self.redis.time()
+        await self.redis.zadd(leases, {"another request": (int(seconds) + 20) * 1000})
+
     async def has_no_leases(self) -> bool:
         """For `eventually`."""
         return await self.num_leases() == 0
