@@ -91,7 +91,7 @@ async def test_events_that_a_cut_store_lost_are_written_again(num_kept: int, own
     for number in range(3):
         writer.delta("a", f"{number} ", [number])
         await writer._send("append")
-    written = await store.read_turn_events(begun)
+    written: list[tuple[str, Any]] = [*await store.read_turn_events(begun)]
     events = keys.events(begun.battle_id)
     await store_client.redis.delete(events)
     for entry_id, fields in written[:num_kept]:

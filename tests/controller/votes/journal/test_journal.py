@@ -333,7 +333,7 @@ async def test_a_damaged_record_does_not_stop_the_board_and_comes_back(
         assert await _log_has(arena, acknowledged)
 
 
-_FLIPS: dict[str, Callable[[str, dict[bytes, bytes]], tuple[str, dict[bytes, bytes]]]] = {
+_FLIPS: dict[str, Callable[[str, Any], tuple[str, Any]]] = {
     "battle": lambda vote_id, fields: (vote_id, _replaced(fields, b'"battle_id":"', b'"battle_id":"!')),
     "outcome": lambda vote_id, fields: (vote_id, _replaced(fields, b'"outcome":"b"', b'"outcome":"a"')),
     "model": lambda vote_id, fields: (vote_id, _replaced(fields, b'"model":"', b'"model":"!')),
@@ -369,8 +369,8 @@ async def test_a_changed_record_that_is_readable_is_found_after_a_start_and_mend
     async with _arena(own_store, tmp_path / "j") as arena:
 
         async def is_mended() -> bool:
-            records = [fields["record"] for _, fields in await arena.redis.xrange(votes)]
-            return records == right
+            found: Any = await arena.redis.xrange(votes)
+            return [fields["record"] for _, fields in found] == right
 
         await eventually(is_mended)
         assert await _log_has(arena, acknowledged)
