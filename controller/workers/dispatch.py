@@ -237,12 +237,14 @@ class Dispatcher:
     async def _remove(self, *leases: Lease) -> None:
         """One lease, or those that could not be removed before. They must not fill the workers until they expire: a
         store that often starts again would leave no place."""
-        self._unreleased.update((lease.lease_id, lease) for lease in leases)
-        with contextlib.suppress(ApiError):
-            for lease in leases:
+        for lease in leases:
+            try:
                 with self._store.guard("release_lease"):
                     await self._store.redis.zrem(self._keys.leases(lease.worker.worker_id), lease.lease_id)
-                self._unreleased.pop(lease.lease_id, None)
+            except ApiError:
+                self._unreleased[lease.lease_id] = lease
+                return  # the others, if any, are still in _unreleased
+            self._unreleased.pop(lease.lease_id, None)
 
     async def _note_demand(self, worker_ids: Sequence[WorkerId], kind: Kind) -> None:
         with contextlib.suppress(ApiError):
