@@ -8,7 +8,8 @@ from jinja2 import TemplateError
 from jinja2.exceptions import SecurityError
 
 from engine.errors import CheckpointError, InvalidRequest
-from engine.text.template_sandbox import Rejected, TemplateLimitExceeded, TemplateSandbox, bounded_tree
+from engine.text.template_rewriting import bounded_tree
+from engine.text.template_sandbox import Rejected, TemplateLimitExceeded, TemplateSandbox
 
 MAX_SOURCE_CHARS = 131_072
 _MAX_REASON_CHARS = 300

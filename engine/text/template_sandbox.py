@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, Undefined, nodes
 from jinja2.exceptions import SecurityError
@@ -23,7 +23,6 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
-from jinja2.visitor import NodeTransformer
 
 MAX_CHARS = 8_388_608  #: of one text, and of all texts in one list; far above any context
 MAX_BUILT_CHARS = 8 * MAX_CHARS  #: of all texts that one rendering makes, those that it drops included
@@ -166,7 +165,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         budget: Budget = self._local.budget
         return budget
 
-    # Called by compiled templates; `bounded_tree` adds the calls of the first three.
+    # Called by compiled templates; template_rewriting.py adds the calls of the first three.
 
     def count_step(self) -> str:
         """Count a loop turn, a macro call or a block."""
@@ -223,7 +222,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a macro, a method or a global; charges what it returns."""
         owner = getattr(__obj, "__self__", None)
-        if owner is __self:  # a call that bounded_tree has added
+        if owner is __self:  # a call that template_rewriting.py has added
             return __obj(*args)
         if isinstance(owner, str):
             __self._check_text_method(__obj.__name__, owner, args, kwargs)
@@ -297,65 +296,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return "\n".join(pad + line if (first or i) and (blank or line) else line for i, line in enumerate(lines))
 
 
-_LoopT = TypeVar("_LoopT", nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)
-
-
-class _Bounded(NodeTransformer):
-    """Adds calls of the sandbox to a template. They are attributes of the environment, not names, so the template
-    cannot define others in their place."""
-
-    def visit_For(self, node: nodes.For) -> nodes.For:
-        return self._count(node)
-
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Macro:
-        return self._count(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.CallBlock:
-        return self._count(node)
-
-    def visit_Block(self, node: nodes.Block) -> nodes.Block:
-        return self._count(node)
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        return _call("joined", node.nodes, node.lineno)
-
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
-        return self._charge(node)
-
-    def visit_List(self, node: nodes.List) -> nodes.Node:
-        return self._charge(node)
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
-        return self._charge(node)
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        if node.ctx != "load":
-            return node
-        return self._charge(node)
-
-    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        if isinstance(node.arg, nodes.Slice):  # a copy that jinja2 makes without asking the environment
-            return self._charge(node)
-        self.generic_visit(node)
-        return node
-
-    def _charge(self, node: nodes.Expr) -> nodes.Node:
-        self.generic_visit(node)
-        return _call("charged", [node], node.lineno)
-
-    def _count(self, node: _LoopT) -> _LoopT:
-        self.generic_visit(node)
-        node.body.insert(0, nodes.Output([_call("count_step", [], node.lineno)], lineno=node.lineno))
-        return node
-
-
-def bounded_tree(tree: nodes.Template, sandbox: TemplateSandbox) -> nodes.Template:
-    """The template with the sandbox's calls added."""
-    bounded: nodes.Template = _Bounded().visit(tree).set_environment(sandbox)
-    return bounded
-
-
 def check_size(value: Any) -> None:
     """Raise TemplateLimitExceeded for a list of too many items or characters, those of the lists in it included: a
     list that holds another one twice, and so on, has exponentially many."""
@@ -375,10 +315,6 @@ def check_size(value: Any) -> None:
             raise SecurityError(f"a list cannot hold a {type(item).__name__}")
         if num_items > MAX_ITEMS or num_chars > MAX_CHARS:
             raise TemplateLimitExceeded("the chat template builds too long a list")
-
-
-def _call(name: str, arguments: list[nodes.Expr], lineno: int) -> nodes.Call:
-    return nodes.Call(nodes.EnvironmentAttribute(name, lineno=lineno), arguments, [], None, None, lineno=lineno)
 
 
 def _check_length(length: int) -> None:
