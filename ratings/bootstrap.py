@@ -28,14 +28,13 @@ def bootstrap_intervals(
     *,
     rounds: int = 200,
     confidence: float = 0.95,
-    reweighted: bool = False,
 ) -> BootstrapIntervals:
-    """Refit `rounds` resamples. Pair weights stay those of the whole data set, as the sandwich assumes."""
-    fit = fit_bradley_terry(counts, reweighted=reweighted)
+    """Refit `rounds` resamples."""
+    fit = fit_bradley_terry(counts)
     core = fit.groups.core
     lower, upper = (np.full(len(fit.models), np.nan) for _ in range(2))
     if core.any():
-        draws = np.stack([_refit(resample, fit.weights, core) for resample in _resamples(fit.tally, rng, rounds)])
+        draws = np.stack([_refit(resample, core) for resample in _resamples(fit.tally, rng, rounds)])
         tail = (1.0 - confidence) / 2.0
         lower[core], upper[core] = CENTER + POINTS * np.quantile(draws, [tail, 1.0 - tail], axis=0)
     return BootstrapIntervals(fit.models, lower, upper)
@@ -56,10 +55,9 @@ def _resamples(tally: Tally, rng: np.random.Generator, rounds: int) -> list[Floa
     return resamples
 
 
-def _refit(scores: FloatArray, weights: FloatArray, core: BoolArray) -> FloatArray:
+def _refit(scores: FloatArray, core: BoolArray) -> FloatArray:
     """Strengths of the core, centred. A resample may be separable where the data are not: groups are then placed."""
     groups = find_groups(scores)
-    points = weights * scores
-    strengths = place_groups(points, fit_groups(points, groups), groups, GROUP_RIDGE)
+    strengths = place_groups(scores, fit_groups(scores, groups), groups, GROUP_RIDGE)
     centred: FloatArray = strengths[core] - strengths[core].mean()
     return centred

@@ -40,7 +40,8 @@ class Vote:
     """One vote as the statistics see it. A vote with any flag stays in the log and is left out of every fit.
 
     `weight` says for how many identical votes the record stands. `covariates` are the style differences between side a
-    and side b. `prompt` is any key that is equal for equal prompts, for instance a hash.
+    and side b, None if they are not known. `prompt` is any key that is equal for equal prompts, for instance a hash.
+    `probability` is that of drawing this unordered pair, None if it is not known.
     """
 
     model_a: str
@@ -49,21 +50,24 @@ class Vote:
     weight: int = 1
     voter: str | None = None
     prompt: str | None = None
-    covariates: tuple[float, ...] = ()
+    covariates: tuple[float, ...] | None = ()
     flags: frozenset[str] = frozenset()
+    probability: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
     """Pair counts as matrices over `models`: entry [i, j] counts votes between model i and model j, sides forgotten.
 
-    `wins[i, j]` are wins of i over j; `ties` and `both_bad` are symmetric.
+    `wins[i, j]` are wins of i over j; `ties` and `both_bad` are symmetric. `by_side[i, j, outcome]` keeps the sides
+    apart: votes with i on side a and j on side b, outcomes in the order of OUTCOMES.
     """
 
     models: tuple[str, ...]
     wins: FloatArray
     ties: FloatArray
     both_bad: FloatArray
+    by_side: FloatArray
 
     @property
     def draws(self) -> FloatArray:
@@ -152,18 +156,14 @@ class PairCounts:
         """Matrices over `models`, by default all that have a vote. Votes with a model outside the list are left out."""
         names = self.models if models is None else tuple(models)
         index = {name: position for position, name in enumerate(names)}
-        wins, ties, both_bad = (np.zeros((len(names), len(names))) for _ in range(3))
-        for (model_a, model_b), (a_won, b_won, tied, both) in self._cells.items():
-            if model_a not in index or model_b not in index:
-                continue
-            a, b = index[model_a], index[model_b]
-            wins[a, b] += a_won
-            wins[b, a] += b_won
-            ties[a, b] += tied
-            ties[b, a] += tied
-            both_bad[a, b] += both
-            both_bad[b, a] += both
-        return Tally(names, wins, ties, both_bad)
+        kept = [(index[a], index[b], *cell) for (a, b), cell in self._cells.items() if a in index and b in index]
+        by_side = np.zeros((len(names), len(names), len(OUTCOMES)))
+        if kept:
+            table = np.array(kept, dtype=np.float64)
+            first, second = table[:, :2].astype(np.int64).T
+            by_side[first, second] = table[:, 2:]
+        a_won, b_won, tied, both = np.moveaxis(by_side, 2, 0)
+        return Tally(names, a_won + b_won.T, tied + tied.T, both + both.T, by_side)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in one canonical order: equal counts give equal text."""

@@ -1,22 +1,33 @@
 """The leaderboard: ratings, intervals, ranks and matrices, and a flag wherever the votes cannot support a number.
 
-The controller calls `rank_models` with the counts it keeps; everything returned is an immutable value.
+The controller calls `rank_board` with the counts and columns it keeps; everything returned is an immutable value.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
-from ratings.bradley_terry import CENTER, NORMAL_975, PAIR_FLOOR, POINTS, Fit, fit_bradley_terry
+from ratings.bradley_terry import NORMAL_975, POINTS, Fit, fit_bradley_terry
 from ratings.errors import UnknownModelError
-from ratings.graph import IntArray
+from ratings.graph import BoolArray, IntArray
 from ratings.influence import votes_to_overtake
+from ratings.options import MIN_VOTES, FitOptions, needs_columns
 from ratings.outcomes import FloatArray, PairCounts, Tally
-from ratings.style import COEFFICIENT_PENALTY, Coefficient, VoteColumns, fit_style
+from ratings.position import PositionBias, position_bias
+from ratings.rao_kupper import fit_rao_kupper
+from ratings.style import Coefficient, StyleFit, VoteColumns, fit_votes
+from ratings.weights import (
+    PropensityDiagnostics,
+    diagnose_propensity,
+    propensity_weights,
+    voter_covariance,
+    voter_weights,
+)
 
 Flag = Literal[
     "no_votes",  # the rating is the centre of the board and means nothing
@@ -30,7 +41,7 @@ Flag = Literal[
 RateMatrix = tuple[tuple[float | None, ...], ...]
 CountMatrix = tuple[tuple[int, ...], ...]
 
-MIN_VOTES = 30  #: simulated 95 % intervals cover 93 % at 10 votes per model and 94 to 95 % from 30 on
+RANK_CONFIDENCE = 0.95  #: all ranks of a board are in their ranges at the same time with this probability
 
 # An interval this much narrower than decisive votes could make it rests on a bridge of ties, which have no scatter. A
 # share t of ties narrows an interval by sqrt(1 - t) only, and a board of two models by one half.
@@ -41,8 +52,9 @@ _TIES_ONLY = 0.05
 class LeaderboardRow:
     """One model. Where `flags` is not empty the bounds are None and the rank is provisional.
 
-    `rank` is 1 + the number of models whose lower bound is above this upper bound, `worst_rank` the place if every
-    overlapping model were better. A flagged row is ranked by its rating instead of a bound, and lowers no other rank.
+    `rank` is 1 + the number of models that are better for certain, `worst_rank` the place if every model that is not
+    worse for certain were better. That is decided by the intervals of the differences, which are true for all pairs of
+    the board at once with probability RANK_CONFIDENCE. A flagged row is ranked by its rating, and lowers no other rank.
     `ties` counts ties of both kinds, `both_bad` those of the second kind. `win_rate` averages over opponents.
     `votes_to_flip`: one-sided votes against the next unflagged model below after which it would stand above this one.
     """
@@ -65,7 +77,13 @@ class LeaderboardRow:
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """Rows by falling rating. Matrices follow the order of the rows; a rate is None where two models never met."""
+    """Rows by falling rating. Matrices follow the order of the rows; a rate is None where two models never met.
+
+    `anchor` are the models whose mean is 1000 and against which intervals are, as far as the votes support them; none:
+    all unflagged models. `tie_points`: so many points ahead a model wins half of its votes (Rao-Kupper; None: another
+    fit, or only ties). `strengths` and `covariance` are in log units against the anchor, in the order of the rows, NaN
+    in rows and columns of flagged models.
+    """
 
     rows: tuple[LeaderboardRow, ...]
     num_votes: int
@@ -73,6 +91,12 @@ class Leaderboard:
     battle_count: CountMatrix
     predicted: RateMatrix
     coefficients: tuple[Coefficient, ...] = ()
+    anchor: tuple[str, ...] = ()
+    tie_points: float | None = None
+    position_bias: PositionBias | None = None
+    propensity: PropensityDiagnostics | None = None
+    strengths: FloatArray = field(default_factory=lambda: np.zeros(0), compare=False, repr=False)
+    covariance: FloatArray = field(default_factory=lambda: np.zeros((0, 0)), compare=False, repr=False)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -80,49 +104,75 @@ class Leaderboard:
         return tuple(row.model for row in self.rows)
 
 
-def rank_models(
-    counts: PairCounts,
-    *,
-    models: Sequence[str] = (),
-    anchor: str | None = None,
-    min_votes: int = MIN_VOTES,
-    reweighted: bool = False,
-    pair_floor: int = PAIR_FLOOR,
-    flips: bool = True,
+def rank_models(counts: PairCounts, *, models: Sequence[str] = (), min_votes: int = MIN_VOTES) -> Leaderboard:
+    """The board with the default options: Bradley-Terry, every vote weighs one. `models` adds models without a vote.
+    Pass `counts.without(...)` to leave ties out."""
+    return rank_board(counts, None, FitOptions(min_votes=min_votes), models=models)
+
+
+def rank_board(
+    counts: PairCounts, columns: VoteColumns | None, options: FitOptions, *, models: Sequence[str] = ()
 ) -> Leaderboard:
-    """Fit and rank. `models` adds models that have no vote yet; `anchor` is shifted to 1000 with all others, else the
-    mean of the unflagged models is 1000. Ties of both kinds are half a win; pass `counts.without(...)` to leave them
-    out. `votes_to_flip` takes most of the time, `flips=False` leaves it out; a reweighted board never has it."""
-    names = sorted({*models, *counts.models})
-    fit = fit_bradley_terry(counts.tally(names), reweighted=reweighted, pair_floor=pair_floor)
-    return _board(fit, anchor, min_votes, with_flips=flips and not reweighted)
+    """Fit and rank. `columns` are the votes of `counts`, one by one; None will do where `needs_columns(options)` is
+    false. `models` adds models that have no vote. Raises UnknownModelError for an anchor that is in neither, ValueError
+    without columns that are needed, ConvergenceError."""
+    names = sorted({*models, *counts.models, *(columns.models if columns is not None else ())})
+    for anchor in options.anchor:
+        if anchor not in names:
+            raise UnknownModelError(anchor)
+    tally = counts.tally(names)
+    propensity = None
+    if not needs_columns(options):
+        fit = fit_bradley_terry(tally) if options.fit == "bradley_terry" else fit_rao_kupper(tally)
+        style = StyleFit(fit, ())
+    elif columns is None:
+        raise ValueError("style and weighting need the votes as columns")
+    else:
+        style, propensity = _fit_columns(columns.over(names), options)
+    fit, flags, anchored = _judge(style.fit, options)
+    with_flips = options.fit == "bradley_terry" and not needs_columns(options)
+    rows, order = _rows(fit, flags, with_flips=with_flips)
+    trusted = [not flags[i] for i in order]
+    battles = tally.battles
+    np.fill_diagonal(predicted := fit.predicted, np.nan)
+    return Leaderboard(
+        rows=rows,
+        num_votes=counts.num_votes,
+        win_rate=_rate_matrix(_win_rates(tally), order),
+        battle_count=tuple(map(tuple, battles[np.ix_(order, order)].astype(np.int64).tolist())),
+        predicted=_rate_matrix(predicted, order),
+        coefficients=style.coefficients,
+        anchor=anchored,
+        tie_points=_tie_points(fit) if options.fit == "rao_kupper" else None,
+        position_bias=position_bias(fit),
+        propensity=propensity,
+        strengths=np.where(trusted, fit.strengths[order], np.nan),
+        covariance=np.where(np.outer(trusted, trusted), fit.covariance[np.ix_(order, order)], np.nan),
+    )
 
 
-def rank_with_style(
-    votes: VoteColumns,
-    *,
-    anchor: str | None = None,
-    min_votes: int = MIN_VOTES,
-    reweighted: bool = False,
-    pair_floor: int = PAIR_FLOOR,
-    penalty: float = COEFFICIENT_PENALTY,
-) -> Leaderboard:
-    """The same board at equal style, with the coefficients. It has no `votes_to_flip`."""
-    style = fit_style(votes, reweighted=reweighted, pair_floor=pair_floor, penalty=penalty)
-    return _board(style.fit, anchor, min_votes, with_flips=False, coefficients=style.coefficients)
+def _fit_columns(columns: VoteColumns, options: FitOptions) -> tuple[StyleFit, PropensityDiagnostics | None]:
+    if options.weighting == "votes":
+        return fit_votes(columns, fit=options.fit, style=options.style), None
+    if options.weighting == "propensity":
+        weights = propensity_weights(columns)
+        style = fit_votes(columns, fit=options.fit, style=options.style, weights=weights)
+        return style, diagnose_propensity(columns, weights)
+    weights = voter_weights(columns)
+    style = fit_votes(columns, fit=options.fit, style=options.style, weights=weights)
+    if options.fit == "bradley_terry" and not options.style:
+        covariance = voter_covariance(columns, weights, style.fit)
+        style = replace(style, fit=replace(style.fit, covariance=covariance))
+    return style, None
 
 
-def _board(
-    fit: Fit, anchor: str | None, min_votes: int, *, with_flips: bool, coefficients: tuple[Coefficient, ...] = ()
-) -> Leaderboard:
-    if anchor is not None and anchor not in fit.models:
-        raise UnknownModelError(anchor)
-    fit, flags = _judge(fit, min_votes)
+def _rows(fit: Fit, flags: list[tuple[Flag, ...]], *, with_flips: bool) -> tuple[tuple[LeaderboardRow, ...], list[int]]:
+    """The rows, and the positions of their models in `fit`."""
     trusted = np.array([not row for row in flags], dtype=bool)
-    ratings = fit.ratings if anchor is None else fit.ratings - fit.ratings[fit.models.index(anchor)] + CENTER
+    ratings = fit.ratings
     half_widths = np.where(trusted, fit.half_widths, np.nan)
     lower, upper = ratings - half_widths, ratings + half_widths
-    rank, worst_rank = _ranks(ratings, lower, upper)
+    rank, worst_rank = _ranks(fit, trusted, lower, upper)
     # Rounded, so that equal models stand by name and not by the last digit of the solver.
     order = sorted(range(len(ratings)), key=lambda i: (-ratings[i].round(6), fit.models[i]))
     flips = _flips(fit, [i for i in order if trusted[i]]) if with_flips else {}
@@ -146,35 +196,53 @@ def _board(
         )
         for i in order
     )
-    np.fill_diagonal(predicted := fit.predicted, np.nan)
-    return Leaderboard(
-        rows=rows,
-        num_votes=round(battles.sum() / 2),
-        win_rate=_rate_matrix(rates, order),
-        battle_count=tuple(tuple(int(battles[i, j]) for j in order) for i in order),
-        predicted=_rate_matrix(predicted, order),
-        coefficients=coefficients,
-    )
+    return rows, order
 
 
-def _judge(fit: Fit, min_votes: int) -> tuple[Fit, list[tuple[Flag, ...]]]:
-    """Flags of every model, and the fit measured against the mean of those without any."""
-    flags = _flags(fit, min_votes)
+def _judge(fit: Fit, options: FitOptions) -> tuple[Fit, list[tuple[Flag, ...]], tuple[str, ...]]:
+    """Flags of every model, the fit measured against the anchor, and the anchor.
+
+    Anchor models that have votes in the core carry the scale, however few: a flag must not move it. Without any, the
+    mean of the unflagged models does.
+    """
+    flags = _flags(fit, options.min_votes)
     trusted = np.array([not row for row in flags], dtype=bool)
     if trusted.sum() > 1:  # against itself a single model would have no width
         fit = fit.recentred(trusted)
     for i in np.flatnonzero(trusted & (fit.half_widths < _TIES_ONLY * _sharpest_half_widths(fit))):
         flags[i] = ("only_ties",)
-    return fit, flags
+    reference = np.isin(fit.models, options.anchor) & fit.groups.core
+    if reference.any():
+        fit = fit.recentred(reference)
+    return fit, flags, tuple(fit.models[i] for i in np.flatnonzero(reference))
 
 
-def _ranks(ratings: FloatArray, lower: FloatArray, upper: FloatArray) -> tuple[IntArray, IntArray]:
-    """Best and worst rank. A comparison with NaN is false: rows without an interval lower no other rank."""
-    best_case, worst_case = (np.where(np.isnan(bound), ratings, bound) for bound in (upper, lower))
-    others = ~np.eye(len(ratings), dtype=bool)
-    best = 1 + (others & (lower[None, :] > best_case[:, None])).sum(axis=1)
-    worst = 1 + (others & (upper[None, :] >= worst_case[:, None])).sum(axis=1)
-    return best, worst
+def _ranks(fit: Fit, trusted: BoolArray, lower: FloatArray, upper: FloatArray) -> tuple[IntArray, IntArray]:
+    """Best and worst rank of each model.
+
+    The intervals of all m differences are widened to the level of Sidak, 0.95^(1/m), which holds for any covariance of
+    normal estimates; the ranks that they leave open are then right for the whole board at once (Mogstad, Romano, Shaikh
+    and Wilhelm, 2024). Comparisons with NaN are false, so that flagged rows change no other rank.
+    """
+    num_trusted = int(trusted.sum())
+    num_pairs = num_trusted * (num_trusted - 1) // 2
+    variance = np.diag(fit.covariance)
+    spread = np.sqrt(np.maximum(variance[:, None] + variance[None, :] - 2.0 * fit.covariance, 0.0))
+    spread = np.where(np.outer(trusted, trusted), spread, np.nan)
+    limit = NormalDist().inv_cdf(0.5 + 0.5 * RANK_CONFIDENCE ** (1.0 / max(num_pairs, 1)))
+    # Rounding leaves a spread of 1e-9 to two models whose strengths are equal for certain, by ties alone.
+    above = fit.strengths[:, None] - fit.strengths[None, :] > limit * spread + 1e-6
+    best, worst = 1 + above.sum(axis=0), num_trusted - above.sum(axis=1)
+    for i in np.flatnonzero(~trusted):
+        rating = fit.ratings[i]
+        best[i], worst[i] = 1 + (lower > rating).sum(), 1 + (upper >= rating).sum()
+    return best.astype(np.int64), worst.astype(np.int64)
+
+
+def _tie_points(fit: Fit) -> float | None:
+    inside = np.ix_(fit.groups.core, fit.groups.core)
+    has_wins = fit.tally.wins[inside].any()
+    return POINTS * fit.tie_width if has_wins else None
 
 
 def _flags(fit: Fit, min_votes: int) -> list[tuple[Flag, ...]]:

@@ -6,30 +6,20 @@ columns. The caller counts tokens and markdown; this module only takes the numbe
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ratings.bradley_terry import (
-    GROUP_RIDGE,
-    NORMAL_975,
-    PAIR_FLOOR,
-    POINTS,
-    Fit,
-    fit_groups,
-    laplacian,
-    pair_weights,
-    place_groups,
-    sandwich,
-)
-from ratings.errors import ConvergenceError, InvalidVoteError
-from ratings.graph import IntArray, find_groups
-from ratings.outcomes import OUTCOMES, SCORES, FloatArray, Outcome, PairCounts, Vote
+from ratings.bradley_terry import GROUP_RIDGE, NORMAL_975, POINTS, Fit, fit_groups, laplacian, place_groups
+from ratings.errors import InvalidVoteError
+from ratings.graph import BoolArray, IntArray, find_groups
+from ratings.joint import Observations, fit_jointly
+from ratings.options import FitModel
+from ratings.outcomes import OUTCOMES, SCORES, FloatArray, Outcome, PairCounts, Tally, Vote
 
 COEFFICIENT_PENALTY = 0.5  #: pull of a coefficient towards zero, in votes: next to nothing on a real board
 
-_MAX_STEPS = 100
+_POINTS_OF_A = np.array([SCORES[outcome] for outcome in OUTCOMES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,14 @@ def style_differences(a: AnswerStyle, b: AnswerStyle) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class VoteColumns:
-    """Votes as columns: positions of the models and of the outcome in OUTCOMES, weights, covariates [vote, feature]."""
+    """Votes as columns: positions of the models and of the outcome in OUTCOMES, weights (how many equal votes one
+    stands for), covariates [vote, feature].
+
+    `probability` is that of drawing the unordered pair, NaN where it is unknown. `has_style` is False where the style
+    of the answers is unknown; the covariates of such a vote are not read. `voter` is any number of the voter, or -1.
+    Each of these three may be left out: then nothing is unknown of style, and nothing known of the others. Raises
+    InvalidVoteError if columns differ in length.
+    """
 
     models: tuple[str, ...]
     features: tuple[str, ...]
@@ -62,17 +59,36 @@ class VoteColumns:
     outcome: IntArray
     weight: FloatArray
     covariates: FloatArray
+    probability: FloatArray = field(default_factory=lambda: np.zeros(0))
+    has_style: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    voter: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        num_votes = len(self.model_a)
+        for name, unknown in (("probability", np.nan), ("has_style", True), ("voter", -1)):
+            column = getattr(self, name)
+            if num_votes and not len(column):
+                object.__setattr__(self, name, np.full(num_votes, unknown, dtype=column.dtype))
+        columns = ("model_b", "outcome", "weight", "covariates", "probability", "has_style", "voter")
+        if any(len(getattr(self, name)) != num_votes for name in columns):
+            raise InvalidVoteError(f"every column of {num_votes} votes needs as many entries")
 
     @classmethod
     def from_votes(
         cls, votes: Iterable[Vote], *, features: Sequence[str] = STYLE_FEATURES, models: Sequence[str] = ()
     ) -> "VoteColumns":
-        """Columns of all votes without flags. `models` adds models that have no vote."""
+        """Columns of all votes without flags. `models` adds models that have no vote. Raises InvalidVoteError if a
+        vote has other covariates than `features`; None is allowed."""
         kept = [vote for vote in votes if not vote.flags]
-        if any(len(vote.covariates) != len(features) for vote in kept):
+        if any(vote.covariates is not None and len(vote.covariates) != len(features) for vote in kept):
             raise InvalidVoteError(f"every vote needs the covariates {tuple(features)}")
         names = tuple(sorted({*models, *(v.model_a for v in kept), *(v.model_b for v in kept)}))
         position = {name: index for index, name in enumerate(names)}
+        voters: dict[str, int] = {}
+        none = (0.0,) * len(features)
+        covariates = [none if vote.covariates is None else vote.covariates for vote in kept]
+        probability = [np.nan if vote.probability is None else vote.probability for vote in kept]
+        voter = [-1 if vote.voter is None else voters.setdefault(vote.voter, len(voters)) for vote in kept]
         return cls(
             names,
             tuple(features),
@@ -80,8 +96,17 @@ class VoteColumns:
             np.array([position[vote.model_b] for vote in kept], dtype=np.int64),
             np.array([OUTCOMES.index(Outcome(vote.outcome)) for vote in kept], dtype=np.int64),
             np.array([vote.weight for vote in kept], dtype=np.float64),
-            np.array([vote.covariates for vote in kept], dtype=np.float64).reshape(len(kept), len(features)),
+            np.array(covariates, dtype=np.float64).reshape(len(kept), len(features)),
+            np.array(probability, dtype=np.float64),
+            np.array([vote.covariates is not None for vote in kept], dtype=bool),
+            np.array(voter, dtype=np.int64),
         )
+
+    @property
+    def score(self) -> FloatArray:
+        """Points of side a: 1, 0.5 or 0."""
+        points: FloatArray = _POINTS_OF_A[self.outcome]
+        return points
 
     def counts(self) -> PairCounts:
         """The same votes as pair counts."""
@@ -89,10 +114,19 @@ class VoteColumns:
         columns = (np.repeat(column, repeats) for column in (self.model_a, self.model_b, self.outcome))
         return PairCounts.from_arrays(self.models, *columns)
 
+    def over(self, models: Sequence[str]) -> "VoteColumns":
+        """The same votes with the positions of `models`, which has all models of these and may have more."""
+        if tuple(models) == self.models:
+            return self
+        index = {name: position for position, name in enumerate(models)}
+        place = np.array([index[name] for name in self.models], dtype=np.int64)
+        return replace(self, models=tuple(models), model_a=place[self.model_a], model_b=place[self.model_b])
+
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """Effect of one feature on the log odds per standard deviation of its difference, with its 95 % interval."""
+    """Effect of one feature on the log odds per standard deviation of its difference, with its 95 % interval; the
+    bounds are NaN if the votes do not determine it."""
 
     feature: str
     value: float
@@ -107,144 +141,118 @@ class Coefficient:
 
 @dataclass(frozen=True, eq=False)
 class StyleFit:
-    """Strengths at equal style and the coefficients that were fitted with them."""
+    """Strengths at equal style and the coefficients that were fitted with them; none of either without style."""
 
     fit: Fit
     coefficients: tuple[Coefficient, ...]
 
 
-def fit_style(
+def fit_votes(
     votes: VoteColumns,
     *,
-    reweighted: bool = False,
-    pair_floor: int = PAIR_FLOOR,
+    fit: FitModel = "bradley_terry",
+    style: bool = True,
+    weights: FloatArray | None = None,
     penalty: float = COEFFICIENT_PENALTY,
     group_ridge: float = GROUP_RIDGE,
 ) -> StyleFit:
     """Joint fit on the votes inside the core; models outside it are placed by their plain votes, as in the plain fit.
 
-    `penalty` is in votes. The published implementations of a mean loss with L2 = 1 correspond to the number of votes,
-    which shrinks an effect to a fraction of itself.
+    `weights` [vote] says what a vote weighs, by default one. `penalty` is in votes. The published implementations of a
+    mean loss with L2 = 1 correspond to the number of votes, which shrinks an effect to a fraction of itself. Raises
+    ConvergenceError.
     """
     tally = votes.counts().tally(votes.models)
     groups = find_groups(tally.scores)
-    weights = pair_weights(tally.battles, pair_floor) if reweighted else np.ones_like(tally.wins)
-    points = weights * tally.scores
-    strengths = fit_groups(points, groups)
-    joint = _JointFit(votes, groups.core, weights, penalty)
-    coefficients = joint.climb(strengths)
-    covariance = joint.covariance(strengths, coefficients)
+    weight = votes.weight if weights is None else votes.weight * weights
+    square = weight if weights is None else weight * weights
+    points = points_of(votes, weight)
+    if style:
+        covariates = _standardised(votes)
+        seen = Observations(votes.model_a, votes.model_b, votes.score, weight, square, covariates)
+    else:
+        seen = cells(votes, weight, square)
+    estimate = fit_jointly(
+        seen, fit_groups(points, groups), groups.core, with_ties=fit == "rao_kupper", penalty=penalty if style else 0.0
+    )
+    strengths = place_groups(points, estimate.strengths, groups, group_ridge)
     size = len(strengths)
-    errors = np.sqrt(np.diag(covariance)[size:])
-    strengths = place_groups(points, strengths, groups, group_ridge)
+    covariance = estimate.covariance[:size, :size]
     return StyleFit(
-        Fit(votes.models, strengths, covariance[:size, :size], groups, tally, weights),
-        tuple(
-            Coefficient(name, float(value), float(value - NORMAL_975 * error), float(value + NORMAL_975 * error))
-            for name, value, error in zip(votes.features, coefficients, errors, strict=True)
-        ),
+        Fit(votes.models, strengths, covariance, groups, tally, estimate.tie_width),
+        _coefficients(votes.features, estimate.coefficients, np.diag(estimate.covariance)[size:]) if style else (),
     )
 
 
-class _JointFit:
-    """Newton on strengths of the core and coefficients. The design matrix is never built: a vote touches two models, so
-    sums per model and per pair are bincounts."""
-
-    def __init__(self, votes: VoteColumns, core: NDArray[np.bool_], weights: FloatArray, penalty: float) -> None:
-        inside = core[votes.model_a] & core[votes.model_b]
-        self.size = len(votes.models)
-        self.core = core
-        self.penalty = penalty
-        self.a, self.b = votes.model_a[inside], votes.model_b[inside]
-        self.pair = self.a * self.size + self.b
-        self.repeats = votes.weight[inside]
-        self.weight = weights[self.a, self.b]
-        self.score = np.array([SCORES[outcome] for outcome in OUTCOMES])[votes.outcome[inside]]
-        self.z = _standardised(votes.covariates[inside], self.repeats)
-
-    def climb(self, strengths: FloatArray) -> FloatArray:
-        """Maximise from `strengths`, whose core is moved in place; returns the coefficients."""
-        beta = np.zeros(self.z.shape[1])
-        if not len(self.a):
-            return beta
-        strengths[self.core] -= strengths[self.core].mean()
-        value = self._objective(strengths, beta)
-        for _ in range(_MAX_STEPS):
-            chance = self._chance(strengths, beta)
-            slope = self._gradient(self.repeats * self.weight * (self.score - chance))
-            slope[self.size :] -= self.penalty * beta
-            curvature = self._curvature(self.repeats * self.weight * chance * (1.0 - chance))
-            curvature[np.arange(self.size, len(curvature)), np.arange(self.size, len(curvature))] += self.penalty
-            step = np.linalg.solve(self._pinned(curvature), slope)
-            for _ in range(40):
-                moved, bent = strengths + step[: self.size], beta + step[self.size :]
-                new_value = self._objective(moved, bent)
-                if new_value >= value - 1e-12 * abs(value):
-                    break
-                step = 0.5 * step
-            strengths[:], beta, value = moved, bent, new_value
-            if np.abs(step).max() < 1e-8:
-                return beta
-        raise ConvergenceError(f"no convergence in {_MAX_STEPS} Newton steps")
-
-    def covariance(self, strengths: FloatArray, beta: FloatArray) -> FloatArray:
-        """Sandwich covariance of strengths and coefficients, NaN outside the core. The penalty is left out of
-        the curvature: shrinking a coefficient does not make it more certain."""
-        covariance = np.full((self.size + len(beta), self.size + len(beta)), np.nan)
-        if not len(self.a):
-            return covariance
-        chance = self._chance(strengths, beta)
-        kept = np.concatenate([self.core, np.ones(len(beta), dtype=bool)])
-        block = np.ix_(kept, kept)
-        curvature = self._curvature(self.repeats * self.weight * chance * (1.0 - chance))[block]
-        scatter = self._curvature(self.repeats * (self.weight * (self.score - chance)) ** 2)[block]
-        covariance[block] = sandwich(curvature, scatter, float((self.repeats * self.weight).sum()))
-        return covariance
-
-    def _gaps(self, strengths: FloatArray, beta: FloatArray) -> FloatArray:
-        gaps: FloatArray = strengths[self.a] - strengths[self.b] + self.z @ beta
-        return gaps
-
-    def _chance(self, strengths: FloatArray, beta: FloatArray) -> FloatArray:
-        return 0.5 * (1.0 + np.tanh(0.5 * self._gaps(strengths, beta)))
-
-    def _objective(self, strengths: FloatArray, beta: FloatArray) -> float:
-        gaps = self._gaps(strengths, beta)
-        fit = (self.repeats * self.weight * (np.logaddexp(0.0, gaps) - self.score * gaps)).sum()
-        return -float(fit) - 0.5 * self.penalty * float(beta @ beta)
-
-    def _gradient(self, residual: FloatArray) -> FloatArray:
-        return np.concatenate([self._per_model(residual), self.z.T @ residual])
-
-    def _curvature(self, per_vote: FloatArray) -> FloatArray:
-        """Sum over votes of per_vote times x x^T, x being the vote's row of the design matrix."""
-        pairs = np.bincount(self.pair, per_vote, self.size**2).reshape(self.size, self.size).astype(np.float64)
-        scaled = per_vote[:, None] * self.z
-        cross = np.array([self._per_model(column) for column in scaled.T]).reshape(-1, self.size).T
-        return np.block([[laplacian(pairs + pairs.T), cross], [cross.T, self.z.T @ scaled]])
-
-    def _per_model(self, per_vote: FloatArray) -> FloatArray:
-        gained, given = (np.bincount(side, per_vote, self.size) for side in (self.a, self.b))
-        totals: FloatArray = (gained - given).astype(np.float64)
-        return totals
-
-    def _pinned(self, curvature: FloatArray) -> FloatArray:
-        """Fill the flat directions: the core's mean, the models outside the core, a feature that never varies."""
-        scale = np.trace(curvature) / len(curvature)
-        core = np.concatenate([self.core, np.zeros(self.z.shape[1], dtype=bool)])
-        outside = np.concatenate([~self.core, np.zeros(self.z.shape[1], dtype=bool)])
-        pinned: FloatArray = curvature + scale * np.outer(core, core) + scale * np.diag(outside)
-        pinned[np.diag_indices(len(pinned))] += 1e-14 * scale
-        return pinned
+def points_of(votes: VoteColumns, weight: FloatArray) -> FloatArray:
+    """Points of the row's model against the column's, each vote with its `weight`."""
+    size = len(votes.models)
+    pair, score = votes.model_a * size + votes.model_b, votes.score
+    won, lost = (np.bincount(pair, weight * share, size**2).reshape(size, size) for share in (score, 1.0 - score))
+    points: FloatArray = (won + lost.T).astype(np.float64)
+    return points
 
 
-def _standardised(covariates: FloatArray, repeats: FloatArray) -> FloatArray:
-    if not len(covariates):
-        return covariates
+def cells(votes: VoteColumns, weight: FloatArray, square: FloatArray) -> Observations:
+    """The votes as sums over equal pair and outcome, without covariates."""
+    size = len(votes.models)
+    cell = (votes.model_a * size + votes.model_b) * 3 + np.rint(2.0 * votes.score).astype(np.int64)
+    weights, squares = (np.bincount(cell, column, 3 * size**2).astype(np.float64) for column in (weight, square))
+    filled = np.flatnonzero(weights)
+    pair, half_points = np.divmod(filled, 3)
+    return Observations(
+        pair // size, pair % size, 0.5 * half_points, weights[filled], squares[filled], np.zeros((len(filled), 0))
+    )
+
+
+def cells_of(tally: Tally) -> Observations:
+    """The same from pair counts."""
+    a, b = np.nonzero(tally.wins)
+    first, second = np.nonzero(np.triu(tally.draws))
+    weight = np.concatenate([tally.wins[a, b], tally.draws[first, second]])
+    score = np.concatenate([np.ones(len(a)), np.full(len(first), 0.5)])
+    sides = np.concatenate([a, first]), np.concatenate([b, second])
+    return Observations(*sides, score, weight, weight, np.zeros((len(weight), 0)))
+
+
+def _coefficients(features: Sequence[str], values: FloatArray, variances: FloatArray) -> tuple[Coefficient, ...]:
+    return tuple(
+        Coefficient(name, float(value), float(value - NORMAL_975 * error), float(value + NORMAL_975 * error))
+        for name, value, error in zip(features, values, np.sqrt(variances[: len(values)]), strict=True)
+    )
+
+
+def _standardised(votes: VoteColumns) -> FloatArray:
+    """Covariates in standard deviations of the votes whose style is known.
+
+    The others get the difference that is expected of their pair, so that they count for the strengths at equal style
+    and say nothing about the coefficients: a zero would claim equal style and dilute them (0.49 became 0.36).
+    """
+    known = votes.has_style
+    if not known.any():
+        return np.zeros_like(votes.covariates)
+    repeats, covariates = votes.weight[known], votes.covariates[known]
     centred = covariates - np.average(covariates, axis=0, weights=repeats)
     spread = np.sqrt(np.average(centred**2, axis=0, weights=repeats))
     varies = spread > 1e-12
-    return np.where(varies, centred / np.where(varies, spread, 1.0), 0.0)
+    z = np.zeros_like(votes.covariates)
+    z[known] = np.where(varies, centred / np.where(varies, spread, 1.0), 0.0)
+    if not known.all():
+        habits = _habits(votes, z)
+        z[~known] = habits[votes.model_a[~known]] - habits[votes.model_b[~known]]
+    return z
+
+
+def _habits(votes: VoteColumns, z: FloatArray) -> FloatArray:
+    """How each model writes [model, feature]: least squares of differences of habits on the votes whose style is
+    known. One vote's pull towards the average settles a model without any."""
+    known, size = votes.has_style, len(votes.models)
+    a, b, repeats = votes.model_a[known], votes.model_b[known], votes.weight[known]
+    pairs = np.bincount(a * size + b, repeats, size**2).reshape(size, size).astype(np.float64)
+    columns = (repeats[:, None] * z[known]).T
+    totals = np.array([np.bincount(a, column, size) - np.bincount(b, column, size) for column in columns])
+    habits: FloatArray = np.linalg.solve(laplacian(pairs + pairs.T) + np.eye(size), totals.reshape(-1, size).T)
+    return habits
 
 
 def _share(first: float, second: float) -> float:

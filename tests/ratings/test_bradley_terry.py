@@ -1,5 +1,6 @@
 """The fit against golden values, an independent iteration and closed forms."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -8,8 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ratings.bradley_terry import POINTS, expected_scores, fit_bradley_terry, pair_weights
+from ratings.bradley_terry import POINTS, Fit, expected_scores, fit_bradley_terry
 from ratings.outcomes import OUTCOMES, PairCounts, Vote
+from ratings.rao_kupper import fit_rao_kupper
+from ratings.style import VoteColumns, fit_votes
+from ratings.weights import propensity_weights
 
 TOLERANCE = 0.05
 MODELS = ("ant", "bee", "cat", "dog")
@@ -44,8 +48,8 @@ CTX_REWEIGHTED = {
 }
 
 
-def intervals(counts: PairCounts, **options: object) -> dict[str, tuple[float, float, float]]:
-    fit = fit_bradley_terry(counts, **options)  # type: ignore[arg-type]
+def intervals(votes: PairCounts | Fit) -> dict[str, tuple[float, float, float]]:
+    fit = votes if isinstance(votes, Fit) else fit_bradley_terry(votes)
     return {
         model: (rating, rating - half, rating + half)
         for model, rating, half in zip(fit.models, fit.ratings, fit.half_widths, strict=True)
@@ -97,8 +101,9 @@ def test_golden_votes_give_the_golden_intervals(
 
 
 def test_reweighted_golden_votes_give_the_golden_intervals(golden_votes: Callable[[str], list[Vote]]) -> None:
-    counts = PairCounts.from_votes(golden_votes("ctx"))
-    for model, interval in intervals(counts, reweighted=True, pair_floor=20).items():
+    columns = VoteColumns.from_votes(golden_votes("ctx"), features=("len",))
+    fit = fit_votes(columns, style=False, weights=propensity_weights(columns, pair_floor=20)).fit
+    for model, interval in intervals(fit).items():
         assert interval == pytest.approx(CTX_REWEIGHTED[model], abs=TOLERANCE)
 
 
@@ -160,8 +165,8 @@ def test_more_of_the_same_votes_moves_no_core_gap_and_narrows_intervals(vote_lis
 
 @given(vote_lists)
 def test_every_result_is_finite(vote_list: list[Vote]) -> None:
-    for reweighted in (False, True):
-        fit = fit_bradley_terry(PairCounts.from_votes(vote_list), reweighted=reweighted)
+    counts = PairCounts.from_votes(vote_list)
+    for fit in (fit_bradley_terry(counts), fit_rao_kupper(counts)):
         assert np.isfinite(fit.strengths).all()
         assert np.isfinite(fit.half_widths[fit.groups.core]).all()
         assert np.isnan(fit.half_widths[~fit.groups.core]).all()
@@ -198,14 +203,6 @@ def test_lopsided_counts_of_any_size_converge(count_results: Callable[..., PairC
     assert fit.strengths[2] - fit.strengths[1] == pytest.approx(math.log(3e6), abs=1e-4)
 
 
-def test_a_busy_pair_weighs_less_per_vote_when_reweighted() -> None:
-    battles = np.array([[0.0, 1000.0, 10.0], [1000.0, 0.0, 100.0], [10.0, 100.0, 0.0]])
-    weights = pair_weights(battles, floor=50)
-    assert weights[0, 1] * 1000 == pytest.approx(weights[1, 2] * 100)
-    assert weights[0, 2] * 50 == pytest.approx(weights[1, 2] * 100)
-    assert (weights * battles).sum() == pytest.approx(battles.sum())
-
-
 def test_intervals_against_one_model_measure_the_gap_to_it(count_results: Callable[..., PairCounts]) -> None:
     fit = fit_bradley_terry(count_results(("A", "B", 30, 20), ("B", "C", 25, 20)))
     against_a = fit.recentred(np.array([True, False, False]))
@@ -214,6 +211,17 @@ def test_intervals_against_one_model_measure_the_gap_to_it(count_results: Callab
     assert against_a.strengths[1] - against_a.strengths[0] == pytest.approx(fit.strengths[1] - fit.strengths[0])
     # In a chain A-B-C the gap of A and B depends on their own votes only: p = 0.6 of 50, variance 1 / (50 p (1 - p)).
     assert against_a.half_widths[1] == pytest.approx(1.96 * POINTS / math.sqrt(50 * 0.6 * 0.4), rel=1e-3)
+
+
+@pytest.mark.parametrize("per_pair", [1_000, 1_000_000])
+def test_the_interval_of_a_newcomer_does_not_depend_on_the_votes_of_others(
+    count_results: Callable[..., PairCounts], per_pair: int
+) -> None:
+    """30 votes against models whose strengths are known: the variance is 1 / sum p (1 - p)."""
+    board = [(a, b, per_pair, per_pair) for a, b in itertools.combinations("ABCDE", 2)]
+    fit = fit_bradley_terry(count_results(*board, ("new", "A", 10, 5), ("new", "B", 10, 5)))
+    against_others = fit.recentred(np.array([True] * 5 + [False]))
+    assert against_others.half_widths[5] == pytest.approx(1.96 * POINTS / math.sqrt(30 * 2 / 3 / 3), rel=0.01)
 
 
 def test_chances_stay_between_zero_and_one_at_any_gap() -> None:

@@ -1,99 +1,152 @@
-"""Probabilities of pairs in each mode, and the draw."""
+"""Probabilities of pairs, and the draw."""
 
-import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import combinations
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ratings.outcomes import PairCounts
-from ratings.pairing import PairingMode, draw_pair, expected_gain, pair_probabilities
+from ratings.pairing import CAUTION, FLOOR, MAX_SHARE, UNKNOWN, Misordering, PairTable, misordering
 
-modes = st.sampled_from(["uniform", "weighted", "active"])
-models = st.lists(st.sampled_from("abcdefg"), max_size=9)
+LETTERS = "abcdefghij"
 
-
-@given(models, modes, st.floats(0, 1))
-def test_probabilities_cover_every_pair_once_and_sum_to_one(names: list[str], mode: PairingMode, floor: float) -> None:
-    counts = PairCounts()
-    counts.add("a", "b", "a", 30)
-    probabilities = pair_probabilities(names, counts, mode=mode, floor=floor)
-    distinct = len(set(names))
-    assert len(probabilities) == distinct * (distinct - 1) // 2
-    assert all(first != second for first, second in probabilities)
-    assert len({frozenset(pair) for pair in probabilities}) == len(probabilities)
-    assert sum(probabilities.values()) == pytest.approx(1 if probabilities else 0)
+models = st.lists(st.sampled_from(LETTERS), max_size=12)
+matrices = st.lists(st.floats(1e-12, 0.5), min_size=45, max_size=45)
 
 
-def test_fewer_than_two_models_make_no_pair() -> None:
-    assert pair_probabilities(["a"]) == {}
-    assert pair_probabilities(["a", "a"]) == {}
+def _misordering(names: str, **probabilities: float) -> Misordering:
+    """Of these pairs; the others 0.001."""
+    matrix = np.full((len(names), len(names)), 0.001)
+    for pair, probability in probabilities.items():
+        i, j = (names.index(letter) for letter in pair)
+        matrix[i, j] = matrix[j, i] = probability
+    np.fill_diagonal(matrix, 0.0)
+    return Misordering(tuple(names), matrix)
 
 
-def test_uniform_gives_every_pair_the_same() -> None:
-    assert set(pair_probabilities("abcd").values()) == {1 / 6}
+def _all(table: PairTable, names: str) -> dict[tuple[str, str], float]:
+    return {pair: table.probability(*pair) for pair in combinations(names, 2)}
 
 
-def test_a_weight_multiplies_the_share_of_a_model() -> None:
-    probabilities = pair_probabilities("abc", mode="weighted", weights={"a": 5})
-    assert probabilities == pytest.approx({("a", "b"): 5 / 11, ("a", "c"): 5 / 11, ("b", "c"): 1 / 11})
+@given(models, matrices, st.floats(0, 1))
+def test_probabilities_sum_to_one_over_all_pairs_within_floor_and_limit(
+    names: list[str], values: list[float], floor: float
+) -> None:
+    pairs = {"".join(pair): value for pair, value in zip(combinations(LETTERS, 2), values, strict=True)}
+    table = PairTable(names, _misordering(LETTERS, **pairs), floor=floor)
+    probabilities = [table.probability(*pair) for pair in combinations(dict.fromkeys(names), 2)]
+    num_pairs = len(probabilities)
+    assert sum(probabilities) == pytest.approx(1 if probabilities else 0)
+    assert all(probability >= floor / num_pairs - 1e-12 for probability in probabilities)
+    assert all(probability <= max(MAX_SHARE, 2 / num_pairs) + 1e-12 for probability in probabilities)
 
 
-def test_a_model_of_weight_zero_is_never_drawn() -> None:
-    for mode in ("weighted", "active"):
-        probabilities = pair_probabilities("abc", mode=mode, weights={"a": 0})
-        assert probabilities == pytest.approx({("a", "b"): 0, ("a", "c"): 0, ("b", "c"): 1})
+def test_without_votes_all_pairs_are_alike() -> None:
+    empty = misordering(PairCounts().tally())
+    for table in (PairTable("abcd"), PairTable("abcd", empty)):
+        assert set(_all(table, "abcd").values()) == {1 / 6}
 
 
-def test_active_prefers_the_pair_that_one_more_vote_teaches_most(count_results: Callable[..., PairCounts]) -> None:
-    counts = count_results(("a", "b", 50, 50), ("a", "c", 5, 5), ("b", "c", 9, 1))
-    probabilities = pair_probabilities("abc", counts, mode="active", floor=0)
-    gains = {pair: expected_gain(*counts.results(*pair)) for pair in probabilities}
-    assert probabilities == pytest.approx({pair: gain / sum(gains.values()) for pair, gain in gains.items()})
-    assert probabilities["a", "c"] > probabilities["b", "c"] > probabilities["a", "b"]
+def test_shares_follow_the_probability_of_misordering() -> None:
+    matrix = {"ab": 0.2, "cd": 0.15, "ef": 0.1, "gh": 0.2, "ij": 0.25}
+    table = PairTable(LETTERS, _misordering(LETTERS, **matrix))
+    total = sum(matrix.values()) + 40 * 0.001
+    for pair, value in {**matrix, "ac": 0.001}.items():
+        assert table.probability(*pair) == pytest.approx((1 - FLOOR) * value / total + FLOOR / 45)
 
 
-def test_active_never_starves_a_pair(count_results: Callable[..., PairCounts]) -> None:
-    counts = count_results(("a", "b", 500_000, 500_000))
-    probabilities = pair_probabilities("abc", counts, mode="active", floor=0.3)
-    assert probabilities["a", "b"] == pytest.approx(0.1, rel=1e-3)
+def test_a_pair_that_is_never_decided_is_not_drawn_more_often_than_the_limit() -> None:
+    table = PairTable(LETTERS, _misordering(LETTERS, ab=0.5, cd=0.01, ef=0.02))
+    assert table.probability("a", "b") == MAX_SHARE
+    assert table.probability("e", "f") > table.probability("c", "d") > table.probability("a", "c")
 
 
-def test_gain_follows_the_published_formula_and_falls_with_votes() -> None:
-    variance = 51 / 102 * (1 - 51 / 102)
-    assert expected_gain(50, 50, 0) == pytest.approx(math.sqrt(variance / 100) - math.sqrt(variance / 101))
-    gains = [expected_gain(n, n, 0) for n in (0, 1, 2, 10, 100)]
-    assert gains == sorted(gains, reverse=True)
-    assert expected_gain(10, 0, 0) > 0
+def test_with_few_pairs_the_limit_leaves_a_choice() -> None:
+    table = PairTable("abc", _misordering("abc", ab=0.4))
+    assert table.probability("a", "b") == pytest.approx(2 / 3)
+    assert PairTable("ab", _misordering("ab", ab=1e-9)).probability("a", "b") == 1.0
+
+
+def test_a_model_that_was_not_in_the_fit_comes_before_decided_pairs() -> None:
+    known = _misordering("abc", ab=0.01, ac=0.01, bc=0.01)
+    assert known.among("ax")[0, 1] == UNKNOWN
+    table = PairTable("abcn", known)
+    assert table.probability("a", "n") == pytest.approx((1 - FLOOR) * 0.5 / 1.53 + FLOOR / 6)
+
+
+def test_the_order_of_close_models_is_more_doubtful_and_votes_settle_it(
+    count_results: Callable[..., PairCounts],
+) -> None:
+    rows = [("a", "b", 55, 45), ("a", "c", 90, 10), ("b", "c", 90, 10)]
+    few, many = (
+        misordering(count_results(*((a, b, n * won, n * lost) for a, b, won, lost in rows)).tally()) for n in (1, 20)
+    )
+    assert few.models == ("a", "b", "c")
+    assert 0.2 < few.probability[0, 1] < 0.4
+    assert few.probability[0, 1] > 5 * few.probability[0, 2]
+    assert many.probability[0, 1] < 0.05
+    assert many.probability[0, 2] < 1e-9
+    np.testing.assert_array_equal(few.probability, few.probability.T)
+
+
+def test_probability_of_misordering_is_that_of_the_posterior(count_results: Callable[..., PairCounts]) -> None:
+    """Against an integral over a grid: two models, a normal prior of spread 1 on each strength."""
+    won, lost = 30, 22
+    gaps = np.linspace(-4, 4, 20_001)
+    log_posterior = won * -np.logaddexp(0, -gaps) + lost * -np.logaddexp(0, gaps) - gaps**2 / 4  # variance 2
+    density = np.exp(log_posterior - log_posterior.max())
+    exact = density[gaps < 0].sum() / density.sum()
+    found = misordering(count_results(("a", "b", won, lost)).tally()).probability[0, 1]
+    normal = NormalDist()
+    assert normal.cdf(CAUTION * normal.inv_cdf(found)) == pytest.approx(exact, abs=0.005)
+
+
+def test_a_model_that_only_won_has_a_probability(count_results: Callable[..., PairCounts]) -> None:
+    counts = count_results(("a", "b", 50, 50), ("n", "a", 3, 0))
+    matrix = misordering(counts.tally(["a", "b", "n", "without votes"])).probability
+    assert np.isfinite(matrix).all()
+    assert 0.1 < matrix[0, 2] < 0.4
+    assert matrix[0, 3] == pytest.approx(0.5, abs=0.15)
 
 
 def test_draws_follow_the_probabilities_and_both_sides_are_fair() -> None:
-    probabilities = pair_probabilities("abc", mode="weighted", weights={"a": 3})
+    table = PairTable("abc", _misordering("abc", ab=0.001, ac=0.002, bc=0.002))
     rng = random.Random(5)
-    drawn = [draw_pair(probabilities, rng) for _ in range(6000)]
+    drawn = [table.draw(rng) for _ in range(6000)]
     seen = Counter((pair.model_a, pair.model_b) for pair in drawn)
-    for (first, second), probability in probabilities.items():
+    for (first, second), probability in _all(table, "abc").items():
         assert (seen[first, second] + seen[second, first]) / 6000 == pytest.approx(probability, abs=0.03)
         assert seen[first, second] == pytest.approx(seen[second, first], rel=0.2)
-    assert all(pair.probability in probabilities.values() for pair in drawn)
+    assert all(pair.probability == table.probability(pair.model_a, pair.model_b) for pair in drawn)
+
+
+def test_opponents_follow_the_probabilities_of_their_pairs() -> None:
+    table = PairTable("abcd", _misordering("abcd", ab=0.3, ac=0.1, ad=0.3, bc=0.3, bd=0.3, cd=0.3))
+    rng = random.Random(5)
+    drawn = Counter(table.draw_opponent("a", "abc", rng) for _ in range(4000))
+    ab, ac = table.probability("a", "b"), table.probability("a", "c")
+    assert set(drawn) == {"b", "c"}
+    assert drawn["b"] / 4000 == pytest.approx(ab / (ab + ac), abs=0.03)
+    assert table.draw_opponent("a", "a", rng) is None
 
 
 def test_the_same_generator_state_draws_the_same_pair() -> None:
-    probabilities = pair_probabilities("abcdef")
-    assert draw_pair(probabilities, random.Random(1)) == draw_pair(probabilities, random.Random(1))
+    table = PairTable("abcdef")
+    assert table.draw(random.Random(1)) == table.draw(random.Random(1))
 
 
-def test_there_must_be_a_pair_to_draw() -> None:
+def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(ValueError, match="no pair"):
-        draw_pair({}, random.Random(1))
-
-
-@pytest.mark.parametrize(
-    "options", [{"mode": "fair"}, {"mode": "active", "floor": 1.5}, {"mode": "weighted", "weights": {"a": -1}}]
-)
-def test_impossible_options_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError):
-        pair_probabilities("abc", **options)  # type: ignore[arg-type]
+        PairTable("a").draw(random.Random(1))
+    with pytest.raises(ValueError, match="floor"):
+        PairTable("abc", floor=1.5)
+    with pytest.raises(ValueError, match="itself"):
+        PairTable("abc").probability("a", "a")
+    with pytest.raises(KeyError):
+        PairTable("abc").probability("a", "x")

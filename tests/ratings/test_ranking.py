@@ -1,24 +1,33 @@
 """The leaderboard: ranks, flags and matrices."""
 
+import itertools
 import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratings.bradley_terry import NORMAL_975, POINTS
 from ratings.errors import UnknownModelError
+from ratings.options import FitModel, FitOptions, Weighting
 from ratings.outcomes import OUTCOMES, PairCounts, Vote
-from ratings.ranking import Leaderboard, LeaderboardRow, rank_models, rank_with_style
-from ratings.style import VoteColumns
+from ratings.ranking import Leaderboard, LeaderboardRow, rank_board, rank_models
+from ratings.style import VoteColumns, fit_votes
 
 MODELS = ("ant", "bee", "cat", "dog", "elk")
 pairs = st.lists(st.sampled_from(MODELS), min_size=2, max_size=2, unique=True)
 votes = st.builds(lambda p, o, w: Vote(p[0], p[1], o, w), pairs, st.sampled_from(OUTCOMES), st.integers(1, 20))
 vote_lists = st.lists(votes, max_size=40)
+ALL_OPTIONS = [
+    FitOptions(fit, style, weighting)
+    for fit, style, weighting in itertools.product(get_args(FitModel), (False, True), get_args(Weighting))
+]
 
 
 def row_of(board: Leaderboard, model: str) -> LeaderboardRow:
@@ -50,8 +59,9 @@ def assert_sound(board: Leaderboard) -> None:
 @given(vote_lists, st.integers(1, 30))
 def test_any_votes_give_a_sound_leaderboard(vote_list: list[Vote], min_votes: int) -> None:
     counts = PairCounts.from_votes(vote_list)
-    for reweighted in (False, True):
-        assert_sound(rank_models(counts, models=MODELS, min_votes=min_votes, reweighted=reweighted))
+    columns = VoteColumns.from_votes(vote_list, features=())
+    for options in ALL_OPTIONS:
+        assert_sound(rank_board(counts, columns, replace(options, min_votes=min_votes), models=MODELS))
 
 
 @given(vote_lists, st.randoms(use_true_random=False))
@@ -88,6 +98,43 @@ def test_rank_counts_the_models_that_are_certainly_better(count_results: Callabl
     ]
 
 
+def test_ranks_come_from_differences_and_not_from_intervals(count_results: Callable[..., PairCounts]) -> None:
+    """Both models are known badly against the third, and well against each other."""
+    board = rank_models(count_results(("A", "B", 700, 550), ("B", "C", 20, 12)), min_votes=10)
+    first, second = row_of(board, "A"), row_of(board, "B")
+    assert first.lower is not None
+    assert second.upper is not None
+    assert first.lower < second.upper
+    assert (first.worst_rank, second.rank) == (2, 2)
+    assert (first.rank, second.worst_rank) == (1, 3)
+
+
+def test_ranges_of_ranks_are_true_for_the_whole_board_at_once() -> None:
+    """Of equal models every rank is open: a board with a narrower range is wrong."""
+    rng, wrong = np.random.default_rng(5), 0
+    models = tuple(f"m{index}" for index in range(12))
+    for _ in range(150):
+        a = rng.integers(12, size=3000)
+        b = (a + rng.integers(1, 12, size=a.size)) % 12
+        board = rank_models(PairCounts.from_arrays(models, a, b, rng.integers(2, size=a.size)))
+        wrong += any((row.rank, row.worst_rank) != (1, 12) for row in board.rows)
+    assert wrong / 150 < 0.09  # 0.05 is promised; single intervals at 95 % are wrong on nearly every board
+
+
+def test_the_board_gives_strengths_and_covariance_by_row(count_results: Callable[..., PairCounts]) -> None:
+    board = rank_models(count_results(("A", "B", 30, 40), ("B", "C", 40, 30), ("D", "A", 5, 0)))
+    assert board.models == ("D", "B", "A", "C")
+    assert np.isnan(board.strengths).tolist() == [True, False, False, False]
+    for i, row in enumerate(board.rows[1:], 1):
+        assert row.upper == pytest.approx(row.rating + NORMAL_975 * POINTS * math.sqrt(board.covariance[i, i]))
+        assert row.rating == pytest.approx(1000 + POINTS * board.strengths[i])
+
+
+def test_columns_that_are_needed_must_be_given(count_results: Callable[..., PairCounts]) -> None:
+    with pytest.raises(ValueError, match="columns"):
+        rank_board(count_results(("A", "B", 1, 1)), None, FitOptions(weighting="voters"))
+
+
 def test_matrices_follow_the_rows(count_results: Callable[..., PairCounts]) -> None:
     board = rank_models(count_results(("A", "B", 10, 30), ("B", "C", 20, 10, 10)), min_votes=1)
     assert board.models == ("B", "C", "A")
@@ -99,18 +146,58 @@ def test_matrices_follow_the_rows(count_results: Callable[..., PairCounts]) -> N
 
 def test_anchor_stands_at_1000_and_moves_everyone_with_it(count_results: Callable[..., PairCounts]) -> None:
     counts = count_results(("A", "B", 40, 30), ("B", "C", 40, 30))
-    free, held = rank_models(counts), rank_models(counts, anchor="C")
-    assert row_of(held, "C").rating == 1000
+    free, held = rank_models(counts), rank_board(counts, None, FitOptions(anchor=("C",)))
     shift = 1000 - row_of(free, "C").rating
     for before, after in zip(free.rows, held.rows, strict=True):
-        assert before.lower is not None
         assert after.rating == pytest.approx(before.rating + shift)
-        assert after.lower == pytest.approx(before.lower + shift)
+        assert (after.rank, after.worst_rank) == (before.rank, before.worst_rank)
+    anchor = row_of(held, "C")
+    assert (anchor.rating, anchor.lower, anchor.upper) == (1000, 1000, 1000)
+
+
+def test_an_anchor_of_several_models_has_their_mean_at_1000(count_results: Callable[..., PairCounts]) -> None:
+    counts = count_results(("A", "B", 400, 300), ("B", "C", 400, 300), ("new", "C", 1, 1))
+    board = rank_board(counts, None, FitOptions(anchor=("A", "B", "silent")), models=["silent"])
+    assert board.anchor == ("A", "B")
+    assert row_of(board, "A").rating + row_of(board, "B").rating == pytest.approx(2000)
+    # Of the difference of A and B, of which each is one half away: p = 4/7 of 700 votes.
+    width = 1.96 * POINTS / math.sqrt(700 * 4 / 7 * 3 / 7) / 2
+    assert row_of(board, "A").upper == pytest.approx(row_of(board, "A").rating + width, rel=1e-3)
+
+
+def test_an_anchor_without_votes_leaves_the_usual_scale(count_results: Callable[..., PairCounts]) -> None:
+    counts = count_results(("A", "B", 40, 30), ("C", "A", 3, 0))
+    board = rank_board(counts, None, FitOptions(anchor=("C",)))
+    assert board.anchor == ()
+    assert board.rows == rank_models(counts).rows
+
+
+def newcomer_board(num_votes: int) -> PairCounts:
+    """Six models with a hundred thousand votes, and a weak newcomer with `num_votes`."""
+    counts = PairCounts()
+    for first, second in itertools.combinations(range(6), 2):
+        share = 1 / (1 + math.exp(0.4 * (first - second)))
+        counts.add(f"m{first}", f"m{second}", "b", round(7000 * share))
+        counts.add(f"m{first}", f"m{second}", "a", round(7000 * (1 - share)))
+    for vote in range(num_votes):
+        counts.add("new", f"m{vote % 6}", "a" if vote in (4, 13) else "b")
+    return counts
+
+
+def test_with_an_anchor_no_newcomer_moves_another_model() -> None:
+    anchored = FitOptions(anchor=("m2", "m3"))
+    silent, *entering = (rank_board(newcomer_board(num), None, anchored, models=["new"]) for num in (0, 29, 30, 60))
+    for board in entering:
+        moves = [abs(row_of(board, f"m{i}").rating - row_of(silent, f"m{i}").rating) for i in range(6)]
+        assert max(moves) < 1
+    # Without an anchor its thirtieth vote lifts them all.
+    before, after = (rank_models(newcomer_board(num)) for num in (29, 30))
+    assert row_of(after, "m5").rating > row_of(before, "m5").rating + 30
 
 
 def test_an_unknown_anchor_is_refused(count_results: Callable[..., PairCounts]) -> None:
     with pytest.raises(UnknownModelError, match="'Z'"):
-        rank_models(count_results(("A", "B", 1, 1)), anchor="Z")
+        rank_board(count_results(("A", "B", 1, 1)), None, FitOptions(anchor=("Z",)))
 
 
 def test_a_model_that_never_lost_is_flagged_and_gets_no_interval(count_results: Callable[..., PairCounts]) -> None:
@@ -174,7 +261,7 @@ def test_without_votes_every_known_model_stands_in_the_middle() -> None:
 
 
 def test_a_single_model_is_a_leaderboard(golden_votes: Callable[[str], list[Vote]]) -> None:
-    row = rank_models(PairCounts(), models=["A"], anchor="A").rows[0]
+    row = rank_board(PairCounts(), None, FitOptions(anchor=("A",)), models=["A"]).rows[0]
     assert (row.rating, row.rank, row.win_rate) == (1000, 1, None)
 
 
@@ -201,10 +288,8 @@ def test_a_newcomer_does_not_move_or_blur_the_others(count_results: Callable[...
 def test_a_row_tells_how_many_votes_would_flip_it(count_results: Callable[..., PairCounts]) -> None:
     board = rank_models(count_results(("A", "B", 60, 40)))
     assert [row.votes_to_flip for row in board.rows] == [21, None]
-    reweighted = rank_models(count_results(("A", "B", 60, 40)), reweighted=True)
-    hurried = rank_models(count_results(("A", "B", 60, 40)), flips=False)
-    assert [row.votes_to_flip for row in hurried.rows] == [None, None]
-    assert [row.votes_to_flip for row in reweighted.rows] == [None, None]
+    with_ties = rank_board(count_results(("A", "B", 60, 40)), None, FitOptions(fit="rao_kupper"))
+    assert [row.votes_to_flip for row in with_ties.rows] == [None, None]
 
 
 def test_both_bad_counts_as_a_tie_unless_left_out() -> None:
@@ -218,11 +303,12 @@ def test_both_bad_counts_as_a_tie_unless_left_out() -> None:
 
 def test_style_board_has_the_same_shape_and_the_coefficients(golden_votes: Callable[[str], list[Vote]]) -> None:
     columns = VoteColumns.from_votes(golden_votes("ctx"), features=("len",), models=["echo"])
-    board = rank_with_style(columns, penalty=162)
+    board = rank_board(columns.counts(), columns, FitOptions(style=True))
     assert_sound(board)
-    assert row_of(board, "alpha").rating == pytest.approx(1003.091, abs=0.05)
+    fitted = fit_votes(columns)
+    assert row_of(board, "alpha").rating == pytest.approx(fitted.fit.ratings[0])
     assert row_of(board, "echo").flags == ("no_votes",)
-    assert board.coefficients[0].value == pytest.approx(-0.009366, abs=1e-6)
+    assert board.coefficients == fitted.coefficients
 
 
 def test_intervals_cover_the_truth_as_often_as_they_promise() -> None:
