@@ -16,11 +16,14 @@ from starlette.types import Scope
 from controller.access.addresses import Addresses
 from controller.access.auth import Guard
 from controller.access.cache_salts import CacheSalts
+from controller.access.captcha import Captcha
+from controller.access.identity import Identities
+from controller.access.invitations import Invitations
 from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.battles.battle_store import BattleStore
 from controller.battles.battles import Battles
 from controller.battles.identity_guard import IdentityGuard
-from controller.battles.matchmaking import Matchmaker
+from controller.battles.matchmaking import WEIGH_S, Matchmaker
 from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
@@ -30,21 +33,33 @@ from controller.config import Settings
 from controller.metrics import Metrics
 from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
+from controller.routes.integrity import add_integrity_routes
 from controller.routes.leaderboard import add_leaderboard_route
+from controller.routes.model_cards import add_model_card_admin_route, add_model_cards_route
 from controller.routes.openai import add_openai_routes
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.turns import add_turn_routes
-from controller.routes.votes import add_vote_log_routes, add_vote_route
+from controller.routes.vote_import import add_vote_import_route
+from controller.routes.voters import add_invitation_routes, add_join_route
+from controller.routes.votes import add_vote_export_route, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_pools_route, add_worker_list_route
 from controller.store.durability import check_durability
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.votes.boards.checkpoints import Checkpoints
+from controller.votes.boards.fitter import Fitter
+from controller.votes.boards.history import FittedDays
+from controller.votes.boards.leaderboards import BACKGROUND_S, CHECKPOINT_S, Leaderboards
+from controller.votes.boards.model_cards import REFRESH_S as CARDS_S
+from controller.votes.boards.model_cards import ModelCards
+from controller.votes.integrity.findings import Rules
+from controller.votes.integrity.judge import Judge
 from controller.votes.journal import follower, transcripts
 from controller.votes.journal.follower import VoteJournal
 from controller.votes.journal.journal_file import JournalFile
 from controller.votes.journal.restore import LogRestorer
 from controller.votes.journal.transcripts import Archiver, TranscriptFiles
-from controller.votes.leaderboard import BACKGROUND_S, Leaderboards
+from controller.votes.rated import ReadingPace
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import VoteLog
 from controller.workers.breaker import CircuitBreaker
@@ -63,6 +78,7 @@ from service_kit.cancellation import cancel
 from service_kit.docs_page import add_api_docs
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.route_docs import Access
+from wire.voters import VoterCookies
 
 #: Requests that begin work for models; all others belong to work that was accepted, or cost little.
 _NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/battles(/[^/]+/(turns|regenerate))?")
@@ -96,11 +112,14 @@ class _BattleParts:
     store: BattleStore
     runner: TurnRunner
     takeover: TurnTakeover
+    matchmaker: Matchmaker
     battles: Battles
     stream: TurnStream
     votes: VoteCasting
     log: VoteLog
     boards: Leaderboards
+    cards: ModelCards
+    judge: Judge
     journal: "_JournalParts | None"
 
 
@@ -177,17 +196,34 @@ def _cache_salts(settings: Settings) -> CacheSalts:
     return CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
 
 
+def _cookie_secret(settings: Settings) -> str:
+    """What the key of voters' cookies is derived from: the proxy token, which web UIs have too. Without one no web UI
+    makes cookies, and the controllers take what all of them have."""
+    secrets = (settings.proxy_token, settings.voter_key, settings.admin_token)
+    return next(secret.get_secret_value() for secret in secrets if secret.get_secret_value())
+
+
 def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) -> _BattleParts:
     metrics, keys, store = base.metrics, base.keys, base.store
     table, dispatcher = workers.table, workers.dispatcher
     salts = _cache_salts(settings)
     voters = Voters.from_settings(settings.voter_key.get_secret_value(), settings.admin_token.get_secret_value())
     log = VoteLog(store, keys)
+    cards = ModelCards(store, keys, table.store_time)
     boards = Leaderboards(
-        log, metrics, models=lambda: table.snapshot.models, clock=table.store_time, refresh_s=settings.board_refresh_s
+        log,
+        metrics,
+        cards,
+        models=lambda: table.snapshot.models,
+        clock=table.store_time,
+        refresh_s=settings.board_refresh_s,
+        fitter=Fitter(settings.boards_dir),
+        days=FittedDays(settings.boards_dir),
+        anchor=settings.board_anchor,
+        checkpoints=None if settings.boards_dir is None else Checkpoints(settings.boards_dir),
     )
     matchmaker = Matchmaker(
-        table.ready_models,
+        lambda: cards.in_service(table.ready_models()),
         dispatcher.has_room,
         lambda: boards.counts,
         lambda models: dispatcher.refused_for_room(models, "battle"),
@@ -215,6 +251,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         runner,
         voters,
         metrics,
+        is_retired=cards.is_retired,
         max_turns=settings.max_turns,
         max_content_chars=settings.max_content_chars,
     )
@@ -223,6 +260,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         store=battle_store,
         runner=runner,
         takeover=TurnTakeover(battle_store, runner, ownership_s=settings.owner_lease_s),
+        matchmaker=matchmaker,
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
         votes=VoteCasting(
@@ -234,11 +272,33 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
             None if journal is None else journal.journal,
             # With a journal the archiver sets the lifetime, once the texts are archived.
             voted_battle_ttl_s=settings.kept_voted_s if journal is None else 0,
+            pace=ReadingPace(settings.min_read_s, settings.max_read_chars_per_s),
         ),
         log=log,
         boards=boards,
+        cards=cards,
+        judge=_build_judge(settings, base, log, boards, journal, clock=table.store_time),
         journal=journal,
     )
+
+
+def _build_judge(
+    settings: Settings,
+    base: _Base,
+    log: VoteLog,
+    boards: Leaderboards,
+    journal: "_JournalParts | None",
+    *,
+    clock: Callable[[], float],
+) -> Judge:
+    rules = Rules(
+        surprise_limit=settings.surprise_limit,
+        voter_cap=settings.voter_cap,
+        address_cap=settings.address_cap,
+        prompt_cap=settings.prompt_cap,
+        probation_votes=settings.probation_votes,
+    )
+    return Judge(base.store, base.keys, log, boards, journal.journal if journal else None, rules, clock=clock)
 
 
 def _build_journal(settings: Settings, base: _Base, log: VoteLog, battles: BattleStore) -> _JournalParts:
@@ -259,7 +319,12 @@ def _add_background_work(
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
     background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
-    background.add("vote_fold", battles.boards.refresh_round, every_s=BACKGROUND_S)
+    background.add("pairing", battles.matchmaker.weigh_round, every_s=WEIGH_S)
+    background.add("vote_fold", battles.boards.background_round, every_s=BACKGROUND_S)
+    background.add("model_cards", battles.cards.refresh_round, every_s=CARDS_S)
+    background.add("board_checkpoint", battles.boards.checkpoint_round, every_s=CHECKPOINT_S)
+    if settings.judge_every_s > 0:
+        background.add("judge", battles.judge.judge_round, every_s=settings.judge_every_s)
     if battles.journal is not None:
         journal = battles.journal.journal
         background.add("vote_journal", journal.follow_round, every_s=follower.ROUND_S)
@@ -281,6 +346,8 @@ def _lifespan(
         battles.takeover.close()
         await battles.runner.close()
         await base.background.stop()
+        await battles.judge.close()
+        await battles.boards.close()
         if battles.journal is not None:
             await battles.journal.journal.close()
             battles.journal.archiver.close()
@@ -301,6 +368,12 @@ def _add_routes(
     )
     open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))
     addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
+    cookies = VoterCookies(_cookie_secret(settings))
+    invitations = Invitations(base.store, base.keys, cookies)
+    captcha = None
+    if settings.captcha_verify_url:
+        captcha = Captcha(settings.captcha_verify_url, settings.captcha_secret.get_secret_value())
+    identities = Identities(addresses, cookies, invitations, settings.identity, captcha)
     limits = RateLimiter(
         base.store,
         base.keys,
@@ -317,14 +390,21 @@ def _add_routes(
     add_openai_routes(
         user, bodies, addresses, limits, _cache_salts(settings), workers.table, workers.dispatcher, workers.relay
     )
-    add_battle_routes(user, bodies, addresses, limits, battles.battles)
+    add_battle_routes(user, bodies, identities, limits, battles.battles)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
-    add_vote_route(user, bodies, addresses, limits, battles.votes)
+    add_vote_route(user, bodies, identities, limits, battles.votes)
+    add_join_route(user, bodies, identities, limits)
+    add_invitation_routes(admin, bodies, invitations)
     add_leaderboard_route(user, addresses, limits, battles.boards)
+    add_model_cards_route(user, addresses, limits, battles.cards)
+    add_model_card_admin_route(admin, bodies, battles.cards)
+    add_integrity_routes(user, admin, bodies, addresses, limits, battles.judge)
     add_worker_list_route(user if settings.public_workers else admin, guard, workers.registry)
     add_pools_route(admin, Pools(workers.http, workers.table))
     files = None if battles.journal is None else battles.journal.files
-    add_vote_log_routes(admin, bodies, battles.log, battles.store, files)
+    add_vote_export_route(admin, battles.log, battles.store, files)
+    journal = None if battles.journal is None else battles.journal.journal
+    add_vote_import_route(admin, bodies, battles.log, journal, patience_s=settings.store_patience_s)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)

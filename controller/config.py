@@ -16,7 +16,7 @@ from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 MIN_TOKEN_CHARS = 16
 WEEK_S = 604_800
 
-_SECRETS = ("worker_token", "admin_token", "api_keys", "voter_key", "proxy_token")
+_SECRETS = ("worker_token", "admin_token", "api_keys", "voter_key", "proxy_token", "captcha_secret")
 
 
 def _as_list(value: object) -> object:
@@ -85,6 +85,21 @@ class Settings(BaseSettings):
         f"{MIN_TOKEN_CHARS} characters, the same as the web UI's. Without it all visitors of the web UI count as one, "
         "unless its network is among the trusted proxies.",
     )
+    identity: Literal["cookie", "invite", "header"] = Field(
+        default="cookie",
+        description="How a voter is known. cookie: every visitor gets a signed cookie; an invitation counts, too. "
+        "invite: only voters with an invitation (`agon voters invite`) may begin battles and vote. header: only those "
+        "that a trusted proxy names in X-Forwarded-User or X-Auth-Request-User. The web UI's is the same.",
+    )
+    captcha_verify_url: str = Field(
+        default="",
+        pattern="^(https?://.+)?$",
+        description="Where responses to a captcha are verified (`siteverify` of Turnstile, hCaptcha or reCAPTCHA). "
+        "With it, and `AGON_IDENTITY=cookie`, a new visitor solves a captcha before the first battle.",
+    )
+    captcha_secret: SecretStr = Field(
+        default=SecretStr(""), description="Secret of the arena at the captcha's service."
+    )
     trusted_proxies: Networks = Field(
         default=(),
         description="Networks of reverse proxies in front of the controller whose X-Forwarded-For is believed. Name "
@@ -139,6 +154,17 @@ class Settings(BaseSettings):
         "raise it where many voters share an address.",
     )
     vote_rate_burst: Count = Field(default=10, description="Votes that one address may cast at once.")
+
+    min_read_s: Annotated[float, Field(ge=0)] = Field(
+        default=1.0,
+        description="Seconds after the first word of the answers before which a vote is too quick to be rated; 0 rates "
+        "votes at any speed.",
+    )
+    max_read_chars_per_s: Seconds = Field(
+        default=1000,
+        description="Characters of both answers per second, from their first word to the vote, beyond which the vote "
+        "is too quick to be rated. People read 20 to 100.",
+    )
 
     first_token_timeout_s: Seconds = Field(
         default=60, description="A worker that sends no first token for this many seconds has failed."
@@ -198,13 +224,48 @@ class Settings(BaseSettings):
         description="Folder of the journal, in which every vote is written before it is acknowledged and from which "
         "votes are restored when the store has lost them, and of archived conversations. Empty: no journal.",
     )
+    board_anchor: Names = Field(
+        default=(),
+        description="Models whose mean rating is 1000 and against which intervals are, separated by commas: with an "
+        "anchor no newcomer moves the ratings of the others. Empty: all models with an interval.",
+    )
+    boards_dir: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = Field(
+        default=None,
+        description="Folder of checkpoints of the boards, from which a controller starts without reading the whole "
+        "vote log. They hold no text, and can be deleted at any time. Empty: none are written.",
+    )
     board_refresh_s: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="Seconds by which a leaderboard may be older than the vote log."
     )
     pairing: Literal["uniform", "active"] = Field(
-        default="uniform",
-        description="How a pair of models is drawn: all pairs alike, or `active`: rather those whose votes tell the "
-        "ratings more.",
+        default="active",
+        description="How a pair of models is drawn: `active`: in proportion to the probability that the votes so far "
+        "have the two in the wrong order, with a tenth of the draws spread evenly (`docs/pairing.md`); `uniform`: all "
+        "pairs alike.",
+    )
+    judge_every_s: Annotated[float, Field(ge=0)] = Field(
+        default=15.0,
+        description="Seconds between two rounds of the judge, which takes votes out of the ratings that break the "
+        "rules of docs/integrity.md; 0: no judge.",
+    )
+    surprise_limit: Annotated[float, Field(gt=1)] = Field(
+        default=1000,
+        description="A voter, a cohort or a network is anomalous beyond this likelihood ratio against honest voting; "
+        "an honest voter ever passes it with a probability of one by this number at most.",
+    )
+    voter_cap: Annotated[int, Field(ge=0)] = Field(
+        default=100, description="Votes of one voter on one day that are rated; 0: any number."
+    )
+    address_cap: Annotated[int, Field(ge=0)] = Field(
+        default=300, description="Votes from one network (an IPv4 /24, an IPv6 /48) on one day that are rated; 0: any."
+    )
+    prompt_cap: Annotated[int, Field(ge=0)] = Field(
+        default=50, description="Votes on one first prompt on one day that are rated; 0: any number."
+    )
+    probation_votes: Annotated[int, Field(ge=0)] = Field(
+        default=10,
+        description="Votes after which those of a new invited or proxied identity are rated, the first ones too, if "
+        "they are not anomalous; 0: at once.",
     )
     processes_file: Path | None = Field(
         default=None,
@@ -218,6 +279,7 @@ class Settings(BaseSettings):
     admin_token_file: Path | None = Field(default=None, description="File that holds the admin token.")
     api_keys_file: Path | None = Field(default=None, description="File that holds the API keys, one a line.")
     voter_key_file: Path | None = Field(default=None, description="File that holds the voter key.")
+    captcha_secret_file: Path | None = Field(default=None, description="File that holds the captcha's secret.")
     proxy_token_file: Path | None = Field(default=None, description="File that holds the proxy token.")
 
     @model_validator(mode="before")

@@ -69,6 +69,9 @@ class CastVote(_Frozen):
         default=(), max_length=8, fail_fast=True, description="labels of at most 64 characters each"
     )
     comment: str | None = Field(default=None, max_length=2000, description="free text")
+    consent: bool | None = Field(
+        default=None, description="whether the visitor agrees that the texts of this battle are released with the vote"
+    )
 
 
 class Answer(_Frozen):
@@ -109,6 +112,9 @@ class BattleView(_Frozen):
     identity_revealed: bool = Field(
         default=False, description="an answer named its own model: the vote is shown, but not rated"
     )
+    flags: tuple[str, ...] = Field(
+        default=(), description="why the vote is not rated (`VoteFlag`), as known when it was cast; empty before it"
+    )
     max_turns: int = Field(description="turns that a battle may have")
 
 
@@ -120,6 +126,7 @@ class VoteReply(_Frozen):
     outcome: Outcome
     models: dict[Side, str] = Field(description="the models behind both sides")
     rated: bool = Field(description="false: the vote is in the log, but no rating counts it")
+    flags: tuple[str, ...] = Field(default=(), description="why the vote is not rated (`VoteFlag`)")
 
 
 class DeltaEvent(_Frozen):

@@ -30,6 +30,10 @@ class ErrorCode(StrEnum):
     BATTLE_ABORTED = "battle_aborted"
     BATTLE_FULL = "battle_full"
     NOT_YOUR_BATTLE = "not_your_battle"
+    VOTER_NOT_KNOWN = "voter_not_known"
+    INVITATION_NOT_FOUND = "invitation_not_found"
+    CAPTCHA_NEEDED = "captcha_needed"
+    CAPTCHA_FAILED = "captcha_failed"
     STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_CONNECTIONS = "too_many_connections"
@@ -63,6 +67,10 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.BATTLE_ABORTED: 409,
     ErrorCode.BATTLE_FULL: 409,
     ErrorCode.NOT_YOUR_BATTLE: 403,
+    ErrorCode.VOTER_NOT_KNOWN: 403,
+    ErrorCode.INVITATION_NOT_FOUND: 404,
+    ErrorCode.CAPTCHA_NEEDED: 403,
+    ErrorCode.CAPTCHA_FAILED: 403,
     ErrorCode.STALE_EPOCH: 409,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.TOO_MANY_CONNECTIONS: 503,
@@ -97,6 +105,10 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.BATTLE_ABORTED: "A side failed for good; the battle takes no turn and no vote.",
     ErrorCode.BATTLE_FULL: "The conversation has reached its limit of turns.",
     ErrorCode.NOT_YOUR_BATTLE: "Only the visitor who began the battle may vote on it.",
+    ErrorCode.VOTER_NOT_KNOWN: "This arena takes battles and votes of known voters only (AGON_IDENTITY).",
+    ErrorCode.CAPTCHA_NEEDED: "A new visitor of this arena solves a captcha first: POST /arena/voters/check.",
+    ErrorCode.CAPTCHA_FAILED: "The captcha was not solved.",
+    ErrorCode.INVITATION_NOT_FOUND: "There is no such invitation, or it was revoked.",
     ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
     ErrorCode.TOO_MANY_CONNECTIONS: "The service, or the address of the client, has too many connections open.",

@@ -6,10 +6,13 @@ added only if an export asks for them.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from wire.battles import Mode, Outcome, Side
 from wire.chat import ChatMessage
+
+#: Begins the keys of judgements, which stand where a vote has its battle; so no battle's id begins with it.
+JUDGEMENT_PREFIX = "judgement:"
 
 
 class _Frozen(BaseModel):
@@ -38,9 +41,28 @@ class VotedSide(_Frozen):
     total_ms: float | None = None
 
 
+#: Why a vote is not rated. The first five are known when it is cast; the others are added by judgements
+#: (wire/judgements.py), and may be taken back.
+VoteFlag = Literal[
+    "named",  # the visitor chose the models
+    "identity_revealed",  # an answer or a prompt gave a model's name away
+    "stopped",  # an answer was stopped before its end
+    "too_quick",  # faster than anybody can read
+    "same_model",
+    "anomalous_voter",  # contradicts all other voters, beyond what chance explains
+    "anomalous_cohort",  # votes like others of its group, and unlike everybody else
+    "voter_cap",  # beyond the votes of one voter that count on one day
+    "address_cap",
+    "prompt_cap",  # beyond the votes on one prompt that count
+    "probation",  # the first votes of a new identity count once it has enough of them
+    "withdrawn",  # by an administrator
+]
+IdentityKind = Literal["address", "cookie", "invite", "header"]
+
+
 class VoteRecord(_Frozen):
-    """One vote. `flags` are the reasons why it is not rated; a vote without flags is rated. `voter` is a keyed hash of
-    the address, under a key that changes every day. `prompt` is a keyed hash of the first prompt."""
+    """One vote. `flags` are the reasons, known when it was cast, why it is not rated (`VoteFlag`; an import may have
+    others). `voter` is a keyed hash of the visitor's identity, `prompt` of the first prompt."""
 
     vote_id: str
     battle_id: str
@@ -55,17 +77,35 @@ class VoteRecord(_Frozen):
     turns: int = 1
     reasons: tuple[str, ...] = Field(default=(), fail_fast=True)
     comment: str | None = None
-    voter: str | None = Field(default=None, description="hash of the address under a key that changes every day")
+    voter: str | None = Field(
+        default=None, description="keyed hash of the voter's identity; of an address under a key that changes every day"
+    )
     prompt: str | None = Field(default=None, description="keyed hash of the first prompt")
     flags: tuple[str, ...] = Field(
         default=(), fail_fast=True, description="why the vote is not rated; none: it is rated"
     )
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    identity: IdentityKind | None = Field(default=None, description="how the voter is known; null: not known")
+    network: str | None = Field(
+        default=None, description="hash of the address's network under a key that changes every day, for caps"
+    )
+    cohort: str | None = Field(default=None, description="the group that a voter was invited to")
+    consent: bool | None = Field(default=None, description="whether the visitor agreed to a release of the texts")
+    language: str | None = Field(default=None, description="ISO 639-1 code of the first prompt's language")
+    categories: tuple[str, ...] = Field(default=(), fail_fast=True, description="kinds of prompt and answer")
+    read_ms: float | None = Field(default=None, description="from the end of the answers to the vote")
+    schema_version: Literal[1, 2] = Field(default=2, alias="schema")
     conversations: dict[Side, Annotated[tuple[ChatMessage, ...], Field(fail_fast=True)]] | None = Field(
         default=None, description="only in an export that asks for them"
     )
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+    @field_validator("battle_id")
+    @classmethod
+    def _is_no_judgement(cls, battle_id: str) -> str:
+        if battle_id.startswith(JUDGEMENT_PREFIX):
+            raise ValueError(f"the id of a battle does not begin with {JUDGEMENT_PREFIX}")
+        return battle_id
 
     @property
     def is_rated(self) -> bool:
@@ -74,7 +114,8 @@ class VoteRecord(_Frozen):
 
 
 class ImportReply(_Frozen):
-    """Answer of `POST /arena/votes/import`. Votes on battles that the log already has are skipped."""
+    """Answer of `POST /arena/votes/import`, in entries of the log: votes and judgements. Those that the log already has
+    are skipped; it knows a vote by its battle."""
 
     imported: int
     skipped: int

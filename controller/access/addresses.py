@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import logging
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from fastapi import Request
 
@@ -30,6 +30,12 @@ class ClientAddress:
     identity: str
     is_local: bool
 
+    @property
+    def network(self) -> str:
+        """The network of the address, which one household or office has: the /24 of IPv4, the /48 of IPv6."""
+        address = ip_address(self.identity.partition("/")[0])
+        return str(ip_network((address, 24 if address.version == 4 else 48), strict=False))
+
 
 class Addresses:
     """Finds the client's address behind the trusted proxies. Without a `proxy_token` no request shows it."""
@@ -38,6 +44,11 @@ class Addresses:
         self._trusted = trusted_proxies
         self._token_digest = _digest(proxy_token) if proxy_token else None
         self._has_warned = False
+
+    def is_from_proxy(self, request: Request) -> bool:
+        """Whether the request comes from a trusted proxy, which may say who its visitor is."""
+        peer = _parse(request.client.host) if request.client else None
+        return self._is_trusted(peer or _LOOPBACK) or self._has_token(request)
 
     def of(self, request: Request) -> ClientAddress:
         """The last address in X-Forwarded-For that is not a trusted proxy's, or the peer's address. Never raises."""

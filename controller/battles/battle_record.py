@@ -11,6 +11,7 @@ from wire.chat import ChatMessage, FinishReason, Usage
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ErrorDetail
 from wire.ids import BattleId
+from wire.votes import IdentityKind
 
 
 class StoredAnswer(BaseModel):
@@ -60,14 +61,39 @@ class StoredSide:
 
 
 @dataclass(frozen=True)
+class Owner:
+    """The visitor who began a battle, in hashes (voters.py). Only they may vote on it."""
+
+    voter: str
+    day: str  #: of the key of the hashes of addresses
+    kind: IdentityKind  #: how `voter` is known
+    address: str  #: of the address that began the battle
+    offered: str | None  #: of the cookie that the visitor was given when the battle began
+    network: str | None  #: of the network of the address
+    cohort: str | None = None  #: as in the invitation; this is no hash
+
+    def fields(self) -> dict[str, str]:
+        """The fields of the hash that say so."""
+        fields = {
+            "voter": self.voter,
+            "voter_day": self.day,
+            "voter_kind": self.kind,
+            "voter_address": self.address,
+            "voter_offered": self.offered,
+            "voter_network": self.network,
+            "voter_cohort": self.cohort,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Battle:
     """One battle at one moment."""
 
     battle_id: BattleId
     mode: Mode
     state: BattleState
-    voter: str
-    voter_day: str
+    owner: Owner
     sides: dict[Side, StoredSide]
     probability: float | None
     sampling: BattleSampling
@@ -81,6 +107,8 @@ class Battle:
     error: ErrorDetail | None
     outcome: Outcome | None
     vote_id: str | None
+    flags: tuple[str, ...]  #: why the vote is not rated
+    since_answers_ms: float | None  #: from the end of the last turn to now; None if it is not known
 
     @property
     def names_are_known(self) -> bool:
@@ -117,6 +145,7 @@ class Battle:
             outcome=self.outcome,
             error=self.error,
             identity_revealed=self.identity_revealed,
+            flags=self.flags,
             max_turns=max_turns,
         )
 
@@ -131,8 +160,7 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
     values: dict[str, Any] = {"mode": fields["mode"], "state": state, "outcome": fields.get("outcome")}
     return Battle(
         battle_id=battle_id,
-        voter=fields["voter"],
-        voter_day=fields["voter_day"],
+        owner=_parse_owner(fields),
         sides={side: _parse_side(side, fields) for side in SIDES},
         probability=float(fields["probability"]) if fields.get("probability") else None,
         sampling=BattleSampling.model_validate_json(fields["sampling"]),
@@ -145,6 +173,8 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         identity_revealed=fields.get("identity") == "1",
         error=ErrorDetail.model_validate_json(error) if error else None,
         vote_id=fields.get("vote_id"),
+        flags=tuple(flag for flag in fields.get("flags", "").split(",") if flag),
+        since_answers_ms=max(0, now_ms - int(fields["ended_ms"])) if "ended_ms" in fields else None,
         **values,
     )
 
@@ -166,6 +196,20 @@ def side_fields(side: Side, stored: StoredSide) -> dict[str, str]:
 
 def _parse_side(side: Side, fields: dict[str, str]) -> StoredSide:
     return StoredSide(**json.loads(fields[f"side:{side}"]))
+
+
+def _parse_owner(fields: dict[str, str]) -> Owner:
+    """A battle of an earlier release, or one that a journal brought back, has the first two fields only."""
+    kind: Any = fields.get("voter_kind", "address")
+    return Owner(
+        voter=fields["voter"],
+        day=fields["voter_day"],
+        kind=kind,
+        address=fields.get("voter_address", fields["voter"]),
+        offered=fields.get("voter_offered"),
+        network=fields.get("voter_network"),
+        cohort=fields.get("voter_cohort"),
+    )
 
 
 def _turn_view(number: int, turn: StoredTurn, known: bool) -> Turn:

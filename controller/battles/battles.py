@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredSide, StoredTurn, side_fields
 from controller.battles.battle_store import BattleStore, closed
 from controller.battles.matchmaking import Matchmaker
@@ -62,9 +63,11 @@ class Battles:
         voters: Voters,
         metrics: Metrics,
         *,
+        is_retired: Callable[[str], bool],
         max_turns: int,
         max_content_chars: int,
     ) -> None:
+        self._is_retired = is_retired
         self._store = store
         self._table = table
         self._dispatcher = dispatcher
@@ -75,20 +78,19 @@ class Battles:
         self._max_content_chars = max_content_chars
         self.max_turns = max_turns
 
-    async def create(self, request: CreateBattle, identity: str) -> Battle:
-        """Create a battle between drawn models, or between those that the request names. Only the visitor with this
-        `identity` may vote on it. Raises ApiError as Matchmaker.draw does, MODEL_NOT_FOUND or NO_WORKER."""
+    async def create(self, request: CreateBattle, visitor: Visitor) -> Battle:
+        """Create a battle between drawn models, or between those that the request names. Only `visitor` may vote on
+        it. Raises ApiError as Matchmaker.draw does, MODEL_NOT_FOUND or NO_WORKER."""
         probability: float | None = None
         if request.models is None:
             sides, probability = self._draw()
         else:
             sides = {side: self._named(model) for side, model in zip(SIDES, request.models, strict=True)}
-        battle_id, day = BattleId(secrets.token_urlsafe(16)), self._voters.today()
+        battle_id = BattleId(secrets.token_urlsafe(16))
         fields = {
             "mode": request.mode,
             "state": "open",
-            "voter": self._voters.pseudonym(identity, day),
-            "voter_day": day,
+            **self._voters.owner(visitor).fields(),
             "probability": "" if probability is None else repr(probability),
             "sampling": (request.sampling or BattleSampling()).model_dump_json(),
             "turn": "0",
@@ -211,6 +213,8 @@ class Battles:
         return replace(battle, sides=sides, probability=probability, redraws=1), changes
 
     def _named(self, model: str) -> StoredSide:
+        if self._is_retired(model):
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} is retired.", param="models")
         card = self._table.ready_models().get(model)
         if card is not None:
             return StoredSide(model, card.revision, None)

@@ -1,17 +1,21 @@
 """Chooses the models of a battle: draws a pair that can answer now and its probability, and assigns sides at random.
 
-Knows no Redis and no worker; `has_room` and the counts are handed in.
+Knows no Redis and no worker; `has_room` and the counts are handed in. Runs on the event loop; pairs are weighed by the
+votes in a thread.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from ratings.outcomes import PairCounts
-from ratings.pairing import draw_pair, pair_probabilities
+from ratings.pairing import Misordering, PairingMode, PairTable, misordering
 from wire.errors import ApiError, ErrorCode
 from wire.workers import ModelCard
+
+WEIGH_S = 5.0  #: seconds between two weighings of the pairs by the votes
+MAX_TABLES = 64  #: sets of models with room whose tables are kept until the next weighing
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,9 @@ class Drawn:
 
 
 class Matchmaker:
-    """Draws among models that have a ready worker with room. `counts` are those of the overall board; `refused` is
-    told the models of which too few have room, and returns after how many seconds to ask again."""
+    """Draws among models that have a ready worker with room. `counts` are those of the overall board, other objects
+    after new votes; `refused` is told the models of which too few have room, and returns after how many seconds to ask
+    again."""
 
     def __init__(
         self,
@@ -34,20 +39,33 @@ class Matchmaker:
         counts: Callable[[], PairCounts],
         refused: Callable[[Iterable[str]], float],
         *,
-        mode: Literal["uniform", "active"],
+        mode: PairingMode,
         rng: random.Random | None = None,
     ) -> None:
         self._ready_models = ready_models
         self._has_room = has_room
         self._counts = counts
         self._refused = refused
-        self._mode: Literal["uniform", "active"] = mode
+        self._mode = mode
         self._rng = rng or random.SystemRandom()  # pairs must not be predictable
+        self._misordering: Misordering | None = None  #: None: all pairs alike
+        self._weighed: PairCounts | None = None  #: the counts at the last weighing
+        self._tables: dict[tuple[str, ...], PairTable] = {}  #: by the models with room
+
+    async def weigh_round(self) -> None:
+        """Weigh the pairs by the votes counted so far, in a thread. Does nothing in uniform mode or without new
+        votes."""
+        counts = self._counts()
+        if self._mode == "uniform" or counts is self._weighed:
+            return
+        self._misordering = await asyncio.to_thread(lambda: misordering(counts.tally()))
+        self._weighed = counts
+        self._tables.clear()
 
     def draw(self) -> tuple[Drawn, Drawn]:
         """Sides a and b. Raises ApiError NOT_ENOUGH_MODELS, or QUEUE_FULL when too few ready models have room."""
         ready = self._ready_models()
-        open_models = sorted(model for model in ready if self._has_room(model))
+        open_models = self._open(ready)
         if len(open_models) < 2:
             if len(ready) >= 2:
                 wait_s = self._refused(ready)
@@ -57,22 +75,33 @@ class Matchmaker:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_MODELS, "A battle needs two models; fewer are running now.", retry_after_s=5
             )
-        pair = draw_pair(self._probabilities(open_models), self._rng)
+        pair = self._table(open_models).draw(self._rng)
         a, b = (Drawn(model, ready[model].revision, pair.probability) for model in (pair.model_a, pair.model_b))
         return a, b
 
     def redraw(self, opponent: str, *, excluded: str) -> Drawn | None:
-        """Another model than `excluded` against `opponent`, drawn by the probabilities of the remaining pairs. None
-        when no third model has room."""
-        ready = self._ready_models()
-        models = sorted({model for model in ready if self._has_room(model)} - {excluded} | {opponent})
-        left = {pair: share for pair, share in self._probabilities(models).items() if opponent in pair}
-        total = sum(left.values())
-        if total <= 0:
-            return None
-        drawn = draw_pair({pair: share / total for pair, share in left.items()}, self._rng)
-        model = drawn.model_b if drawn.model_a == opponent else drawn.model_a
-        return Drawn(model, ready[model].revision, drawn.probability)
+        """Another model than `excluded` against `opponent`, in proportion to the probabilities of their pairs. None
+        when no third model has room.
 
-    def _probabilities(self, models: list[str]) -> dict[tuple[str, str], float]:
-        return pair_probabilities(models, self._counts(), mode=self._mode)
+        The probability is the one that a draw among all these models, `excluded` too, gives to the pair: not the
+        greater one that it has now that the opponent is known, by which votes would count too little.
+        """
+        ready = self._ready_models()
+        open_models = self._open(ready)
+        table = self._table(sorted({*open_models, opponent, excluded}))
+        model = table.draw_opponent(opponent, [model for model in open_models if model != excluded], self._rng)
+        if model is None:
+            return None
+        return Drawn(model, ready[model].revision, table.probability(opponent, model))
+
+    def _open(self, ready: Mapping[str, ModelCard]) -> list[str]:
+        return sorted(model for model in ready if self._has_room(model))
+
+    def _table(self, models: list[str]) -> PairTable:
+        key = tuple(models)
+        table = self._tables.get(key)
+        if table is None:
+            if len(self._tables) >= MAX_TABLES:
+                self._tables.clear()
+            table = self._tables[key] = PairTable(key, self._misordering)
+        return table

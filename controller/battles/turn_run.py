@@ -272,7 +272,7 @@ class TurnRun:
             request_id=self._request_id(side, stored),
             messages=(*history, ChatMessage(role="user", content=self._content)),
             sampling=self._sampling(lane),
-            cache_salt=self._tools.cache_salt(self._battle.battle_id, self._battle.voter),
+            cache_salt=self._tools.cache_salt(self._battle.battle_id, self._battle.owner.voter),
         )
 
     def _request_id(self, side: Side, stored: StoredSide) -> str:

@@ -38,6 +38,7 @@ class TurnWriter:
         self._flush_s = flush_s
         self._patience_s = patience_s
         self._written: list[Event] = []  #: by this owner, in case the store loses them; some 10 kB
+        self._made: dict[str, str] = {}  #: changes that are written, for the same case
         self._first_token_ms: dict[Side, float] = {}  #: of sides whose first delta is not written yet
         self._tokens: dict[Side, list[int]] = {side: [] for side in SIDES}
         self._unsent: list[Event] = []
@@ -141,6 +142,7 @@ class TurnWriter:
             self.stop_asked.set()
         del self._unsent[: len(events)]
         self._written += events
+        self._made |= changes
         for name, value in changes.items():
             if self._changes.get(name) == value:
                 del self._changes[name]
@@ -157,6 +159,7 @@ class TurnWriter:
             except EventsLost as loss:
                 log_event(_logger, "events_lost", logging.WARNING, battle=short(self._begun.battle_id))
                 num_there = loss.first_event - self._begun.first_event
+                changes = {**self._made, **changes}
             except ApiError:
                 if time.monotonic() > give_up_at:
                     raise

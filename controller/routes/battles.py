@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from controller.access.addresses import Addresses
+from controller.access.identity import Identities
 from controller.access.rate_limits import RateLimiter
 from controller.battles.battles import Battles
 from controller.routes.path_ids import BATTLE_ID, BattleInPath
@@ -17,7 +17,7 @@ from wire.errors import ErrorCode
 def add_battle_routes(
     router: APIRouter,
     bodies: Bodies,
-    addresses: Addresses,
+    identities: Identities,
     limits: RateLimiter,
     battles: Battles,
 ) -> None:
@@ -31,6 +31,8 @@ def add_battle_routes(
         example={"mode": "anonymous"},
         answer=Answer(json=BattleView, status=201),
         errors=(
+            ErrorCode.VOTER_NOT_KNOWN,
+            ErrorCode.CAPTCHA_NEEDED,
             ErrorCode.MODEL_NOT_FOUND,
             ErrorCode.RATE_LIMITED,
             ErrorCode.QUEUE_FULL,
@@ -41,12 +43,15 @@ def add_battle_routes(
     )
     async def create(request: Request) -> Response:
         """Draws two models, or takes those that a named battle asks for, and stores the battle. The answer names no
-        model before the vote, except in a named battle. The address that begins a battle is the one that may vote."""
+        model before the vote, except in a named battle. Who begins a battle may vote on it: the cookie that the request
+        has or gets with the answer, or without cookies the address."""
         wanted = await bodies.parse(request, CreateBattle)
-        client = addresses.of(request)
-        await limits.check(client, "battle")
-        battle = await battles.create(wanted, client.identity)
-        return json_reply(battle.view(battles.max_turns), status=201)
+        await limits.check(identities.client_of(request), "battle")
+        visitor, headers = await identities.welcome(request)
+        battle = await battles.create(wanted, visitor)
+        reply = json_reply(battle.view(battles.max_turns), status=201)
+        reply.headers.update(headers)
+        return reply
 
     @router.get("/arena/battles/{battle_id}")
     @documented(

@@ -9,7 +9,7 @@ To add a key:
 2. Write it by one script in lua/ when the write belongs together with another one, or depends on what is there. A
    script gets its keys as KEYS and sets the TTL itself, so that no key is left without one.
 3. Read and write it in one class, which owns it: WorkerRegistry, RoutingTable, Dispatcher, BattleStore, VoteLog,
-   LogRestorer, RateLimiter. Values are plain text, JSON or wire types, never pickles.
+   LogRestorer, Invitations, RateLimiter. Values are plain text, JSON or wire types, never pickles.
 4. Add it to tests/controller/store/test_keys.py. A key of a released version keeps its name and its format, because a
    store outlives the upgrade of its controllers; a new format gets a new name.
 
@@ -114,14 +114,15 @@ class Keys:
 
     @property
     def votes(self) -> str:
-        """Stream: the vote log, from which every board is computed. No TTL, never trimmed: votes are kept for ever.
+        """Stream: the vote log, from which every board is computed: votes, and judgements about them. No TTL, never
+        trimmed: votes are kept for ever.
         Fields of an entry: `record`, `time`, and `voter_day` in the entries of votes that were cast here."""
         return f"{self.prefix}:votes"
 
     @property
     def logged_battles(self) -> str:
-        """Set: ids of the battles in the vote log, voted here or imported. No TTL: neither a second import of a file
-        nor the import of this arena's own export may count a vote twice."""
+        """Set: ids of the battles in the vote log, voted here or imported, and keys of its judgements. No TTL: neither
+        a second import of a file nor the import of this arena's own export may count a vote twice."""
         return f"{self.prefix}:logged"
 
     @property
@@ -140,6 +141,38 @@ class Keys:
         """Stream: a vote log that is being built from the log and a journal, and replaces the log when it is complete.
         TTL BUILT_LOG_TTL_MS, renewed by every piece: what a dead controller has begun goes away."""
         return f"{self.prefix}:votes:{token}"
+
+    # Integrity
+
+    @property
+    def judge(self) -> str:
+        """String: id of the controller that judges votes. TTL LEASE_MS of votes/integrity/judge.py, renewed by every
+        round: when the judge dies, another controller takes its place."""
+        return f"{self.prefix}:judge"
+
+    @property
+    def integrity(self) -> str:
+        """String: JSON of the last round of the judge, up to which entry the log is judged, and the counts that clients
+        see. No TTL: the next judge goes on there. It can be lost: then the whole log is judged again."""
+        return f"{self.prefix}:integrity"
+
+    # Voters
+
+    @property
+    def board_cards(self) -> str:
+        """Hash: model name -> JSON of what a lab says of it. No TTL: a model with a card stays on the boards."""
+        return f"{self.prefix}:cards"
+
+    @property
+    def invitations(self) -> str:
+        """Hash: id of an invitation -> JSON of name, cohort, times. No TTL: it holds until it is revoked, and revoked
+        ones stay listed."""
+        return f"{self.prefix}:invitations"
+
+    @property
+    def invited(self) -> str:
+        """Hash: name of an invited voter -> id of the invitation that holds. No TTL: a name is invited once."""
+        return f"{self.prefix}:invited"
 
     # Rate limits
 

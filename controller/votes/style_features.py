@@ -8,7 +8,7 @@ import re
 from wire.votes import StyleCounts
 
 _FENCED = re.compile(r"^(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^(?P=fence)[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_INLINE = re.compile(r"(?<!`)(`++).+?(?<!`)\1(?!`)")
 _HEADER = re.compile(r"^ {0,3}#{1,6}[ \t]+\S", re.MULTILINE)
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+\S", re.MULTILINE)
 _BOLD = re.compile(r"\*\*(?=\S)(?:[^*\n]|\*(?!\*))+?(?<=\S)\*\*|__(?=\S)(?:[^_\n]|_(?!_))+?(?<=\S)__")

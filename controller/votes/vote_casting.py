@@ -9,32 +9,36 @@ import logging
 import time
 from collections.abc import Sequence
 
+from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BattleStore, closed, not_found
-from controller.battles.voters import Voters
+from controller.battles.voters import Voter, Voters
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
+from controller.votes.categories import categories_of
 from controller.votes.journal.follower import VoteJournal
+from controller.votes.languages import language_of
+from controller.votes.rated import ReadingPace, known_flags
 from controller.votes.style_features import style_counts
 from controller.votes.vote_log import stored
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, CastVote, Side, VoteReply
+from wire.entry_ids import LOG_START
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 MAX_REASON_CHARS = 64
-_TRIES = (
-    3  #: attempts; the record is made again if a turn has begun, or the log was restored, since the battle was read
-)
+_TRIES = 4  #: attempts; again if a turn has begun since the battle was read, or the log was or must be restored
 
 _logger = logging.getLogger(__name__)
 
 
 class VoteCasting:
     """Records votes. `voted_battle_ttl_s`: how long a voted battle is kept, 0 for ever (or until it is archived).
-    `journal`: what must hold a vote before it is acknowledged, besides the store."""
+    `journal`: what must hold a vote before it is acknowledged, besides the store. `pace`: how soon a vote may follow
+    its answers and be rated."""
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class VoteCasting:
         journal: VoteJournal | None,
         *,
         voted_battle_ttl_s: float,
+        pace: ReadingPace,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -54,9 +59,10 @@ class VoteCasting:
         self._metrics = metrics
         self._journal = journal
         self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
+        self._pace = pace
 
-    async def cast(self, battle_id: BattleId, vote: CastVote, identity: str) -> VoteReply:
-        """Record a vote of the visitor `identity`, or return the one that is already recorded.
+    async def cast(self, battle_id: BattleId, vote: CastVote, visitor: Visitor) -> VoteReply:
+        """Record a vote of `visitor`, or return the one that is already recorded.
 
         Raises ApiError with the reason when nothing was recorded, STORE_UNAVAILABLE when that is unknown.
         """
@@ -67,19 +73,26 @@ class VoteCasting:
         started = time.monotonic()
         for _ in range(_TRIES):
             battle = await self._battles.read(battle_id)
-            voter = self._voters.pseudonym(identity, battle.voter_day)
-            record = _record(battle, vote, voter)
+            voter = self._voters.voter_of(battle, visitor)
+            if voter is None:
+                self._metrics.votes.labels("rejected").inc()
+                raise _refusal("stranger")
+            record = _record(battle, vote, voter, self._pace)
+            num_seen, last_seen = self._journal.seen if self._journal else (0, LOG_START)
             answer = await self._store.run(
                 "cast_vote",
                 [self._keys.battle(battle_id), self._keys.votes, self._keys.logged_battles],
-                voter,
+                battle.owner.voter,
                 vote.outcome,
                 battle.run,
                 stored(record),
                 "1" if record.is_rated else "0",
                 self._voted_ttl_ms,
                 battle_id,
-                battle.voter_day,
+                battle.owner.day,
+                num_seen,
+                last_seen,
+                ",".join(record.flags),
             )
             self._metrics.votes.labels(_RESULTS.get(answer[0], "rejected")).inc()
             if answer[0] in ("ok", "same"):
@@ -93,8 +106,11 @@ class VoteCasting:
                     outcome=vote.outcome,
                     models={side: battle.sides[side].model for side in SIDES},
                     rated=answer[2] == "1",
+                    flags=tuple(flag for flag in answer[3].split(",") if flag),
                 )
-            if answer[0] != "changed":
+            if answer[0] == "behind" and self._journal is not None:
+                await self._journal.catch_up()  # the battle may have a vote that the log has lost
+            elif answer[0] != "changed":
                 raise _refusal(answer[0])
         raise unavailable()
 
@@ -116,12 +132,7 @@ def _refusal(reason: str) -> ApiError:
             return closed(reason)
 
 
-def _record(battle: Battle, vote: CastVote, voter: str) -> VoteRecord:
-    flags = []
-    if battle.mode == "named":
-        flags.append("named")
-    if battle.identity_revealed:
-        flags.append("identity_revealed")
+def _record(battle: Battle, vote: CastVote, voter: Voter, pace: ReadingPace) -> VoteRecord:
     return VoteRecord(
         vote_id="",
         battle_id=battle.battle_id,
@@ -134,10 +145,22 @@ def _record(battle: Battle, vote: CastVote, voter: str) -> VoteRecord:
         turns=len(battle.turns),
         reasons=vote.reasons,
         comment=vote.comment,
-        voter=voter,
+        voter=voter.pseudonym,
+        identity=voter.kind,
+        network=battle.owner.network,
+        cohort=battle.owner.cohort,
         prompt=battle.prompt_key,
-        flags=tuple(flags),
+        consent=vote.consent,
+        language=language_of(battle.turns[0].content) if battle.turns else None,
+        categories=_categories(battle.turns),
+        flags=known_flags(battle, pace),
+        read_ms=battle.since_answers_ms,
     )
+
+
+def _categories(turns: Sequence[StoredTurn]) -> tuple[str, ...]:
+    answers = [turns[-1].answer(side).text for side in SIDES] if turns else []
+    return categories_of([turn.content for turn in turns], answers)
 
 
 def _voted_side(battle: Battle, side: Side) -> VotedSide:

@@ -1,7 +1,11 @@
-"""The vote log in Redis, from which every board is computed. Append-only; read in order, in pieces."""
+"""The vote log in Redis, from which every board is computed: votes, and judgements about them (wire/judgements.py).
 
-import json
+Append-only; read in order, in pieces. Where an entry of a vote has its battle, an entry of a judgement has its key.
+"""
+
+import asyncio
 import logging
+import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,24 +15,28 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.store.keys import Keys
-from controller.store.store import Store
+from controller.store.store import Store, StreamEntry
 from service_kit.logs import log_event
 from wire.entry_ids import LOG_START, EntryId
-from wire.votes import VoteRecord
+from wire.judgements import Judgement
+from wire.votes import JUDGEMENT_PREFIX, VoteRecord
 
 Int64Array = npt.NDArray[np.int64]
 
-PIECE = 1000  #: votes read or imported at once, so that no command blocks the store for long
+_INLINE = 20  #: entries that are parsed on the event loop
+#: Votes read at once. The client of the store takes the reply apart on the event loop, some 6 ms for so many.
+PIECE = 500
+_REST = 2.0  #: how long work without haste rests after a piece, by the time that it took
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One entry of the log as it is stored; `record` is the JSON of the vote without id and time."""
+    """One entry of the log as it is stored; `record` is the JSON of the vote or judgement without id and time."""
 
     vote_id: str
-    battle_id: str  #: "" if the entry is damaged
+    battle_id: str  #: the key, if it is a judgement; "" if the entry is damaged
     time_ms: int
     record: str
     voter_day: str | None  #: day of the key of the voter's pseudonym; None for an imported vote
@@ -38,11 +46,32 @@ class LogEntry:
         """True if it holds no readable vote: the store's file was changed where the store itself notices nothing."""
         return self.battle_id == ""
 
+    @property
+    def is_judgement(self) -> bool:
+        """True if it is a judgement and no vote."""
+        return self.battle_id.startswith(JUDGEMENT_PREFIX)
+
     @cached_property
+    def content(self) -> VoteRecord | Judgement:
+        """The vote or the judgement. Raises ValueError for a damaged entry."""
+        is_judgement = '"kind":"judgement"' in self.record  # inside a string the quotes would be escaped
+        id_field = "judgement_id" if is_judgement else "vote_id"
+        text = f'{self.record[:-1]},"{id_field}":"{self.vote_id}","time":{self.time_ms / 1000}}}'
+        return (Judgement if is_judgement else VoteRecord).model_validate_json(text)
+
+    @property
     def vote(self) -> VoteRecord:
-        """The vote. Raises ValueError for a damaged entry."""
-        values = json.loads(self.record)
-        return VoteRecord.model_validate({**values, "vote_id": self.vote_id, "time": self.time_ms / 1000})
+        """The vote. Raises ValueError for a damaged entry and for a judgement."""
+        if isinstance(self.content, Judgement):
+            raise ValueError("the entry is a judgement")
+        return self.content
+
+    @property
+    def judgement(self) -> Judgement:
+        """The judgement. Raises ValueError for a damaged entry and for a vote."""
+        if isinstance(self.content, VoteRecord):
+            raise ValueError("the entry is a vote")
+        return self.content
 
 
 @dataclass(frozen=True)
@@ -83,18 +112,27 @@ class VoteLog:
             num_restored=int(restored or 0),
             length=length,
             last_id=last_id or LOG_START,
-            entries=tuple(
-                self._entry(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in entries
-            ),
+            entries=await self._parsed([(entry_id, _as_fields(flat)) for entry_id, flat in entries]),
         )
 
+    async def _parsed(self, entries: list[StreamEntry]) -> tuple[LogEntry, ...]:
+        """Many entries are parsed in a thread: a thousand take 20 ms, in which streams must go on."""
+
+        def parse() -> tuple[LogEntry, ...]:
+            return tuple(self._entry(entry_id, fields) for entry_id, fields in entries)
+
+        return parse() if len(entries) <= _INLINE else await asyncio.to_thread(parse)
+
     async def digests(self) -> Int64Array:
-        """`vote_digest` of every entry of the log, oldest first; 16 MB for two million votes."""
+        """`vote_digest` of every entry of the log, oldest first; 16 MB for two million votes. Takes its time: other
+        work on the event loop goes first."""
         found = array("q")
-        last_id = LOG_START
+        last_id, began = LOG_START, time.monotonic()
         while entries := await self._store.range_stream(self._keys.votes, last_id, count=PIECE):
             found.extend(_digest(entry_id, fields.get("record", "")) for entry_id, fields in entries)
             last_id = EntryId(entries[-1][0])
+            await asyncio.sleep(_REST * (time.monotonic() - began))
+            began = time.monotonic()
         return np.frombuffer(found, np.int64)
 
     async def store_start(self) -> str:
@@ -106,21 +144,46 @@ class VoteLog:
         """Give the arena the id `arena` unless it has one. Returns the one that it has."""
         return str(await self._store.run("name_arena", [self._keys.arena], arena))
 
-    async def read(self, after: EntryId = LOG_START, count: int = PIECE) -> list[VoteRecord]:
-        """Votes among the next `count` entries after the id `after`, oldest first, without damaged ones. Empty only at
-        the end of the log."""
+    async def read(self, after: EntryId = LOG_START, count: int = PIECE) -> list[LogEntry]:
+        """The next `count` entries after the id `after`, oldest first, without damaged ones. Empty only at the end of
+        the log."""
         while entries := await self._store.range_stream(self._keys.votes, after, count=count):
-            read = [self._entry(entry_id, fields) for entry_id, fields in entries]
-            if votes := [entry.vote for entry in read if not entry.is_damaged]:
-                return votes
+            read = await self._parsed(entries)
+            if intact := [entry for entry in read if not entry.is_damaged]:
+                return intact
             after = EntryId(read[-1].vote_id)
         return []
 
-    async def append_foreign(self, votes: Sequence[VoteRecord]) -> int:
-        """Append votes of another log, except those of battles that this log has. Returns the number appended."""
+    async def read_cast(self, after: EntryId) -> tuple[str, list[LogEntry]]:
+        """The votes that were cast here, not imported, among the next PIECE entries after the id `after`; and the id of
+        the last of these entries, or `after` at the end of the log."""
+        entries = await self._store.range_stream(self._keys.votes, after, count=PIECE)
+        cast = await self._parsed([entry for entry in entries if "voter_day" in entry[1]])
+        return entries[-1][0] if entries else after, [entry for entry in cast if not entry.is_damaged]
+
+    async def append_judgements(self, judgements: Sequence[Judgement], *, after: str = LOG_START) -> list[str] | None:
+        """Append judgements and give them the store's time. Returns their ids, "" for one whose key the log has; None,
+        with nothing appended, if the log has no entry `after`: it has lost votes since the caller read it."""
+        parts = [part for judgement in judgements for part in (judgement.key, stored(judgement))]
+        keys = [self._keys.votes, self._keys.logged_battles]
+        answer = await self._store.run("append_judgements", keys, after, *parts)
+        return None if answer is None else [str(entry_id) for entry_id in answer]
+
+    async def entries(self, ids: Sequence[str]) -> list[LogEntry]:
+        """The entries with these ids, as far as the log has them, in the order of `ids`."""
+        found: list[LogEntry] = []
+        for start in range(0, len(ids), PIECE):
+            answer = await self._store.run("read_entries", [self._keys.votes], *ids[start : start + PIECE])
+            found += await self._parsed([(entry_id, _as_fields(flat)) for entry_id, flat in answer])
+        return found
+
+    async def append_foreign(self, entries: Sequence[VoteRecord | Judgement]) -> int:
+        """Append votes and judgements of another log, except those of battles, and with keys, that this log has.
+        Returns the number appended."""
         parts: list[str | int] = []
-        for vote in votes:
-            parts += [vote.battle_id, stored(vote), round(vote.time * 1000)]
+        for entry in entries:
+            key = entry.key if isinstance(entry, Judgement) else entry.battle_id
+            parts += [key, stored(entry), round(entry.time * 1000)]
         imported: int = await self._store.run("import_votes", [self._keys.votes, self._keys.logged_battles], *parts)
         return imported
 
@@ -132,6 +195,10 @@ class VoteLog:
         return entry
 
 
+def _as_fields(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
 def vote_digest(entry: LogEntry) -> int:
     """A number for the id and the record of a vote, equal in this process only."""
     return _digest(entry.vote_id, entry.record)
@@ -141,21 +208,16 @@ def _digest(vote_id: str, record: str) -> int:
     return hash((vote_id, record))
 
 
-def stored(vote: VoteRecord) -> str:
+def stored(entry: VoteRecord | Judgement) -> str:
     """The JSON of a record in the log: without id and time, which the log's entry has itself."""
-    return vote.model_dump_json(exclude={"vote_id", "time", "conversations"}, exclude_none=True)
+    return entry.model_dump_json(exclude={"vote_id", "judgement_id", "time", "conversations"}, exclude_none=True)
 
 
 def _parse_entry(entry_id: str, fields: dict[str, str]) -> LogEntry:
     record = fields.get("record", "")
     try:
-        entry = LogEntry(
-            vote_id=entry_id,
-            battle_id=json.loads(record)["battle_id"],
-            time_ms=int(fields["time"]),
-            record=record,
-            voter_day=fields.get("voter_day"),
-        )
-        return entry if entry.vote.battle_id else replace(entry, battle_id="")
+        entry = LogEntry(entry_id, "", int(fields["time"]), record, fields.get("voter_day"))
+        content = entry.content
+        return replace(entry, battle_id=content.key if isinstance(content, Judgement) else content.battle_id)
     except (ValueError, KeyError, TypeError):
         return LogEntry(entry_id, "", 0, record, None)

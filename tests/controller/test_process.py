@@ -204,3 +204,23 @@ async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_
     assert [event.id for event in events] == [f"1-{n}" for n in range(len(events))]
     assert json.loads(events[-1].data) == {"turn": 1, "state": "answered"}
     assert all(worker.requests[-1].resume_token_ids for worker in workers)
+
+
+_SAYS_THREADS = """
+import os, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "numpy":
+            print(os.environ.get("OPENBLAS_NUM_THREADS"))
+sys.meta_path.insert(0, Finder)
+import controller.__main__
+"""
+
+
+def test_boards_are_fitted_without_threads_of_openblas() -> None:
+    """A fork stops such threads under a fit that waits for them. The number is read when numpy is loaded."""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+
+    said = subprocess.run([sys.executable, "-c", _SAYS_THREADS], env=environment, capture_output=True, check=True)
+
+    assert said.stdout.split() == [b"1"]

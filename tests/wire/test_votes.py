@@ -24,7 +24,7 @@ def test_a_record_survives_the_way_through_json() -> None:
 
 
 def test_the_schema_version_travels_under_its_short_name() -> None:
-    assert _record().model_dump(mode="json")["schema"] == 1
+    assert _record().model_dump(mode="json")["schema"] == 2
 
 
 def test_a_flag_keeps_a_vote_out_of_the_ratings() -> None:

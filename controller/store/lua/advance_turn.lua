@@ -54,6 +54,7 @@ if how == 'release' then
   redis.call('ZADD', KEYS[3], now, ARGV[1])
   return 'ok'
 end
+if how == 'finish' then redis.call('HSET', KEYS[1], 'ended_ms', now) end
 if how ~= 'append' then
   redis.call('HSET', KEYS[1], 'owner', '', 'closed_by', ARGV[2])
   redis.call('HDEL', KEYS[1], 'undo')

@@ -1,7 +1,8 @@
 """What the vote log lacks, and what it has wrong, by its journals. Pure: knows no store.
 
-A vote is identified by its battle. Of two votes on one battle the older one stays. Votes never change, and every line
-of a journal is covered by a hash, so a record of the log that differs from a journal's was changed on the store's disk.
+A vote is identified by its battle. Of two votes on one battle the younger one stays: it was taken because the store had
+lost the older one before that was acknowledged (cast_vote.lua). Votes never change, and every line of a journal is
+covered by a hash, so an entry of the log that differs from a journal's was changed on the store's disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,9 +17,10 @@ Source = Callable[[], Iterable[LogEntry]]
 
 
 class LoggedVote(NamedTuple):
-    """A vote in the log: its id, and the hash of its record (in this process)."""
+    """A vote in the log: its id, its time, and the hash of its record (in this process)."""
 
     vote_id: str
+    time_ms: int
     digest: int
 
 
@@ -33,7 +35,7 @@ class Differences:
 
 def logged_vote(entry: LogEntry) -> LoggedVote:
     """What is kept of an entry of the log for a comparison."""
-    return LoggedVote(entry.vote_id, hash(entry.record))
+    return LoggedVote(entry.vote_id, entry.time_ms, hash(entry.record))
 
 
 def find_differences(
@@ -43,27 +45,19 @@ def find_differences(
     those of an export only bring votes back. Raises what a source raises."""
     doubtful: dict[str, LogEntry] = {}
     for entry in _all_entries(sources):
-        chosen = doubtful.get(entry.battle_id)
-        if chosen is not None:
-            if _order(entry) < _order(chosen):
+        known = logged.get(entry.battle_id)
+        if known is None or (are_exact and known != logged_vote(entry)):
+            chosen = doubtful.get(entry.battle_id)
+            if chosen is None or _order(chosen) < _order(entry):
                 doubtful[entry.battle_id] = entry
-        elif _is_doubtful(entry, logged.get(entry.battle_id), are_exact):
-            doubtful[entry.battle_id] = entry
     return _judge(doubtful, sources, logged, are_exact) if doubtful else Differences({}, frozenset())
-
-
-def _is_doubtful(entry: LogEntry, known: LoggedVote | None, are_exact: bool) -> bool:
-    if known is None or _order(entry) < entry_order(known.vote_id):
-        return True
-    has_same_record = known.digest == hash(entry.record)
-    return are_exact and has_same_record != (entry.vote_id == known.vote_id)
 
 
 def _judge(
     doubtful: Mapping[str, LogEntry], sources: Sequence[Source], logged: Mapping[str, LoggedVote], are_exact: bool
 ) -> Differences:
     ids = {entry.vote_id for entry in doubtful.values()}
-    holders = {vote_id: battle for battle, (vote_id, _) in logged.items() if vote_id in ids}
+    holders = {known.vote_id: battle for battle, known in logged.items() if known.vote_id in ids}
     watched = doubtful.keys() | set(holders.values())
     known_to_sources, confirmed = set(), set()
     for entry in _all_entries(sources):
@@ -78,10 +72,16 @@ def _judge(
             invented.add(holder)
         elif holder != battle and known is not None and known.digest == hash(entry.record):
             continue  # its id was taken when it came back, so it has another one
-        if battle in confirmed and known is not None and entry_order(known.vote_id) <= _order(entry):
-            continue
-        lacking[battle] = entry
+        if known is None or not _is_younger(known, entry, is_confirmed=battle in confirmed):
+            lacking[battle] = entry
     return Differences(lacking, frozenset(invented))
+
+
+def _is_younger(known: LoggedVote, entry: LogEntry, *, is_confirmed: bool) -> bool:
+    """Whether the log's own vote was taken after `entry`. One that no source confirms may be a changed `entry`; two
+    votes differ in their times as well as in their ids."""
+    is_vote = is_confirmed or known.time_ms > entry.time_ms
+    return is_vote and entry_order(known.vote_id) > _order(entry)
 
 
 def _all_entries(sources: Iterable[Source]) -> Iterator[LogEntry]:

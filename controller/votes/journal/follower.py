@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from controller.errors import JournalError
+from controller.errors import JournalDamaged, JournalError
 from controller.metrics import Metrics
 from controller.store.store import unavailable
 from controller.votes.journal.comparison import Source
@@ -31,6 +32,8 @@ COMPARISON_S = 5.0  #: how often the follower looks whether the store has starte
 ROUND_S = 1.0  #: a wiped store is noticed within this time; also the lag behind votes through other controllers
 CONFIRM_S = 5.0  #: a vote that is not in the journal by then is answered 503
 _TRIES = 3  #: restorations in one round
+_AT_ONCE = 100  #: lines that a comparison reads before it rests, about a millisecond of work
+_REST = 2.0  #: how long it rests, by the time that it has worked
 
 _logger = logging.getLogger(__name__)
 
@@ -51,8 +54,16 @@ class VoteJournal:
         self._num_replaced = 0  #: how often the log turned out to be another one
         self._seen_damaged: set[str] = set()  #: damaged entries for which the journals were asked
         self._compared: str | None = None  #: the start of the store since which the whole log was compared
+        self._damage: JournalDamaged | None = None  #: found by a comparison
+        self._is_closing = False
         if file.num_torn_bytes:
             log_event(_logger, "journal_tail_cut", logging.WARNING, file=str(file.path), bytes=file.num_torn_bytes)
+
+    @property
+    def seen(self) -> tuple[int, str]:
+        """How many votes of the log this journal has seen, and the id of the last. A log without them has lost
+        votes."""
+        return self._file.num_votes, self._file.last_id
 
     async def confirm(self, vote_id: str) -> bool:
         """Wait until the journal holds the vote, which the store has recorded.
@@ -61,6 +72,13 @@ class VoteJournal:
         journal cannot be written; the same vote may be sent again.
         """
         num_replaced = self._num_replaced
+        await self.catch_up()
+        is_held = entry_order(vote_id) <= entry_order(self._file.last_id)
+        return is_held and num_replaced == self._num_replaced
+
+    async def catch_up(self) -> None:
+        """Wait until log and journal hold the same votes. Raises ApiError STORE_UNAVAILABLE when that takes too long or
+        the journal cannot be written."""
         try:
             async with asyncio.timeout(CONFIRM_S):
                 await self._round_from_now()
@@ -68,8 +86,6 @@ class VoteJournal:
             raise ApiError(
                 ErrorCode.STORE_UNAVAILABLE, "The vote could not be written to the journal. Try again in a moment."
             ) from error
-        is_held = entry_order(vote_id) <= entry_order(self._file.last_id)
-        return is_held and num_replaced == self._num_replaced
 
     async def follow_round(self) -> None:
         """One round, as background work: a store that is away is no error. Raises OSError, JournalError."""
@@ -79,27 +95,51 @@ class VoteJournal:
     async def comparison_round(self) -> None:
         """After each start of the store, which reads its files then: compare every record of the log with the journal.
 
-        A changed record may be readable and change no length, so that no round notices it. Background work; a store
-        that is away is no error. Raises OSError, JournalError.
+        A changed record may be readable and change no length, so that no round notices it. The first comparison is also
+        the check of the lines that the opening of the journal has passed over. Background work; a store that is away is
+        no error. Raises OSError, JournalError: a journal that is damaged stays a failure until it is repaired.
         """
+        if self._damage is not None:
+            raise self._damage
         with contextlib.suppress(ApiError):
             start = await self._log.store_start()
             if start == self._compared:
                 return
             logged = await self._log.digests()
             await self._round_from_now()
-            if not await asyncio.to_thread(self._knows, logged):
+            try:
+                is_known = await asyncio.to_thread(self._knows, logged)
+            except JournalDamaged as damage:
+                self._damage = damage
+                log_event(_logger, "journal_damaged", logging.ERROR, file=str(damage.path), line=damage.line)
+                await asyncio.to_thread(self._file.distrust)
+                raise
+            if not is_known:
                 async with self._lock:
                     await self._restore()
             self._compared = start
 
     def _knows(self, logged: Int64Array) -> bool:
-        """Whether each vote of the log is in the journal, with its id and record."""
-        journalled = np.fromiter((vote_digest(entry) for entry in read_entries(self._file.path)), np.int64)
-        return bool(np.isin(logged, journalled).all())
+        """Whether each vote of the log is in the journal, with its id and record. Checks every line of the journal.
+        Raises JournalDamaged."""
+        entries = self._slowly(read_entries(self._file.path))
+        journalled = np.fromiter((vote_digest(entry) for entry in entries), np.int64)
+        return self._is_closing or bool(np.isin(logged, journalled).all())
+
+    def _slowly(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+        """The entries, with rests, so that two million lines do not delay the event loop; none once this is closed."""
+        worked_from = time.monotonic()
+        for number, entry in enumerate(entries, start=1):
+            yield entry
+            if number % _AT_ONCE == 0:
+                time.sleep(_REST * (time.monotonic() - worked_from))
+                worked_from = time.monotonic()
+                if self._is_closing:
+                    return
 
     async def close(self) -> None:
         """Wait for the round under way and release the file."""
+        self._is_closing = True
         async with self._lock:
             self._file.close()
 
@@ -171,14 +211,13 @@ class VoteJournal:
         if restored.num_restored:
             self._metrics.votes_restored.inc(restored.num_restored)
             log_event(_logger, "votes_restored", logging.WARNING, votes=restored.num_restored)
-        journalled = await asyncio.to_thread(lambda: {entry.battle_id for entry in read_entries(self._file.path)})
-        unjournalled = restored.battles - journalled
+        journalled = await asyncio.to_thread(lambda: {entry.vote_id for entry in read_entries(self._file.path)})
+        unjournalled = restored.vote_ids - journalled
         last_id: str = LOG_START
         while unjournalled:
             state = await self._log.state(last_id)
-            if votes := [entry for entry in state.entries if entry.battle_id in unjournalled]:
+            if votes := [entry for entry in state.entries if entry.vote_id in unjournalled]:
                 await self._append(votes)
-                journalled.update(entry.battle_id for entry in votes)
             if len(state.entries) < PIECE:
                 break
             last_id = state.entries[-1].vote_id

@@ -2,8 +2,8 @@
 
 The first line names the arena. Every other line is one vote, with the fields of its entry in the vote log. The last
 field, `hash`, is SHA-256 of the previous line's hash and of the line up to this field. A line without a line break at
-the end of the file was being written when the process or the machine died; its vote was not acknowledged. Knows no
-store.
+the end of the file was being written when the process or the machine died; its vote was not acknowledged. How far a
+journal was checked is remembered beside it (scan_position.py). Knows no store.
 """
 
 import fcntl
@@ -11,53 +11,49 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigurationError, ForeignJournal, JournalDamaged
+from controller.votes.journal.scan_position import Scan, forget, recall, remember
 from controller.votes.vote_log import LogEntry
 from wire.entry_ids import LOG_START, entry_order
 
 FORMAT = 1
 PATTERN = "votes-*.jsonl"
+REMEMBER_EVERY = 10_000  #: votes; checking as many lines takes a start some 50 ms. Smaller journals are checked whole
 
 _MAX_WRITERS = 64  #: controllers that may share one folder
 _HASH_START = b',"hash":"'
 _HASH_END = b'"}'
 _TAIL_BYTES = len(_HASH_START) + 64 + len(_HASH_END)
+_END_OF_LINE = _HASH_START + b"%s" + _HASH_END + b"\n"
 _VOTE_START = b'{"id":"'
-
-
-@dataclass(frozen=True)
-class Scan:
-    """What a whole journal says. `size` is the length in bytes up to the last complete line."""
-
-    arena: str | None
-    num_votes: int
-    last_id: str
-    last_hash: str
-    size: int
-    num_torn_bytes: int
 
 
 class JournalFile:
     """One open journal. Owns its lock and its end. Methods block on the disk; never two at a time."""
 
-    def __init__(self, path: Path, descriptor: int, scan: Scan) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, scan: Scan, *, remembered: Scan | None = None, keeps_position: bool = True
+    ) -> None:
+        """`remembered`: the part of `scan` that was taken from the remembered position; None: every line was read."""
         self.path = path
+        self._scan = replace(scan, num_torn_bytes=0)  #: what a scan of the file would say now
+        self._num_remembered = remembered.num_votes if remembered is not None else 0
+        self._keeps_position = keeps_position
         self.arena = scan.arena
         self.num_votes = scan.num_votes
         self.last_id = scan.last_id
         self.num_torn_bytes = scan.num_torn_bytes  #: cut off at the opening
         self._descriptor = descriptor
-        self._hash = scan.last_hash
-        self._size = scan.size
-        self._is_clean = scan.num_torn_bytes == 0  #: False: bytes after `_size` must be cut off before the next write
+        self._is_clean = scan.num_torn_bytes == 0  #: False: bytes after the end must be cut off before the next write
 
     @classmethod
     def open(cls, folder: Path) -> "JournalFile":
         """Open the first journal of `folder` that no other process holds; makes folder and file where there is none.
+        Checks the lines after the remembered position, or all if there is none.
 
         Raises JournalDamaged, and ConfigurationError if the folder cannot be used.
         """
@@ -73,7 +69,10 @@ class JournalFile:
                     continue
                 try:
                     sync_folder(folder)
-                    return cls(path, descriptor, scan(path))
+                    remembered = recall(path, _END_OF_LINE)
+                    file = cls(path, descriptor, scan(path, remembered), remembered=remembered)
+                    file._remember()
+                    return file
                 except BaseException:
                     os.close(descriptor)
                     raise
@@ -86,6 +85,7 @@ class JournalFile:
         if self.arena is None:
             self._write([b'{"journal":%d,"arena":%s' % (FORMAT, json.dumps(arena).encode())])
             self.arena = arena
+            self._scan = replace(self._scan, arena=arena)
         elif self.arena != arena:
             raise ForeignJournal(self.path)
 
@@ -95,41 +95,54 @@ class JournalFile:
         Raises OSError; then nothing was added, and the same call may be made again.
         """
         self._write([_vote_line(entry) for entry in entries])
+        last_id = max((self._scan.last_id, *(entry.vote_id for entry in entries)), key=entry_order)
+        self._scan = replace(self._scan, num_votes=self._scan.num_votes + len(entries), last_id=last_id)
         self.num_votes += len(entries)
         self.last_id = position
+        self._remember()
 
     def resume(self, *, num_votes: int, position: str) -> None:
         """Continue after a comparison with the whole log: the number of its entries, and its last id."""
         self.num_votes = num_votes
         self.last_id = position
 
+    def distrust(self) -> None:
+        """A line is not as it was written: the next start checks, and refuses, the whole journal."""
+        self._keeps_position = False
+        forget(self.path)
+
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
 
+    def _remember(self) -> None:
+        if self._keeps_position and self._scan.num_votes - self._num_remembered >= REMEMBER_EVERY:
+            remember(self.path, self._scan)
+            self._num_remembered = self._scan.num_votes
+
     def _write(self, bodies: Sequence[bytes]) -> None:
         if not self._is_clean:
-            os.ftruncate(self._descriptor, self._size)
+            os.ftruncate(self._descriptor, self._scan.size)
         self._is_clean = False
-        lines, last = [], self._hash
+        lines, last = [], self._scan.last_hash
         for body in bodies:
             last = _chained(last, body)
             lines.append(body + _HASH_START + last.encode() + _HASH_END + b"\n")
         rest = memoryview(b"".join(lines))
-        end = self._size
+        end = self._scan.size
         while rest:
             written = os.pwrite(self._descriptor, rest, end)
             rest, end = rest[written:], end + written
         os.fdatasync(self._descriptor)
-        self._size, self._hash, self._is_clean = end, last, True
+        self._scan, self._is_clean = replace(self._scan, size=end, last_hash=last), True
 
 
-def scan(path: Path) -> Scan:
-    """Check every line of a journal. Raises JournalDamaged with the first bad line, OSError."""
-    arena: str | None = None
-    num_votes, last_hash, size, torn = 0, "", 0, 0
-    last_id: str = LOG_START
-    for line in _checked_lines(path):
+def scan(path: Path, start: Scan | None = None) -> Scan:
+    """Check every line of a journal, or those after `start`. Raises JournalDamaged with the first bad line, OSError."""
+    found = start or Scan(None, 0, LOG_START, "", 0)
+    arena, num_votes, last_hash, size, torn = found.arena, found.num_votes, found.last_hash, found.size, 0
+    last_id = found.last_id
+    for line in _checked_lines(path, start):
         if not line.is_complete:
             torn = len(line.body)
             break
@@ -195,7 +208,7 @@ def write_new(path: Path, arena: str, votes: Sequence[LogEntry]) -> None:
     """Write a whole journal under a temporary name and rename it to `path`. Raises OSError."""
     partial = path.with_name(path.name + ".part")
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    file = JournalFile(partial, descriptor, Scan(None, 0, LOG_START, "", 0, 0))
+    file = JournalFile(partial, descriptor, Scan(None, 0, LOG_START, "", 0), keeps_position=False)
     try:
         file.require_arena(arena)
         file.append(votes, position=LOG_START)
@@ -225,10 +238,11 @@ class _Line:
     is_complete: bool
 
 
-def _checked_lines(path: Path) -> Iterator[_Line]:
-    last, end = "", 0
+def _checked_lines(path: Path, start: Scan | None = None) -> Iterator[_Line]:
+    last, end, first = ("", 0, 1) if start is None else (start.last_hash, start.size, start.num_votes + 2)
     with open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
+        file.seek(end)
+        for number, raw in enumerate(file, start=first):
             end += len(raw)
             if not raw.endswith(b"\n"):
                 yield _Line(number, raw, "", end, is_complete=False)

@@ -28,11 +28,11 @@ _BATTLES_AT_ONCE = 200
 
 @dataclass(frozen=True)
 class Restored:
-    """The result: how many votes came back, the log afterwards, and the battles of its readable votes."""
+    """The result: how many votes came back, the log afterwards, and the ids of its readable votes."""
 
     num_restored: int
     state: LogState
-    battles: frozenset[str]
+    vote_ids: frozenset[str]
 
 
 class LogRestorer:
@@ -59,7 +59,7 @@ class LogRestorer:
             state, logged = scanned
             found = await asyncio.to_thread(find_differences, sources, logged, are_exact=are_exact)
             if not found.lacking:
-                return Restored(num_restored, state, frozenset(logged))
+                return Restored(num_restored, state, frozenset(known.vote_id for known in logged.values()))
             if await self._replace(state, found):
                 num_restored += len(found.lacking)
         raise unavailable()
@@ -131,6 +131,7 @@ class LogRestorer:
             (battle_id, vote)
             for vote in votes
             if vote.time_ms >= since_ms
+            and not vote.is_judgement
             and vote.vote.voter is not None
             and (battle_id := BattleId.parse(vote.battle_id)) is not None  # None: of another arena
         ]
@@ -182,4 +183,4 @@ def _battle_arguments(entry: LogEntry) -> list[str]:
         json.dumps({"model": side.model, "revision": side.revision, "worker_id": None}) for side in (vote.a, vote.b)
     )
     rated = "1" if vote.is_rated else "0"
-    return [entry.vote_id, vote.outcome, rated, vote.voter or "", day, vote.mode, *sides]
+    return [entry.vote_id, vote.outcome, rated, vote.voter or "", day, vote.mode, *sides, ",".join(vote.flags)]

@@ -1,8 +1,8 @@
 """The archive of transcripts: texts of voted battles, one file a day, so that the store need not keep them.
 
-The archiver follows the vote log by itself; its position is the last line of its newest file. A battle gets a lifetime
-in the store only when its texts are on disk here. Files of past days are compressed. Texts of votes that are imported,
-or restored after a wipe, are not here: their battles are not in the store.
+The archiver follows the vote log by itself; its position is the last line of its newest file, or a noted later one. A
+battle gets a lifetime in the store only when its texts are on disk here. Files of past days are compressed. Texts of
+votes that are imported, or restored after a wipe, are not here: their battles are not in the store.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from controller.votes.journal.journal_file import sync_folder
 from controller.votes.vote_log import LogEntry, VoteLog
 from wire.battles import SIDES, Side
 from wire.chat import ChatMessage
-from wire.entry_ids import LOG_START
+from wire.entry_ids import LOG_START, EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 
@@ -85,8 +85,24 @@ class TranscriptFiles:
             self._lock = None
 
     def last_vote_id(self) -> str:
-        """Vote id of the newest transcript; LOG_START where there is none. Cuts off a torn last line. Raises OSError,
-        ValueError."""
+        """Vote id of the newest transcript, or the noted one if that is later; LOG_START where there is none. Cuts off
+        a torn last line. Raises OSError, ValueError."""
+        return max(self._last_transcript(), self._noted(), key=entry_order)
+
+    def note(self, vote_id: str) -> None:
+        """Votes up to this one have their texts here or nowhere. So a start does not read again what was imported.
+        Raises OSError."""
+        partial = self._folder / "position.part"
+        partial.write_text(vote_id)
+        partial.replace(self._folder / "position")
+
+    def _noted(self) -> str:
+        try:
+            return EntryId((self._folder / "position").read_text())
+        except (FileNotFoundError, ValueError):
+            return LOG_START
+
+    def _last_transcript(self) -> str:
         days = sorted({path.name.partition(".")[0] for path in self._folder.glob("????-??-??.jsonl*")})
         if not days:
             return LOG_START
@@ -179,10 +195,18 @@ class Archiver:
         if self._position is None:
             self._position = await asyncio.to_thread(self._files.last_vote_id)
         with contextlib.suppress(ApiError):
-            while entries := (await self._log.state(self._position, PIECE)).entries:
-                found = [(entry, await self._battle(entry)) for entry in entries]
-                await self._archive([(entry, battle) for entry, battle in found if battle is not None and battle.turns])
-                self._position = entries[-1].vote_id
+            first = self._position
+            while True:
+                last_id, entries = await self._log.read_cast(EntryId(self._position))
+                for start in range(0, len(entries), PIECE):
+                    found = [(entry, await self._battle(entry)) for entry in entries[start : start + PIECE]]
+                    with_texts = [(entry, battle) for entry, battle in found if battle is not None and battle.turns]
+                    await self._archive(with_texts)
+                if last_id == self._position:
+                    break
+                self._position = last_id
+            if self._position != first:
+                await asyncio.to_thread(self._files.note, self._position)
 
     def close(self) -> None:
         """Let another process archive."""

@@ -50,7 +50,7 @@ async def _whole_battle(visit: _Recorder) -> str:
     await visit("GET", path + "/stream", headers={"Last-Event-ID": "1-0"})
     await visit("POST", path + "/stop")
     await visit("POST", path + "/vote", json={"outcome": "wrong"})
-    await visit("POST", path + "/vote", json={"outcome": "a"}, headers=visitor("203.0.113.1"))
+    await visit("POST", path + "/vote", json={"outcome": "a"}, headers=visitor("203.0.113.1") | {"Cookie": "no=1"})
     await visit("GET", path)
     return battle_id
 

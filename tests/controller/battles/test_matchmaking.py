@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from controller.battles.matchmaking import Matchmaker
-from ratings.outcomes import PairCounts
+from ratings.outcomes import PairCounts, Tally
+from ratings.pairing import MAX_SHARE, PairingMode
 from wire.errors import ApiError, ErrorCode
 from wire.workers import ModelCard
 
@@ -17,13 +19,16 @@ def _card(name: str) -> ModelCard:
     )
 
 
-def _matchmaker(*models: str, full: tuple[str, ...] = ()) -> Matchmaker:
+def _matchmaker(
+    *models: str, full: tuple[str, ...] = (), mode: PairingMode = "uniform", held: list[PairCounts] | None = None
+) -> Matchmaker:
+    held = [PairCounts()] if held is None else held
     return Matchmaker(
         lambda: {name: _card(name) for name in models},
         lambda model: model not in full,
-        PairCounts,
+        lambda: held[0],
         lambda _: 1.0,
-        mode="uniform",
+        mode=mode,
         rng=random.Random(7),
     )
 
@@ -74,3 +79,83 @@ def test_a_redrawn_side_is_neither_the_opponent_nor_the_one_that_failed() -> Non
 
 def test_without_a_third_model_nothing_is_redrawn() -> None:
     assert _matchmaker("x", "y").redraw("x", excluded="y") is None
+
+
+async def test_active_pairs_follow_the_votes_at_the_last_weighing() -> None:
+    held = [PairCounts()]
+    matchmaker = _matchmaker(*"abcdef", mode="active", held=held)
+
+    def share_of_close_pair() -> float:
+        return sum({side.model for side in matchmaker.draw()} == {"a", "b"} for _ in range(400)) / 400
+
+    await matchmaker.weigh_round()
+    assert share_of_close_pair() < 0.12  # without votes each of 15 pairs is as doubtful as the others
+    held[0] = PairCounts()
+    for index, first in enumerate("abcdef"):
+        for second in "abcdef"[index + 1 :]:
+            is_close = (first, second) == ("a", "b")
+            held[0].add(first, second, "a", 500 if is_close else 800)
+            held[0].add(first, second, "b", 500 if is_close else 200)
+    assert share_of_close_pair() < 0.12  # a request weighs nothing
+    await matchmaker.weigh_round()
+    assert share_of_close_pair() == pytest.approx(MAX_SHARE, abs=0.06)
+
+
+async def test_pairs_are_weighed_again_only_after_new_votes() -> None:
+    first, second = _CountedTallies(), _CountedTallies()
+    held: list[PairCounts] = [first]
+    matchmaker = _matchmaker("x", "y", "z", mode="active", held=held)
+    await matchmaker.weigh_round()
+    await matchmaker.weigh_round()
+    held[0] = second
+    await matchmaker.weigh_round()
+
+    assert (first.num_tallies, second.num_tallies) == (1, 1)
+
+
+async def test_uniform_pairs_are_never_weighed() -> None:
+    counts = _CountedTallies()
+    await _matchmaker("x", "y", held=[counts]).weigh_round()
+
+    assert counts.num_tallies == 0
+
+
+def test_after_a_redraw_the_probability_is_that_of_the_pair_among_all() -> None:
+    matchmaker = _matchmaker("v", "w", "x", "y", "z")
+
+    assert all(matchmaker.redraw("x", excluded="y").probability == 1 / 10 for _ in range(20))  # type: ignore[union-attr]
+
+
+async def test_a_redrawn_pair_and_a_drawn_one_have_the_same_probability() -> None:
+    counts = PairCounts()
+    counts.add("w", "x", "a", 30)
+    counts.add("x", "y", "b", 20)
+    matchmaker = _matchmaker("w", "x", "y", "z", mode="active", held=[counts])
+    await matchmaker.weigh_round()
+    drawn = {}
+    for a, b in (matchmaker.draw() for _ in range(300)):
+        drawn[frozenset((a.model, b.model))] = a.probability
+    redrawn = [matchmaker.redraw("x", excluded="y") for _ in range(50)]
+
+    assert len(drawn) == 6
+    assert {side.model for side in redrawn if side} == {"w", "z"}
+    assert all(side and side.probability == drawn[frozenset(("x", side.model))] for side in redrawn)
+
+
+def test_a_redraw_counts_models_that_have_no_room_any_more() -> None:
+    matchmaker = _matchmaker("v", "w", "x", "y", "z", full=("x", "y"))
+    drawn = matchmaker.redraw("x", excluded="y")
+
+    assert drawn is not None
+    assert drawn.model in {"v", "w", "z"}
+    assert drawn.probability == 1 / 10
+
+
+class _CountedTallies(PairCounts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_tallies = 0
+
+    def tally(self, models: Sequence[str] | None = None) -> Tally:
+        self.num_tallies += 1
+        return super().tally(models)

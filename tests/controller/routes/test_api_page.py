@@ -20,7 +20,9 @@ async def test_curl_line_works(open_arena: Callable[..., AbstractAsyncContextMan
         workers = [await arena.add_worker(FakeWorker(model)) for model in ("raven", "robin")]
         battle = await arena.create()
         await arena.turn(battle["id"])
+        ada = await arena.client.post("/arena/voters/invitations", json={"name": "ada"}, headers=arena.admin)
         variables = {
+            "INVITATION": ada.json()["token"],
             "BATTLE": battle["id"],
             "WORKER_TOKEN": WORKER_TOKEN,
             "ADMIN_TOKEN": ADMIN_TOKEN,

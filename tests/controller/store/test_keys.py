@@ -24,6 +24,11 @@ RELEASED = {
     "arena": (KEYS.arena, "p:arena"),
     "restoration": (KEYS.restoration, "p:restoration"),
     "built_log": (KEYS.built_log("x"), "p:votes:x"),
+    "board_cards": (KEYS.board_cards, "p:cards"),
+    "invitations": (KEYS.invitations, "p:invitations"),
+    "invited": (KEYS.invited, "p:invited"),
+    "judge": (KEYS.judge, "p:judge"),
+    "integrity": (KEYS.integrity, "p:integrity"),
     "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
 }
 PARTS = {"worker_prefix", "leases_prefix", "battle_prefix", "events_suffix"}

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -51,6 +52,8 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "local_rate_burst": 10_000,
         "vote_rate_per_minute": 600_000,
         "vote_rate_burst": 10_000,
+        "min_read_s": 0.0,  # tests vote at once
+        "judge_every_s": 0.0,  # and often, on one prompt
         "proxy_token": PROXY_TOKEN,
     }
     return Settings(**{**values, **changes})
@@ -198,7 +201,15 @@ def _client(url: str, app: FastAPI) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, keepalive_expiry=1.0)  # the server closes after five seconds
     # Without TLS: loading the certificates of all authorities takes longer than most tests.
     hooks = {"response": [only_declared_errors(app)]}
-    return httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, limits=limits, verify=False, event_hooks=hooks)
+    return httpx.AsyncClient(
+        base_url=url,
+        timeout=30,
+        trust_env=False,
+        limits=limits,
+        verify=False,
+        event_hooks=hooks,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # like curl; one client acts for many visitors
+    )
 
 
 def of_kind(events: list[SseEvent], name: str) -> list[SseEvent]:

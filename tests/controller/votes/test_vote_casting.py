@@ -160,7 +160,7 @@ async def test_a_vote_record_says_what_was_compared(arena: Arena) -> None:
     assert (record["reasons"], record["comment"]) == (["clear", "correct"], "good")
     assert abs(record["time"] - int(record["vote_id"].split("-")[0]) / 1000) < 0.002
     assert len(record["voter"]) == 24
-    assert record["schema"] == 1
+    assert record["schema"] == 2
     assert "127.0.0.1" not in json.dumps(record)
     assert "hello" not in json.dumps(record)
 

@@ -59,7 +59,7 @@ async def test_a_changed_record_that_is_readable_is_found_after_a_start_and_mend
     async with journal_arena(own_store, tmp_path / "j") as arena:
         acknowledged = await voted(arena, 4)
         votes = arena.keys.votes
-    right = [entry.record for entry in read_entries(tmp_path / "j" / "votes-1.jsonl")]
+    right = [(entry.vote_id, entry.record) for entry in read_entries(tmp_path / "j" / "votes-1.jsonl")]
     async with Redis.from_url(own_store.url) as redis:
         entries: Any = await redis.xrange(votes)
         for entry_id, fields in entries:
@@ -74,7 +74,7 @@ async def test_a_changed_record_that_is_readable_is_found_after_a_start_and_mend
 
         async def is_mended() -> bool:
             found: Any = await arena.redis.xrange(votes)
-            return [fields["record"] for _, fields in found] == right
+            return [(vote_id, fields["record"]) for vote_id, fields in found] == right
 
         await eventually(is_mended)
         assert await log_has(arena, acknowledged)

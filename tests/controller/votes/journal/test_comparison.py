@@ -1,6 +1,7 @@
 """What the log lacks by its journals, and that a log that was mended has no differences left."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ def _found(log: Sequence[LogEntry], *journals: Sequence[LogEntry], are_exact: bo
 
 
 ONE, TWO = _vote("one", 1), _vote("two", 2)
+AGAIN = _vote("one", 5)  # the vote sent again, after the store had lost it
 
 
 @pytest.mark.parametrize(
@@ -27,13 +29,17 @@ ONE, TWO = _vote("one", 1), _vote("two", 2)
         ([ONE], [[ONE], [TWO]], [TWO], []),
         ([ONE, TWO], [[]], [], []),  # votes that no journal holds stay
         ([_vote("one", 1, "other"), TWO], [[ONE, TWO]], [ONE], []),  # the record was changed
-        ([_vote("one", 9), TWO], [[ONE, TWO]], [ONE], []),  # the id was changed
+        ([replace(ONE, vote_id="9-0"), TWO], [[ONE, TWO]], [ONE], []),  # the id was changed
         ([ONE, _vote("two", 1)], [[ONE], [TWO]], [TWO], []),
         ([_vote("eno", 1), TWO], [[ONE, TWO]], [ONE], ["eno"]),  # the battle was changed
-        ([_vote("one", 5, "younger")], [[_vote("one", 5, "younger")], [ONE]], [ONE], []),  # the older one stays
-        ([ONE], [[_vote("one", 5, "younger")]], [], []),
-        ([ONE], [[_vote("one", 5)], [ONE]], [], []),
-        ([_vote("one", 5)], [[ONE, _vote("one", 5)]], [ONE], []),
+        ([AGAIN], [[AGAIN], [ONE]], [], []),  # the younger one stays
+        ([AGAIN], [[ONE]], [], []),  # also if no journal has it yet
+        ([ONE], [[AGAIN]], [AGAIN], []),
+        ([ONE], [[ONE], [AGAIN]], [AGAIN], []),
+        ([ONE], [[AGAIN], [ONE]], [AGAIN], []),
+        ([], [[ONE, AGAIN]], [AGAIN], []),
+        ([AGAIN], [[ONE, AGAIN]], [], []),
+        ([replace(ONE, time_ms=5)], [[ONE]], [ONE], []),  # the time was changed
     ],
 )
 def test_differences(

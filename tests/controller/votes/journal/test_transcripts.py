@@ -120,3 +120,25 @@ def test_a_torn_line_longer_than_one_read_is_cut_off(tmp_path: Path) -> None:
     (tmp_path / "2026-01-02.jsonl").write_bytes(whole + b"x" * (2 * TAIL_BYTES + 1))
     files.append([_transcript(2, "2026-01-02")])
     assert (tmp_path / "2026-01-02.jsonl").read_bytes() == whole + _transcript(2, "2026-01-02").line()
+
+
+async def test_votes_without_texts_are_passed_over_once(open_arena: Any, tmp_path: Path) -> None:
+    """Imported votes have none; a start does not read two million of them again."""
+    async with open_arena() as other:
+        await other.add_two()
+        await _voted(other)
+        log = (await other.client.get("/arena/votes", headers=other.admin)).content
+    async with open_arena(journal_dir=tmp_path) as arena:
+        await arena.client.post("/arena/votes/import", content=log, headers=arena.admin)
+        [imported] = await arena.vote_log()
+        files = TranscriptFiles(tmp_path / "transcripts")
+        await eventually(lambda: files.last_vote_id() == imported["vote_id"])
+
+
+def test_a_noted_position_that_is_older_or_damaged_changes_nothing(tmp_path: Path) -> None:
+    files = TranscriptFiles(tmp_path)
+    files.append([_transcript(7, "2026-01-01")])
+    files.note("5-0")
+    assert files.last_vote_id() == "7-0"
+    (tmp_path / "position").write_text("9-")
+    assert files.last_vote_id() == "7-0"

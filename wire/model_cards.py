@@ -1,0 +1,36 @@
+"""Model cards of the board: what a lab says of a model, apart from the worker that serves it."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl
+
+from wire.model_names import ModelName
+
+
+class BoardCard(BaseModel):
+    """What the board shows of a model. It stays after the model's last worker has gone. A model that was registered
+    before it can answer (`submitted`) is listed from then on, and never taken off: a retired one is marked."""
+
+    model: ModelName
+    provider: str | None = Field(default=None, max_length=120)
+    released: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="date")
+    retired: str | None = Field(
+        default=None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="date; no battles from then on"
+    )
+    licence: str | None = Field(default=None, max_length=120)
+    num_parameters: int | None = Field(default=None, ge=0, le=10**15)
+    link: HttpUrl | None = None
+    submitted: float | None = Field(default=None, description="Unix time at which the card was made")
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BoardCards(BaseModel):
+    """Answer of `GET /arena/models`."""
+
+    models: tuple[BoardCard, ...]
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+CardState = Literal["submitted", "active", "retired"]
