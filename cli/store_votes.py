@@ -16,7 +16,7 @@ from controller.votes.journal.restore import LogRestorer
 from controller.votes.vote_log import PIECE, LogEntry, VoteLog, stored
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError
-from wire.votes import VoteRecord
+from wire.judgements import Judgement, parse_log_line
 
 _TIMEOUT_S = 60.0
 _BATTLE_TTL_S = 86_400.0  #: default of AGON_BATTLE_TTL_S
@@ -111,9 +111,10 @@ def _exported(path: Path) -> Iterator[LogEntry]:
             if not line.strip():
                 continue
             try:
-                vote = VoteRecord.model_validate_json(line)
-                EntryId(vote.vote_id)
+                content = parse_log_line(line)
+                entry_id = EntryId(content.judgement_id if isinstance(content, Judgement) else content.vote_id)
             except ValueError as error:
                 reason = str(error).splitlines()[0]
                 raise CliError(f"line {number} of {path} is neither a journal's nor an export's: {reason}") from None
-            yield LogEntry(vote.vote_id, vote.battle_id, round(vote.time * 1000), stored(vote), None)
+            key = content.key if isinstance(content, Judgement) else content.battle_id
+            yield LogEntry(entry_id, key, round(content.time * 1000), stored(content), None)

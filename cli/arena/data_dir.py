@@ -57,14 +57,23 @@ class DataDir:
         journal belongs to one arena. `redis_url`: an external store."""
         if path := os.environ.get("AGON_JOURNAL_DIR"):
             return Path(path)
-        if redis_url is None:
-            return self.path / "journal"
-        return self.path / f"journal-{hashlib.sha256(redis_url.encode()).hexdigest()[:8]}"
+        return self._of_store("journal", redis_url)
+
+    def boards(self, redis_url: str | None = None) -> Path:
+        """Folder of the checkpoints of the boards: AGON_BOARDS_DIR, or one in this directory for each store."""
+        if path := os.environ.get("AGON_BOARDS_DIR"):
+            return Path(path)
+        return self._of_store("boards", redis_url)
 
     @property
     def processes_file(self) -> Path:
         """The states of the processes, while an arena runs."""
         return self.path / "processes.json"
+
+    def _of_store(self, name: str, redis_url: str | None) -> Path:
+        if redis_url is None:
+            return self.path / name
+        return self.path / f"{name}-{hashlib.sha256(redis_url.encode()).hexdigest()[:8]}"
 
     @property
     def _lock_path(self) -> Path:

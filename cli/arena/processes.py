@@ -195,7 +195,8 @@ def _controller(
             "AGON_VOTER_KEY": secrets.voter_key,
             "AGON_PROXY_TOKEN": secrets.proxy_token,
             "AGON_API_DOCS": _api_docs(settings.host),
-            "AGON_JOURNAL_DIR": _journal(data_dir, settings.redis_url),
+            "AGON_JOURNAL_DIR": _folder("AGON_JOURNAL_DIR", data_dir.journal(settings.redis_url)),
+            "AGON_BOARDS_DIR": _folder("AGON_BOARDS_DIR", data_dir.boards(settings.redis_url)),
             "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
         log_path=data_dir.logs / "controller.log",
@@ -262,9 +263,9 @@ def _api_docs(host: str) -> str:
     return os.environ.get("AGON_API_DOCS") or str(host in ("127.0.0.1", "::1", "localhost")).lower()
 
 
-def _journal(data_dir: DataDir, redis_url: str | None) -> str:
-    """The controller's journal folder; an empty variable of the environment turns the journal off."""
-    return "" if os.environ.get("AGON_JOURNAL_DIR") == "" else str(data_dir.journal(redis_url))
+def _folder(variable: str, path: Path) -> str:
+    """A folder of the controller; an empty variable of the environment turns off what is kept there."""
+    return "" if os.environ.get(variable) == "" else str(path)
 
 
 def _plain_environment() -> Mapping[str, str]:

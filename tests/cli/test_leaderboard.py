@@ -1,9 +1,12 @@
 """The table of `agon leaderboard`."""
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
 
+from cli.errors import CliError
 from cli.leaderboard import app
 from wire.votes import VotedSide, VoteRecord
 
@@ -33,3 +36,31 @@ def test_a_model_with_too_few_votes_for_an_interval_has_no_rank(
     app(args=["--recompute", "--votes", str(log(tmp_path / "log.jsonl", num_votes))], standalone_mode=False)
     rows = [[cell.strip() for cell in line.split("\u2502")[1:3]] for line in capsys.readouterr().out.splitlines()]
     assert first_cells in rows
+
+
+def test_an_anchor_and_the_rows_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    votes = str(log(tmp_path / "log.jsonl", 90))
+    app(args=["--recompute", "--votes", votes, "--anchor", "finch", "--csv"], standalone_mode=False)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+    assert [row["model"] for row in rows] == ["raven", "finch"]
+    assert float(rows[1]["rating"]) == pytest.approx(1000.0)
+    assert float(rows[0]["rating"]) > 1000
+
+
+def test_the_table_is_followed_by_what_the_votes_say_of_neighbours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app(args=["--recompute", "--votes", str(log(tmp_path / "log.jsonl", 900))], standalone_mode=False)
+
+    assert "raven is above finch." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "option", [["--fit", "elo"], ["--weighting", "none"], ["--anchor", "crow"]], ids=lambda o: o[0]
+)
+def test_an_option_that_makes_no_sense_is_refused(option: list[str], tmp_path: Path) -> None:
+    votes = str(log(tmp_path / "log.jsonl", 90))
+
+    with pytest.raises(CliError, match=option[0]):
+        app(args=["--recompute", "--votes", votes, *option], standalone_mode=False)

@@ -1,0 +1,142 @@
+"""Files of votes are read an entry at a time, whatever they are, and say which line is bad."""
+
+import io
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from cli.errors import CliError
+from cli.formats.conversations import to_row
+from cli.formats.log_files import LineWriter, read_entries, read_lines
+from cli.formats.parquet import ParquetWriter, arrow_schema
+from cli.formats.schemas import Entry, Schema, SourceSchema
+from tests.cli.formats.test_schemas import record
+from wire.chat import ChatMessage
+from wire.judgements import Judgement
+from wire.votes import VoteRecord
+
+_JUDGEMENT = Judgement(
+    judgement_id="9-0", key="judgement:1", time=5.0, action="flag", flag="withdrawn", battle_ids=("b-1",), by="admin"
+)
+
+
+def _file(path: Path, *entries: Entry) -> Path:
+    path.write_text("".join(entry.model_dump_json(exclude_none=True) + "\n\n" for entry in entries))
+    return path
+
+
+def test_a_file_is_read_from_any_line_on(tmp_path: Path) -> None:
+    votes = [record(battle_id=f"b-{number}") for number in range(4)]
+    path = _file(tmp_path / "log", *votes)
+    assert list(read_entries(path)) == votes
+    assert [line.number for line in read_lines(path, skip=3)] == [5, 7]
+
+
+def test_judgements_are_read_as_such(tmp_path: Path) -> None:
+    path = _file(tmp_path / "log", record(), _JUDGEMENT)
+    assert list(read_entries(path)) == [record(), _JUDGEMENT]
+
+
+def test_the_schema_is_told_by_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("\n".join(json.dumps(to_row(record(battle_id=f"b-{number}"))) for number in range(3)))
+    assert [entry.battle_id for entry in read_entries(path) if isinstance(entry, VoteRecord)] == ["b-0", "b-1", "b-2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{}", "line 3 is not a vote: vote_id: Field required"),
+        (b"[1]", "line 3 is not a vote"),
+        (b"{", "line 3 is no JSON"),
+        (b"\xff", "line 3 is no JSON"),
+    ],
+)
+def test_a_bad_line_is_counted(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = _file(tmp_path / "log", record())
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(CliError, match=reason):
+        list(read_lines(path))
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    """A text may hold any other character that Python takes for a line break."""
+    vote = record(comment="one\u2028two\x85three\x0cfour")
+    assert list(read_entries(_file(tmp_path / "log", vote))) == [vote]
+
+
+def test_a_file_that_is_not_there_is_an_error_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"cannot read .*missing"):
+        list(read_lines(tmp_path / "missing"))
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with open(path, "wb") as file:
+        file.truncate(100_000_000)
+    with pytest.raises(CliError, match=r"line 1 of .* is longer"):
+        list(read_lines(path))
+
+
+def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    line = (record(comment="x" * 4000).model_dump_json(exclude_none=True) + "\n").encode()
+    path = tmp_path / "log"
+    path.write_bytes(line * 4000)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_lines(path)) == 4000
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 10
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_public_schema_has_no_judgements() -> None:
+    file = io.BytesIO()
+    writer = LineWriter(file, Schema.ARENA)
+    lines = [entry.model_dump_json(exclude_none=True).encode() for entry in (record(), _JUDGEMENT)]
+    assert [writer.write_line(line) for line in lines] == [True, False]
+    assert json.loads(file.getvalue())["question_id"] == "b-1"
+
+
+def test_parquet_keeps_every_field_of_votes_and_judgements(tmp_path: Path) -> None:
+    texts = (ChatMessage(role="user", content="Hi\nthere"), ChatMessage(role="assistant", content=""))
+    entries: list[Entry] = [
+        record(conversations={"a": texts, "b": texts[:1]}, reasons=("x", "y"), flags=("named",), probability=0.1),
+        _JUDGEMENT,
+        record(battle_id="b-2", consent=False, read_ms=0.0, identity="cookie", categories=("code",)),
+    ]
+    path = tmp_path / "log.parquet"
+    writer = ParquetWriter(path, Schema.AGON)
+    assert [writer.write(entry) for entry in entries] == [True, True, True]
+    writer.close()
+    assert list(read_entries(path)) == entries
+    assert [line.number for line in read_lines(path, skip=2)] == [3]
+
+
+@pytest.mark.parametrize("schema", [Schema.ARENA, Schema.PREFERENCES])
+def test_parquet_of_a_public_schema_is_recognised_and_read(tmp_path: Path, schema: Schema) -> None:
+    texts = (ChatMessage(role="user", content="Hi"), ChatMessage(role="assistant", content="Hello"))
+    vote = record(conversations={"a": texts, "b": texts})
+    path = tmp_path / "log.parquet"
+    writer = ParquetWriter(path, schema)
+    assert [writer.write(vote), writer.write(_JUDGEMENT), writer.write(vote)] == [True, False, True]
+    writer.close()
+    back = list(read_entries(path, SourceSchema.AUTO))
+    assert [(entry.battle_id, entry.time) for entry in back if isinstance(entry, VoteRecord)] == [
+        (vote.battle_id, vote.time)
+    ] * 2
+    assert back[0].conversations == vote.conversations  # type: ignore[union-attr]
+
+
+def test_every_field_of_a_vote_has_a_column() -> None:
+    names = {field.alias or name for name, field in VoteRecord.model_fields.items()}
+    assert set(arrow_schema(Schema.AGON).names) == {*names, "judgement"}
+
+
+def test_a_damaged_parquet_file_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(CliError, match=r"cannot read .*log.parquet"):
+        list(read_lines(path))
