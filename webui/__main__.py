@@ -12,6 +12,7 @@ from service_kit.listening import listen
 from service_kit.logs import configure_logging, log_event
 from service_kit.serving import serve, server_config
 from service_kit.telemetry import switch_telemetry_off
+from webui.believed_proxies import BelievedProxies
 from webui.config import Settings
 
 _DRAIN_S = 3
@@ -32,7 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
         settings = Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
-            print(f"webui: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
+            field = str(problem["loc"][0]) if problem["loc"] else "webui_trusted_proxies"  # the check of two settings
+            print(f"webui: AGON_{field.upper()}: {problem['msg']}", file=sys.stderr)
         raise SystemExit(2) from None
 
     configure_logging(("webui", "service_kit", "uvicorn"))
@@ -56,7 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def server_config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """How the app is served. Without trusted proxies no X-Forwarded-For is read at all."""
-    return server_config(app, drain_s=_DRAIN_S, trusted_proxies=settings.webui_trusted_proxies)
+    if settings.webui_trusted_proxies:
+        app = BelievedProxies(app, settings.webui_trusted_proxies)
+    return server_config(app, drain_s=_DRAIN_S)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,14 @@ from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
 from webui.boards import Boards
+from webui.captcha import add_check_page
 from webui.client import ControllerClient
 from webui.config import Settings
+from webui.csv_route import add_csv_route
 from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
+from webui.invitations import add_join_page
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
 from webui.page_sessions import PageSessions
@@ -35,6 +38,8 @@ from webui.pages import about, battle, direct, leaderboard, side_by_side, worker
 from webui.quiet_blocks import QuietBlocks
 from webui.theme import ASSETS, build_theme, css, head
 from webui.turn import Turns
+from webui.visitors import VisitorCookies
+from wire.voters import VoterCookies
 
 _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half of it on average
 _FORGET_EVERY_S = 10.0  #: between two looks for abandoned sessions
@@ -76,6 +81,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def show_metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
+    cookies = VoterCookies(proxy_token) if proxy_token else None
+    add_join_page(app, client, cookies)
+    checks = bool(settings.captcha_script_url) and cookies is not None and settings.identity == "cookie"
+    if checks and cookies is not None:
+        add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
+    add_csv_route(app, boards)
     ui = build_ui(settings, client, turns, boards)
     with warnings.catch_warnings():
         # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
@@ -86,6 +97,8 @@ def create_app(settings: Settings) -> FastAPI:
     sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
     background.add("forget quiet addresses", rates.forget_quiet, every_s=_FORGET_EVERY_S)
+    if cookies is not None:
+        app.add_middleware(VisitorCookies, cookies=cookies, gives_new=settings.identity == "cookie", checks=checks)
     app.add_middleware(
         Limits,
         streams=streams,

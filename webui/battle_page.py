@@ -14,6 +14,7 @@ from webui.components import PRIVATE, BattleParts, examples, intro, look_of, pro
 from webui.controllers import ControllerUnreachable
 from webui.session import Seat, Session, from_storage
 from webui.turn import Turns
+from webui.visitors import Visitor, visitor_in
 from wire.battles import CreateBattle, Mode, Outcome
 from wire.errors import ApiError
 
@@ -43,7 +44,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
     with gr.Column(elem_id="dock"):
         notice = gr.HTML("", elem_id="notice", apply_default_css=False)
         reveal = gr.HTML("", elem_id="reveal", apply_default_css=False)
-        vote_bar, votes = vote_buttons()
+        vote_bar, votes, consent = vote_buttons()
         box = prompt(texts.PROMPT_FIRST)
         with gr.Row(elem_classes=["agon-tools"]):
             resume = gr.Button(texts.RESUME, visible=False, elem_id="resume", scale=0, min_width=0)
@@ -58,6 +59,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
         empty=empty,
         vote_bar=vote_bar,
         votes=votes,
+        consent=consent,
         notice=notice,
         reveal=reveal,
         prompt=box,
@@ -97,7 +99,7 @@ def wire_battle(
         )
         followed.then(handlers.settle, inputs=[parts.seat], outputs=parts.rest, **PRIVATE)
     for outcome, button in parts.votes.items():
-        button.click(handlers.vote_for(outcome), inputs=place, **whole)
+        button.click(handlers.vote_for(outcome), inputs=[*place, parts.consent], **whole)
     parts.prompt.stop.click(
         handlers.stop, inputs=[parts.seat], outputs=[parts.notice], concurrency_limit=None, **PRIVATE
     )
@@ -165,10 +167,10 @@ class _BattleHandlers:
         return self._parts.show_rest(seat.value, look_of(seat.value))
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Updates]:
-        async def vote(request: gr.Request, seat: Seat[Session], stored: Any) -> Updates:
+        async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> Updates:
             visitor = visitor_of(request)
             session = await self._current(seat, stored, visitor)
-            async with aclosing(self._turns.vote(session, outcome, visitor)) as sessions:
+            async with aclosing(self._turns.vote(session, outcome, visitor, has_consent=has_consent)) as sessions:
                 async for session in sessions:
                     seat.value = session
                     yield self._parts.show_all(session)
@@ -188,13 +190,14 @@ class _BattleHandlers:
         seat.value = Session(mode=self._mode)
         return self._parts.show_all(seat.value)
 
-    async def _current(self, seat: Seat[Session], stored: Any, visitor: str) -> Session:
+    async def _current(self, seat: Seat[Session], stored: Any, visitor: Visitor) -> Session:
         """The session to act on. After a restart of this service the seat is empty; the browser has its bookmark."""
         if seat.value == Session(mode=self._mode):
             seat.value = await self._turns.take_up(from_storage(stored), self._mode, visitor)
         return seat.value
 
 
-def visitor_of(request: gr.Request) -> str:
-    """The visitor's address, which the controller gets in X-Forwarded-For."""
-    return request.client.host if request.client else "unknown"
+def visitor_of(request: gr.Request) -> Visitor:
+    """The visitor who sent this event."""
+    scope = {} if request.request is None else request.request.scope
+    return visitor_in(scope, request.client.host if request.client else "unknown")

@@ -1,17 +1,15 @@
-"""The controllers' HTTP API as async calls. It knows URLs, retries and the SSE codec; it knows no page and no Gradio.
+"""The controllers' HTTP API as async calls. It knows URLs, retries and event streams; it knows no page and no Gradio.
 
-Four rules. A request that a controller does not answer goes to the next one (controllers.py). A broken stream is
+Three rules. A request that a controller does not answer goes to the next one (controller_http.py). A broken stream is
 resumed after its last event (Last-Event-ID), at any controller. A vote without an answer is unknown, not lost: the same
 request is sent again, and a replay is answered like the first; a turn carries an Idempotency-Key for the same reason.
-Every request carries the visitor's address in X-Forwarded-For, and the proxy token for which controllers believe it,
-because they limit and count visitors, not this process.
 """
 
 import asyncio
 import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -19,8 +17,10 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
-from webui.controllers import Controllers, ControllerUnreachable, is_elsewhere
+from webui.controller_http import ControllerHttp, raise_for_error, sse_events
+from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.session import BattleEvent, Interrupted, StreamEvent
+from webui.visitors import Visitor
 from wire.battles import (
     BattleView,
     CastVote,
@@ -34,13 +34,13 @@ from wire.battles import (
     TurnFinishedEvent,
     VoteReply,
 )
+from wire.captcha import CheckReply, CheckVisitor
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
-from wire.leaderboard import LeaderboardView
+from wire.invitations import JoinReply
+from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.openai import ModelList
-from wire.proxies import PROXY_TOKEN_HEADER
-from wire.sse import SseDecoder, SseEvent
 from wire.workers import WorkerPool, WorkerView
 
 _EVENTS: dict[str, type[BattleEvent]] = {
@@ -56,11 +56,6 @@ _POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...]
 #: store, and the take-over of a turn by another controller.
 _RESUME_DELAYS_S = (0.0, 0.3, 0.7, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
-_TIMEOUT = httpx.Timeout(10.0)
-#: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
-_STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
-#: Streams live long: with httpx's default of 100 connections the 101st visitor would wait for another to finish.
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 
 class StreamLost(Exception):
@@ -69,6 +64,23 @@ class StreamLost(Exception):
 
 class _RequestUnanswered(Exception):
     """The request was sent, and whether it took effect is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardQuery:
+    """Which votes a board counts, and how its ratings are computed."""
+
+    board: str = "overall"
+    style_control: bool = False
+    fit: FitModel = "bradley_terry"
+    weighting: Weighting = "votes"
+
+    def encoded(self) -> str:
+        """The parameters in a URL. Defaults of `fit` and `weighting` are left out: older controllers know neither."""
+        style_control = "true" if self.style_control else "false"
+        others = {"fit": self.fit, "weighting": self.weighting}
+        given = {name: value for name, value in others.items() if value not in ("bradley_terry", "votes")}
+        return urlencode({"board": self.board, "style_control": style_control, **given})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ class _Progress:
 class ControllerClient:
     """The calls of all pages. Owns one connection pool; close it with `aclose`.
 
-    `visitor` is the address of the visitor on whose behalf a request is made. Calls raise ApiError for error answers
+    `visitor` is the visitor on whose behalf a request is made. Calls raise ApiError for error answers
     and ControllerUnreachable if no controller answers."""
 
     def __init__(
@@ -109,11 +121,7 @@ class ControllerClient:
         proxy_token: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
     ):
-        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        if proxy_token:
-            headers[PROXY_TOKEN_HEADER] = proxy_token
-        self._controllers = Controllers(urls)
-        self._http = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, limits=_LIMITS, transport=transport)
+        self._http = ControllerHttp(*urls, api_key=api_key, proxy_token=proxy_token, transport=transport)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -121,31 +129,23 @@ class ControllerClient:
 
     async def is_ready(self) -> bool:
         """True if a controller answers its readiness probe within 3 s."""
-        for _ in range(len(self._controllers)):
-            url = self._controllers.current
-            try:
-                if (await self._http.get(f"{url}/ready", timeout=3.0)).status_code == 200:
-                    return True
-            except httpx.TransportError:
-                pass
-            self._controllers.leave(url)
-        return False
+        return await self._http.is_ready()
 
-    async def models(self, visitor: str) -> tuple[str, ...]:
+    async def models(self, visitor: Visitor) -> tuple[str, ...]:
         """Names of the models that are served now."""
-        models = ModelList.model_validate(await self._json("GET", "/v1/models", visitor))
+        models = ModelList.model_validate(await self._http.json("GET", "/v1/models", visitor))
         return tuple(model.id for model in models.data)
 
-    async def create_battle(self, request: CreateBattle, visitor: str) -> BattleView:
+    async def create_battle(self, request: CreateBattle, visitor: Visitor) -> BattleView:
         """Open a battle."""
-        return BattleView.model_validate(await self._json("POST", "/arena/battles", visitor, request))
+        return BattleView.model_validate(await self._http.json("POST", "/arena/battles", visitor, request))
 
-    async def battle(self, battle_id: BattleId, visitor: str) -> BattleView:
+    async def battle(self, battle_id: BattleId, visitor: Visitor) -> BattleView:
         """The battle as the visitor may see it now."""
-        return BattleView.model_validate(await self._json("GET", f"/arena/battles/{battle_id}", visitor))
+        return BattleView.model_validate(await self._http.json("GET", f"/arena/battles/{battle_id}", visitor))
 
     async def turn(
-        self, battle_id: BattleId, number: int, content: str, visitor: str
+        self, battle_id: BattleId, number: int, content: str, visitor: Visitor
     ) -> AsyncGenerator[StreamEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         path = f"/arena/battles/{battle_id}/turns"
@@ -176,7 +176,7 @@ class ControllerClient:
             async for event in rest:
                 yield event
 
-    async def regenerate(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    async def regenerate(self, battle_id: BattleId, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
         """Answer the last turn again; yields the events of the new answers."""
         path = f"/arena/battles/{battle_id}/regenerate"
         request = _TurnRequest("POST", path, key=secrets.token_urlsafe(16))
@@ -189,23 +189,25 @@ class ControllerClient:
                 async for event in rest:
                     yield event
 
-    def resume(self, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    def resume(self, battle_id: BattleId, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
         """Follow the running turn from its first event."""
         return self._events(battle_id, visitor, _stream_of(battle_id))
 
-    async def stop(self, battle_id: BattleId, visitor: str) -> None:
+    async def stop(self, battle_id: BattleId, visitor: Visitor) -> None:
         """End both running answers; the stream of the turn tells how they ended."""
-        await self._request("POST", f"/arena/battles/{battle_id}/stop", visitor)
+        await self._http.request("POST", f"/arena/battles/{battle_id}/stop", visitor)
 
-    async def vote(self, battle_id: BattleId, outcome: Outcome, visitor: str) -> VoteReply:
+    async def vote(
+        self, battle_id: BattleId, outcome: Outcome, visitor: Visitor, *, has_consent: bool = False
+    ) -> VoteReply:
         """Cast the vote. Sent up to five times until it is answered: the controller counts a repeated vote once."""
-        vote = CastVote(outcome=outcome)
+        vote = CastVote(outcome=outcome, consent=has_consent or None)
         failure: Exception = ControllerUnreachable()
         for delay_s in _VOTE_DELAYS_S:
             await asyncio.sleep(delay_s)
             try:
                 return VoteReply.model_validate(
-                    await self._json("POST", f"/arena/battles/{battle_id}/vote", visitor, vote)
+                    await self._http.json("POST", f"/arena/battles/{battle_id}/vote", visitor, vote)
                 )
             except ControllerUnreachable as error:
                 failure = error
@@ -215,23 +217,40 @@ class ControllerClient:
                 failure = error
         raise failure
 
-    async def leaderboard(
-        self, visitor: str, *, board: str = "overall", style_control: bool = False
-    ) -> LeaderboardView:
+    async def check_visitor(self, response: str, visitor: Visitor) -> CheckReply:
+        """What became of a visitor's response to the captcha."""
+        body = CheckVisitor(response=response)
+        return CheckReply.model_validate(await self._http.json("POST", "/arena/voters/check", visitor, body))
+
+    async def join(self, token: str, visitor: Visitor) -> JoinReply:
+        """The invitation with this token, if it holds."""
+        return JoinReply.model_validate(await self._http.json("POST", f"/arena/voters/join/{token}", visitor))
+
+    async def leaderboard(self, visitor: Visitor, query: BoardQuery | None = None) -> LeaderboardView:
         """One board, by default that of all rated votes."""
-        query = urlencode({"board": board, "style_control": "true" if style_control else "false"})
-        return LeaderboardView.model_validate(await self._json("GET", f"/arena/leaderboard?{query}", visitor))
+        path = f"/arena/leaderboard?{(query or BoardQuery()).encoded()}"
+        return LeaderboardView.model_validate(await self._http.json("GET", path, visitor))
 
-    async def workers(self, visitor: str, admin_token: str = "") -> tuple[WorkerView, ...]:
+    async def history(self, visitor: Visitor, board: str) -> HistoryView:
+        """A board at the end of each day."""
+        path = f"/arena/leaderboard/history?{urlencode({'board': board})}"
+        return HistoryView.model_validate(await self._http.json("GET", path, visitor))
+
+    async def cohorts(self, visitor: Visitor, first: str, second: str) -> CohortView:
+        """The ratings of two boards, or groups of voters, beside each other."""
+        path = f"/arena/leaderboard/cohorts?{urlencode({'first': first, 'second': second})}"
+        return CohortView.model_validate(await self._http.json("GET", path, visitor))
+
+    async def workers(self, visitor: Visitor, admin_token: str = "") -> tuple[WorkerView, ...]:
         """Every registered worker; with figures where the visitor has shown the admin token."""
-        return _WORKERS.validate_python(await self._as_admin("/arena/workers", visitor, admin_token), strict=False)
+        return _WORKERS.validate_python(await self._http.as_admin("/arena/workers", visitor, admin_token), strict=False)
 
-    async def pools(self, visitor: str, admin_token: str) -> tuple[WorkerPool, ...]:
+    async def pools(self, visitor: Visitor, admin_token: str) -> tuple[WorkerPool, ...]:
         """The page pools of all workers that have one."""
-        return _POOLS.validate_python(await self._as_admin("/arena/pools", visitor, admin_token), strict=False)
+        return _POOLS.validate_python(await self._http.as_admin("/arena/pools", visitor, admin_token), strict=False)
 
     async def chat(
-        self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: str
+        self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: Visitor
     ) -> AsyncGenerator[str, None]:
         """The pieces of one answer. Closing the iterator closes the connection, and with it the request."""
         body = {
@@ -241,12 +260,12 @@ class ControllerClient:
             **sampling.model_dump(exclude_none=True),
         }
         failure: Exception = ControllerUnreachable()
-        for _ in range(len(self._controllers)):
-            url = self._controllers.current
+        for _ in range(len(self._http.controllers)):
+            url = self._http.controllers.current
             is_begun = False
             try:
-                async with self._stream("POST", f"{url}/v1/chat/completions", visitor, json=body) as response:
-                    await _raise_for_error(response)
+                async with self._http.stream("POST", f"{url}/v1/chat/completions", visitor, json=body) as response:
+                    await raise_for_error(response)
                     async for piece in _completion_pieces(response):
                         is_begun = True
                         yield piece
@@ -258,11 +277,11 @@ class ControllerClient:
                 failure = error
             if is_begun or not is_elsewhere(failure):
                 raise failure
-            self._controllers.leave(url)
+            self._http.controllers.leave(url)
         raise failure
 
     async def _events(
-        self, battle_id: BattleId, visitor: str, request: "_TurnRequest"
+        self, battle_id: BattleId, visitor: Visitor, request: "_TurnRequest"
     ) -> AsyncGenerator[StreamEvent, None]:
         """One turn's events up to turn_finished, across broken connections, with an Interrupted before each wait.
         Raises _RequestUnanswered, StreamLost, and ControllerUnreachable for a POST that no controller received.
@@ -281,7 +300,7 @@ class ControllerClient:
                     async for event in events:
                         yield event
             except ControllerUnreachable:  # the request was not received, so it may be sent to another controller
-                if num_connections >= len(self._controllers):
+                if num_connections >= len(self._http.controllers):
                     raise
                 continue
             if progress.is_over:
@@ -291,7 +310,7 @@ class ControllerClient:
         raise StreamLost
 
     async def _connection(
-        self, visitor: str, request: "_TurnRequest", progress: "_Progress"
+        self, visitor: Visitor, request: "_TurnRequest", progress: "_Progress"
     ) -> AsyncGenerator[BattleEvent, None]:
         """The events of one connection, until it ends or breaks; moves `progress` on."""
         headers = {} if progress.last_id is None else {"Last-Event-ID": progress.last_id}
@@ -299,105 +318,36 @@ class ControllerClient:
             headers["Idempotency-Key"] = request.key
         content = None if request.body is None else request.body.model_dump_json()
         is_post = request.method == "POST"
-        url = self._controllers.current
+        url = self._http.controllers.current
         try:
-            async with self._stream(
+            async with self._http.stream(
                 request.method, url + request.path, visitor, headers=headers, content=content
             ) as response:
-                await _raise_for_error(response)
+                await raise_for_error(response)
                 progress.is_answered = True
                 async for event in _battle_events(response, progress):
                     yield event
             if not progress.is_over:
-                self._controllers.leave(url)
+                self._http.controllers.leave(url)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            self._controllers.leave(url)
+            self._http.controllers.leave(url)
             if is_post:
                 raise ControllerUnreachable from error
         except httpx.TransportError as error:
-            self._controllers.leave(url)
+            self._http.controllers.leave(url)
             if is_post and not progress.is_answered:
                 raise _RequestUnanswered from error
         except ApiError as error:
             if not is_elsewhere(error):
                 raise
-            self._controllers.leave(url)
+            self._http.controllers.leave(url)
             if is_post:
                 raise _RequestUnanswered from error
-
-    async def _json(self, method: str, path: str, visitor: str, body: BaseModel | None = None) -> Any:
-        response = await self._request(method, path, visitor, body)
-        try:
-            return response.json()
-        except json.JSONDecodeError as error:
-            raise ApiError(ErrorCode.INTERNAL_ERROR, "The controller gave an answer that is not JSON.") from error
-
-    async def _as_admin(self, path: str, visitor: str, admin_token: str) -> Any:
-        """A GET with the token that this visitor has shown; without one it is as any other request."""
-        headers = {"Authorization": f"Bearer {admin_token}"} if admin_token else {}
-        return (await self._request("GET", path, visitor, headers=headers)).json()
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        visitor: str,
-        body: BaseModel | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> httpx.Response:
-        """One answer, of the first controller that can serve the request. A request whose answer was lost is repeated
-        too: votes and stops may be, and of two new battles one is never used."""
-        failure: Exception = ControllerUnreachable()
-        for _ in range(len(self._controllers)):
-            url = self._controllers.current
-            try:
-                response = await self._http.request(
-                    method,
-                    url + path,
-                    headers=_headers(visitor, has_body=body is not None) | (headers or {}),
-                    content=None if body is None else body.model_dump_json(exclude_none=True),
-                )
-                await _raise_for_error(response)
-                return response
-            except httpx.TransportError as error:
-                failure = ControllerUnreachable()
-                failure.__cause__ = error
-            except ApiError as error:
-                if not is_elsewhere(error):
-                    raise
-                failure = error
-            self._controllers.leave(url)
-        raise failure
-
-    def _stream(
-        self,
-        method: str,
-        url: str,
-        visitor: str,
-        *,
-        headers: dict[str, str] | None = None,
-        content: str | None = None,
-        json: Any = None,
-    ) -> AbstractAsyncContextManager[httpx.Response]:
-        merged = _headers(visitor, has_body=content is not None) | {"Accept": "text/event-stream"} | (headers or {})
-        return self._http.stream(method, url, headers=merged, content=content, json=json, timeout=_STREAM_TIMEOUT)
-
-
-def _headers(visitor: str, *, has_body: bool) -> dict[str, str]:
-    headers = {"X-Forwarded-For": visitor}
-    return headers | {"Content-Type": "application/json"} if has_body else headers
-
-
-async def _sse(response: httpx.Response) -> AsyncIterator[SseEvent]:
-    decoder = SseDecoder()
-    async for chunk in response.aiter_bytes():
-        for event in decoder.feed(chunk):
-            yield event
 
 
 async def _battle_events(response: httpx.Response, progress: _Progress) -> AsyncIterator[BattleEvent]:
     """Known events up to turn_finished, or to an `error`: it ends this connection, but the turn may go on."""
-    async for event in _sse(response):
+    async for event in sse_events(response):
         progress.num_failures = 0
         progress.last_id = event.id or progress.last_id
         if event.event == "error":
@@ -414,26 +364,12 @@ async def _battle_events(response: httpx.Response, progress: _Progress) -> Async
 
 async def _completion_pieces(response: httpx.Response) -> AsyncIterator[str]:
     """The texts of an OpenAI stream up to its [DONE]; raises StreamLost if the stream ends before."""
-    async for event in _sse(response):
+    async for event in sse_events(response):
         if event.data == "[DONE]":
             return
         if piece := _completion_text(event.data):
             yield piece
     raise StreamLost
-
-
-async def _raise_for_error(response: httpx.Response) -> None:
-    if response.is_success:
-        return
-    await response.aread()
-    try:
-        error = ApiError.from_body(response.json())
-    except json.JSONDecodeError:
-        error = ApiError(ErrorCode.INTERNAL_ERROR, f"The controller answered with status {response.status_code}.")
-    wait = response.headers.get("Retry-After", "")
-    if wait.isdigit():
-        error.retry_after_s = float(wait)
-    raise error
 
 
 def _completion_text(data: str) -> str:

@@ -14,6 +14,7 @@ import gradio as gr
 
 from webui import texts
 from webui.as_written import as_written
+from webui.ranking import words
 from webui.session import Exchange, Session, SideAnswer, Standing, bookmark_of
 from wire.battles import SIDES, Outcome, Side
 
@@ -257,6 +258,10 @@ def _notice(session: Session) -> str:
         sentence = texts.failure(session.refusal_code)
     elif session.notice is not None:
         sentence = session.notice
+    elif session.is_votable and session.has_answers and session.stopped_turns and session.mode == "anonymous":
+        helps = session.stopped_turns == (len(session.exchanges) - 1,)
+        sentence = f"{words.STOPPED} {words.REGENERATE}" if helps else words.STOPPED
+        return f'<p class="agon-notice" role="status">{escape(sentence)}</p>'
     else:
         return ""
     return notice(sentence)
@@ -272,7 +277,7 @@ def _reveal(session: Session) -> str:
         return ""
     plates = [_plate(session, side) for side in SIDES]
     verdict = escape(texts.VOTED[session.outcome])
-    unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(texts.NOT_RATED)}</p>'
+    unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(words.not_rated(session.flags))}</p>'
     return (
         f'<section class="agon-reveal" aria-live="polite">{plates[0]}'
         f'<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}'
@@ -320,6 +325,7 @@ class BattleParts:
     empty: gr.Column
     vote_bar: gr.Column
     votes: dict[Outcome, gr.Button]
+    consent: gr.Checkbox
     notice: gr.HTML
     reveal: gr.HTML
     prompt: Prompt
@@ -388,16 +394,23 @@ class BattleParts:
         return [list(look.thread), *self.show_rest(session, look, clears_box=clears_box)]
 
 
-def vote_buttons() -> tuple[gr.Column, dict[Outcome, gr.Button]]:
-    """The vote bar, hidden until both answers are finished, and its button for each outcome."""
-    with gr.Column(visible=False, elem_id="votes") as bar, gr.Row(elem_classes=["agon-votes"]):
-        buttons = {
-            outcome: gr.Button(
-                texts.VOTES[outcome],
-                elem_id=f"vote-{texts.VOTE_KEY_NAMES[outcome]}",
-                elem_classes=["agon-vote", f"agon-vote-{outcome}"],
-                min_width=120,
-            )
-            for outcome in _VOTE_ORDER
-        }
-    return bar, buttons
+def vote_buttons() -> tuple[gr.Column, dict[Outcome, gr.Button], gr.Checkbox]:
+    """The vote bar, hidden until both answers are finished, its button for each outcome, and the visitor's consent to a
+    release of the texts."""
+    with gr.Column(visible=False, elem_id="votes") as bar:
+        with gr.Row(elem_classes=["agon-votes"]):
+            buttons = _vote_buttons()
+        consent = gr.Checkbox(False, label=texts.CONSENT, container=False, elem_id="consent")
+    return bar, buttons, consent
+
+
+def _vote_buttons() -> dict[Outcome, gr.Button]:
+    return {
+        outcome: gr.Button(
+            texts.VOTES[outcome],
+            elem_id=f"vote-{texts.VOTE_KEY_NAMES[outcome]}",
+            elem_classes=["agon-vote", f"agon-vote-{outcome}"],
+            min_width=120,
+        )
+        for outcome in _VOTE_ORDER
+    }

@@ -1,8 +1,9 @@
 """The web UI's settings, read once at start; nothing else of the web UI reads the environment."""
 
+from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, FilePath, SecretStr, field_validator
+from pydantic import Field, FilePath, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
@@ -30,6 +31,18 @@ class Settings(BaseSettings):
         description="Token that makes the controller believe the visitors' addresses that the web UI forwards; the "
         "same as the controller's. Without it all visitors count as one.",
     )
+    identity: Literal["cookie", "invite", "header"] = Field(
+        default="cookie",
+        description="How a voter is known, the same as the controller's. cookie: the web UI gives each browser a "
+        "signed cookie. header: proxies in AGON_WEBUI_TRUSTED_PROXIES name the visitor; that setting must not be `*`.",
+    )
+    captcha_script_url: str = Field(
+        default="",
+        pattern="^(https?://.+)?$",
+        description="Script of the captcha's widget, such as `https://challenges.cloudflare.com/turnstile/v0/api.js`. "
+        "With it the page `/check` is shown to new visitors; the controller verifies what it gives.",
+    )
+    captcha_site_key: str = Field(default="", description="Public key of the arena at the captcha's service.")
     webui_max_events: int = Field(
         default=500,
         ge=1,
@@ -85,6 +98,12 @@ class Settings(BaseSettings):
     def controller_urls(self) -> tuple[str, ...]:
         """The URLs of all controllers, in the order in which they are tried."""
         return tuple(filter(None, (url.strip() for url in self.controller_url.split(","))))
+
+    @model_validator(mode="after")
+    def _proxies_are_named(self) -> "Settings":
+        if self.identity == "header" and "*" in self.webui_trusted_proxies:
+            raise ValueError("with AGON_IDENTITY=header every visitor could name anybody; name the proxies")
+        return self
 
     @field_validator("controller_url")
     @classmethod

@@ -12,6 +12,7 @@ from webui import texts
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable
 from webui.turn import batches
+from webui.visitors import Visitor
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError
 
@@ -80,7 +81,7 @@ class DirectChats:
             return chat
         return self.begin(Chat(shorter.messages), shorter.unsent_text, model)
 
-    async def follow(self, chat: Chat, model: str, sampling: SamplingOptions, visitor: str) -> Chats:
+    async def follow(self, chat: Chat, model: str, sampling: SamplingOptions, visitor: Visitor) -> Chats:
         """Stream the answer of a chat whose request is still to be sent. Any other chat is yielded unchanged, so that a
         request is sent once."""
         if not chat.is_asked:

@@ -16,11 +16,13 @@ from service_kit.errors import ClientGone
 from webui import texts
 from webui.event_calls import SESSION_HASH, EventCalls
 from webui.metrics import Metrics
+from webui.ranking import csv_files
 from wire.errors import ApiError, ErrorCode
 
 _PAGES = "|".join(re.escape(path.strip("/")) for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/")
 _OPEN = re.compile(
-    rf"/(({_PAGES})/?)?|/(health|ready|metrics|config|theme\.css|favicon\.ico|robots\.txt)"
+    rf"/(({_PAGES})/?)?|/check|/join/[A-Za-z0-9._-]{{1,128}}|{csv_files.PATH}/({'|'.join(csv_files.NAMES)})\.csv"
+    r"|/(health|ready|metrics|config|theme\.css|favicon\.ico|robots\.txt)"
     r"|/(assets|static)(/[A-Za-z0-9_@][A-Za-z0-9_@.-]{0,127}){1,8}"
     rf"|/gradio_api/(queue/(join|data)|cancel|reset/?|heartbeat/{SESSION_HASH}|startup-events|theme\.css|app_id|info)"
 )
@@ -54,11 +56,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-_NOTHING = (
-    '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><meta name="color-scheme" '
-    f'content="light dark"><title>{texts.BRAND}</title><body style="font:18px system-ui;margin:15vh auto;'
-    f'max-width:32em;padding:0 16px"><p>{texts.NOT_FOUND}</p><p><a href="/">{texts.TO_BATTLE}</a></p>'
-)
 
 
 class Doors:
@@ -95,7 +92,7 @@ class Doors:
 
         if _OPEN.fullmatch(path) is None:
             if "text/html" in Headers(scope=scope).get("accept", ""):  # a person followed a link
-                await HTMLResponse(_NOTHING, 404)(scope, receive, noted)
+                await HTMLResponse(texts.bare_page(texts.NOT_FOUND), 404)(scope, receive, noted)
             else:
                 await _answer(ApiError(ErrorCode.NOT_FOUND, "There is nothing here."), scope, receive, noted)
             return

@@ -17,7 +17,7 @@ from wire.workers import PoolPicture
 _CELL_W, _CELL_H, _LABEL_W, _TOP = 50, 40, 144, 26
 _POOL_COLUMNS = 32
 NUM_POOL_COLOURS = 4  #: further families of layer types reuse them
-_MAX_LABEL_CHARS = 16
+_MAX_LABEL_CHARS = 15
 #: Opacity of the faintest and the strongest cell of a heat map; text on the strongest is readable in both themes.
 _MIN_HEAT, MAX_HEAT = 0.06, 0.40
 
@@ -44,8 +44,9 @@ class Scale:
 
 
 def rating_scale(rows: Sequence[LeaderboardRow]) -> Scale:
-    """A scale that holds every interval of `rows`."""
-    values = [value for row in rows for value in (row.rating, row.lower, row.upper) if value is not None]
+    """A scale that holds every interval of the `rows` with votes."""
+    voted = [row for row in rows if row.votes] or rows
+    values = [value for row in voted for value in (row.rating, row.lower, row.upper) if value is not None]
     low, high = min(values), max(values)
     room = max(10.0, (high - low) * 0.04)
     return Scale(low - room, high + room)
@@ -88,19 +89,17 @@ def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> 
     return _heat_map(names, cell, texts.WIN_RATE_PLOT)
 
 
-def predicted_rates(rows: Sequence[LeaderboardRow]) -> str:
-    """Heat map of the win rates that the ratings predict, also for pairs that have not met. A model without votes has
-    none."""
+def predicted_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> str:
+    """Heat map of the win rates that a board predicts, also for pairs that have not met."""
 
     def cell(row: int, column: int) -> "_Cell | None":
-        one, other = rows[row], rows[column]
-        if row == column or not one.votes or not other.votes:
+        rate = rates[row][column]
+        if rate is None or row == column:
             return None
-        rate = 1 / (1 + 10 ** ((other.rating - one.rating) / 400))
-        sentence = texts.predicted_sentence(one.model, other.model, rate)
+        sentence = texts.predicted_sentence(names[row], names[column], rate)
         return _Cell(f"{rate:.0%}", f"agon-heat-{'a' if rate >= 0.5 else 'b'}", abs(rate - 0.5) * 2, sentence)
 
-    return _heat_map([row.model for row in rows], cell, texts.PREDICTED_PLOT)
+    return _heat_map(names, cell, texts.PREDICTED_PLOT)
 
 
 def battle_counts(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:

@@ -90,6 +90,7 @@ class Session:
     names: tuple[str, str] | None = None
     outcome: Outcome | None = None
     is_rated: bool = True
+    flags: tuple[str, ...] = ()  #: why the vote is not rated, as far as the controller says
     is_busy: bool = False  #: the page follows a stream, or is about to
     pending: Pending | None = None  #: the request that is still to be sent
     standings: dict[Side, Standing] = field(default_factory=dict)
@@ -115,6 +116,15 @@ class Session:
         """True if there is an answer to compare; both sides may have been stopped before their first token."""
         answers = [exchange.side(side) for exchange in self.exchanges for side in SIDES]
         return any(answer.text or answer.status == "finished" for answer in answers)
+
+    @property
+    def stopped_turns(self) -> tuple[int, ...]:
+        """The turns, from 0, of which an answer was stopped before its end."""
+        return tuple(
+            number
+            for number, exchange in enumerate(self.exchanges)
+            if "stopped" in (exchange.a.status, exchange.b.status)
+        )
 
     @property
     def is_full(self) -> bool:
@@ -207,14 +217,17 @@ class Session:
             return replace(ended, failure_code=failed.error_code)
         return replace(ended, exchanges=self.exchanges[:-1], unsent_text=last.content, refusal_code=failed.error_code)
 
-    def revealed(self, names: dict[Side, str], outcome: Outcome, *, is_rated: bool) -> "Session":
-        """The session after its vote was recorded."""
+    def revealed(
+        self, names: dict[Side, str], outcome: Outcome, *, is_rated: bool, flags: tuple[str, ...] = ()
+    ) -> "Session":
+        """The session after its vote was recorded; `flags` are the reasons why it is not rated."""
         return replace(
             self,
             state="voted",
             names=(names["a"], names["b"]),
             outcome=outcome,
             is_rated=is_rated,
+            flags=flags,
             is_busy=False,
             notice=None,
         )
@@ -278,6 +291,11 @@ def from_view(view: BattleView) -> Session:
     exchanges = tuple(Exchange(turn.content, _from_answer(turn.a), _from_answer(turn.b)) for turn in view.turns)
     if exchanges and view.state != "streaming":
         exchanges = _at_rest(exchanges)
+    flags = view.flags
+    if not flags and view.mode == "named":
+        flags = ("named",)
+    elif not flags and view.identity_revealed:
+        flags = ("identity_revealed",)
     names = None if view.a.model is None or view.b.model is None else (view.a.model, view.b.model)
     return Session(
         mode=view.mode,
@@ -287,7 +305,8 @@ def from_view(view: BattleView) -> Session:
         max_turns=view.max_turns,
         names=names,
         outcome=view.outcome,
-        is_rated=not view.identity_revealed,
+        is_rated=not flags,
+        flags=flags,
         failure_code=None if view.error is None else view.error.code,
     )
 

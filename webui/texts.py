@@ -9,7 +9,6 @@ from typing import Final
 
 from wire.battles import Outcome, Side
 from wire.errors import ErrorCode
-from wire.workers import ModelCard
 
 BRAND: Final = "Agon"
 THEME_TOGGLE: Final = "Switch between light and dark"
@@ -40,9 +39,12 @@ ABOUT: Final = (
         (
             "Your questions and both answers of a battle, so that a reloaded page finds them again. Without a vote "
             "they are deleted after a day. With one they stay with the vote, and the operator of this arena can "
-            "read and export them. Please write nothing that must stay private.",
-            "Instead of your address a vote holds a pseudonym that changes every day. Conversations under Chat are "
-            "kept by your own browser; the arena does not store them. No page loads anything from anywhere else.",
+            "read and export them. They may publish them only where you have ticked the box below your vote, "
+            "and without addresses, names and other personal data. Please write nothing that must stay private.",
+            "Your browser keeps a cookie with a random number, by which a battle stays yours when your address "
+            "changes; a vote holds a pseudonym made from it, and no address. Without cookies everything works, too: "
+            "then the pseudonym comes from your address and changes every day. Conversations under Chat are kept by "
+            "your own browser; the arena does not store them. No page loads anything from anywhere else.",
             "These are Agon's defaults. The operator of this arena may keep less or more; their own terms, if any, are "
             "below.",
         ),
@@ -52,8 +54,9 @@ ABOUT: Final = (
         (
             "Ratings are fitted to all rated votes at once (Bradley-Terry): 400 points more mean ten wins for each "
             "loss. A tie, and a vote that both are bad, count half for each side. The interval says what the votes "
-            "support; where two intervals overlap the order of the two models is not settled. Models with few votes "
-            "get neither an interval nor a rank.",
+            "support, and a rank is a range where they leave several places open. Models with few votes get neither.",
+            "Of neighbours the leaderboard says which is above the other once the votes have decided it, and until "
+            "then about how many more it takes. It also says how many votes are not counted, and why.",
         ),
     ),
     (
@@ -136,7 +139,7 @@ VOTING: Final = "Recording your vote"
 VOTE_UNKNOWN: Final = (
     "No answer about your vote yet, so it may or may not be recorded. Nothing is lost: vote the same way again."
 )
-NOT_RATED: Final = "An answer gave its model's name away, so this vote is shown but not rated."
+CONSENT: Final = "This conversation may be published"
 NEW_TO_BOARD: Final = "first rating"
 RATING_PENDING: Final = "rating follows"
 
@@ -179,6 +182,13 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.BATTLE_ABORTED: "A side failed, so this battle is over.",
     ErrorCode.BATTLE_FULL: "This conversation is as long as it can be. You can still vote.",
     ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
+    ErrorCode.VOTER_NOT_KNOWN: (
+        "Battles of this arena are for voters who were invited or have signed in. If you were given a link, open it "
+        "and ask again."
+    ),
+    ErrorCode.CAPTCHA_NEEDED: "Please reload the page, and show that you are a person.",
+    ErrorCode.CAPTCHA_FAILED: "That was not solved. Please try again.",
+    ErrorCode.INVITATION_NOT_FOUND: "This invitation does not hold any more. Please ask for a new one.",
     ErrorCode.RATE_LIMITED: "That was a lot in a short time. Please wait a moment.",
     ErrorCode.QUEUE_FULL: "All models are busy. Please try again in a moment.",
     ErrorCode.OVERLOADED: "The arena gets more questions than it can take. Please try again in a moment.",
@@ -194,6 +204,19 @@ FAILURES: Final[dict[str, str]] = {
 FAILURE_OTHER: Final = "Something went wrong in the arena. Please try again."
 
 
+CHECK: Final = "One moment: please show that you are a person. It is asked once for this browser."
+CHECK_SEND: Final = "Go on"
+
+
+def bare_page(sentence: str) -> str:
+    """A page with one sentence and the way to the first page, as markup; `sentence` is markup, too."""
+    return (
+        '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><meta name="color-scheme" '
+        f'content="light dark"><title>{BRAND}</title><body style="font:18px system-ui;margin:15vh auto;'
+        f'max-width:32em;padding:0 16px"><p>{sentence}</p><p><a href="/">{TO_BATTLE}</a></p>'
+    )
+
+
 def too_long(length: int, most: int) -> str:
     """Notice for a prompt of `length` characters where `most` are allowed."""
     return f"A question may have {most:,} characters, and this one has {length:,}. Please shorten it."
@@ -205,10 +228,6 @@ def failure(code: str | None) -> str:
 
 
 LEADERBOARD_TITLE: Final = "Leaderboard"
-LEADERBOARD_LEAD: Final = (
-    "Ratings come from votes alone. The bar is the 95 % interval: where two bars overlap, the votes do not yet "
-    "tell the models apart."
-)
 LEADERBOARD_EMPTY_TITLE: Final = "No votes yet"
 LEADERBOARD_EMPTY: Final = "The first vote opens the ranking. Ask two models something and say which one did better."
 LEADERBOARD_NO_MATCH: Final = "No model matches this filter."
@@ -230,13 +249,6 @@ PREDICTED_PLOT_HINT: Final = "How often the row would beat the column, also wher
 COUNT_PLOT: Final = "How often two models met"
 COUNT_PLOT_HINT: Final = "The stronger the colour, the more battles."
 BOARD: Final = "Board"
-#: The controller's boards by name; the first is shown first.
-BOARDS: Final = {
-    "overall": "All rated votes",
-    "decisive": "Without ties",
-    "multi_turn": "Longer conversations",
-    "named": "Side by side",
-}
 STYLE_CONTROL: Final = "Adjust for length and formatting"
 LOADING: Final = "Counting the votes"
 LOADING_WORKERS: Final = "Asking the workers"
@@ -338,12 +350,6 @@ def short_count(number: int) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return str(number)
-
-
-def model_facts(card: ModelCard) -> str:
-    """Size and context length of a model; the size of a hosted model is unknown and left out."""
-    size = (f"{short_count(card.num_parameters)} {FACTS['parameters']}",) if card.num_parameters else ()
-    return ", ".join((*size, f"{card.context_length:,} {FACTS['context']}"))
 
 
 def page_size(page_bytes: int) -> str:

@@ -77,4 +77,4 @@ def head() -> str:
 
 def css() -> str:
     """The style sheet of every page."""
-    return (ASSETS / "agon.css").read_text(encoding="utf-8")
+    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "ranking.css"))

@@ -17,6 +17,7 @@ from webui import texts
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.session import Bookmark, Session, StreamEvent, from_view, standings
+from webui.visitors import Visitor
 from wire.battles import BattleState, BattleView, CreateBattle, Mode, Outcome
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
@@ -42,10 +43,10 @@ class Turns:
     client: ControllerClient
     update_interval_s: float
     #: A board that is at most a second old and shared by all visitors, for the ratings before a vote.
-    known_board: Callable[[str], Awaitable[LeaderboardView]]
+    known_board: Callable[[Visitor], Awaitable[LeaderboardView]]
     max_prompt_chars: int = 8000
 
-    async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
+    async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: Visitor) -> Sessions:
         """Show the prompt and find a battle for it: a new one if there is none or the last one is over. Ends with a
         session for `follow`, or with the prompt back in the box."""
         content = content.strip()
@@ -76,7 +77,7 @@ class Turns:
         """Answer the last turn again."""
         return session.asking_again() if session.is_votable else session
 
-    async def take_up(self, bookmark: Bookmark, mode: Mode, visitor: str) -> Session:
+    async def take_up(self, bookmark: Bookmark, mode: Mode, visitor: Visitor) -> Session:
         """What a reloaded page shows. A prompt that the controller never got is sent by `follow`, or is put back into
         the box if its battle takes no turn any more."""
         if bookmark.battle_id is None:
@@ -88,7 +89,7 @@ class Turns:
             return replace(session, unsent_text=bookmark.asked)
         return session.asking(bookmark.asked)
 
-    async def restore(self, battle_id: BattleId, visitor: str) -> Session:
+    async def restore(self, battle_id: BattleId, visitor: Visitor) -> Session:
         """The whole battle as the controller has it. `follow` resumes it if a turn is still running."""
         try:
             session = from_view(await self._read(battle_id, visitor))
@@ -100,7 +101,7 @@ class Turns:
             return await self._with_standings(session, visitor)
         return session.resuming() if session.state == "streaming" else session
 
-    async def _read(self, battle_id: BattleId, visitor: str) -> BattleView:
+    async def _read(self, battle_id: BattleId, visitor: Visitor) -> BattleView:
         """The battle, read again for a while if no controller can answer."""
         for delay_s in _READ_DELAYS_S:
             try:
@@ -111,7 +112,7 @@ class Turns:
             await asyncio.sleep(delay_s)
         return await self.client.battle(battle_id, visitor)
 
-    async def follow(self, session: Session, visitor: str) -> Sessions:
+    async def follow(self, session: Session, visitor: Visitor) -> Sessions:
         """Send the pending request and follow its stream to the end."""
         if session.pending is None or session.battle_id is None:
             yield session
@@ -136,7 +137,7 @@ class Turns:
         except StreamLost:
             yield current.ended(texts.STREAM_LOST, can_resume=True)
 
-    async def _running_turn(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
+    async def _running_turn(self, session: Session, battle_id: BattleId, visitor: Visitor) -> Sessions:
         """Follow the turn that runs already, which another page may have asked for; then the prompt of this page goes
         back into the box."""
         asked = session.exchanges[-1].content
@@ -147,7 +148,7 @@ class Turns:
         if not current.exchanges or current.exchanges[-1].content != asked:
             yield replace(current, unsent_text=asked)
 
-    async def _stream(self, session: Session, battle_id: BattleId, visitor: str) -> Sessions:
+    async def _stream(self, session: Session, battle_id: BattleId, visitor: Visitor) -> Sessions:
         """The session after each batch of events."""
         current = replace(session, pending=None)
         events = self._pending_events(session, battle_id, visitor)
@@ -162,7 +163,9 @@ class Turns:
         # After a refused regeneration the battle still has its old answers: read it again.
         yield replace(await self.restore(battle_id, visitor), refusal_code=current.refusal_code)
 
-    def _pending_events(self, session: Session, battle_id: BattleId, visitor: str) -> AsyncGenerator[StreamEvent, None]:
+    def _pending_events(
+        self, session: Session, battle_id: BattleId, visitor: Visitor
+    ) -> AsyncGenerator[StreamEvent, None]:
         match session.pending:
             case "regenerate":
                 return self.client.regenerate(battle_id, visitor)
@@ -172,13 +175,16 @@ class Turns:
                 content = session.exchanges[-1].content
                 return self.client.turn(battle_id, len(session.exchanges), content, visitor)
 
-    async def stop(self, session: Session, visitor: str) -> None:
+    async def stop(self, session: Session, visitor: Visitor) -> None:
         """End both answers early; the stream tells how they ended."""
         if session.battle_id is not None:
             await self.client.stop(session.battle_id, visitor)
 
-    async def vote(self, session: Session, outcome: Outcome, visitor: str) -> Sessions:
-        """Record the vote, show the names at once, then the change of both ratings."""
+    async def vote(
+        self, session: Session, outcome: Outcome, visitor: Visitor, *, has_consent: bool = False
+    ) -> Sessions:
+        """Record the vote, show the names at once, then the change of both ratings. `has_consent`: the visitor agrees
+        to a release of the texts."""
         if session.battle_id is None or not session.is_votable:
             yield session
             return
@@ -186,7 +192,7 @@ class Turns:
             before = await self.known_board(visitor)
         except (ApiError, ControllerUnreachable):
             before = None
-        voting = asyncio.ensure_future(self.client.vote(session.battle_id, outcome, visitor))
+        voting = asyncio.ensure_future(self.client.vote(session.battle_id, outcome, visitor, has_consent=has_consent))
         await asyncio.wait([voting], timeout=_QUICK_VOTE_S)
         if not voting.done():
             yield replace(session, notice=texts.VOTING)
@@ -202,7 +208,7 @@ class Turns:
             recorded = await self.restore(session.battle_id, visitor)
             yield recorded if recorded.outcome == outcome else replace(recorded, notice=_sentence(error))
             return
-        revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated)
+        revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated, flags=reply.flags)
         yield revealed
         for delay_s in _RATING_DELAYS_S:
             await asyncio.sleep(delay_s)
@@ -217,7 +223,7 @@ class Turns:
         assert revealed.names is not None
         yield replace(revealed, standings=standings(revealed.names, before, after))
 
-    async def _with_standings(self, session: Session, visitor: str) -> Session:
+    async def _with_standings(self, session: Session, visitor: Visitor) -> Session:
         """Where the models of an earlier vote stand now."""
         if session.names is None:
             return session

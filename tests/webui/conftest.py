@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+from pydantic import SecretStr
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
@@ -34,6 +35,7 @@ _BROWSER_FLAGS = (
 #: A busy machine shows a page late; a broken page never does.
 PATIENCE_MS = 45_000
 MAX_EVENTS = 123
+PROXY_TOKEN = "proxy-token-for-tests"
 
 
 @pytest.fixture
@@ -66,7 +68,12 @@ def site() -> Generator[Site, None, None]:
     apps: list[Any] = []
 
     def make_app(controller_url: str) -> Any:
-        settings = Settings(controller_url=controller_url, webui_board_max_age_s=0.2, webui_max_events=MAX_EVENTS)
+        settings = Settings(
+            controller_url=controller_url,
+            webui_board_max_age_s=0.2,
+            webui_max_events=MAX_EVENTS,
+            proxy_token=SecretStr(PROXY_TOKEN),
+        )
         apps.append(create_app(settings))
         return apps[0]
 

@@ -7,6 +7,8 @@ text, "drop" breaks the first connection in the middle of the turn, "busy" refus
 import asyncio
 import itertools
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -38,9 +40,11 @@ from wire.battles import (
 from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
-from wire.leaderboard import LeaderboardView
+from wire.invitations import JoinReply
+from wire.leaderboard import CohortView, HistoryView, LeaderboardView
 from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
 from wire.sse import SseEvent, encode
+from wire.voters import NEW_COOKIE_HEADER
 from wire.workers import WorkerPool, WorkerView
 
 ADMIN_TOKEN = "admin-token-of-the-fake"
@@ -56,6 +60,7 @@ class FakeBattle:
     events: list[SseEvent] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
+    flags: tuple[str, ...] = ()
     error: ApiError | None = None
     stopping: bool = False
     task: asyncio.Task[None] | None = None
@@ -70,6 +75,7 @@ class FakeBattle:
             b=SideView(model=self.models[1] if known else None),
             turns=tuple(self.turns),
             outcome=self.outcome,
+            flags=self.flags,
             error=None if self.error is None else self.error.body().error,
             max_turns=8,
         )
@@ -87,8 +93,15 @@ class FakeArena:
         self.refuse_creation = 0
         self.refusal = ErrorCode.QUEUE_FULL
         self.requests: list[tuple[str, str, str]] = []  #: method, path, X-Forwarded-For
+        self.revoked: set[str] = set()  #: tokens of invitations
+        self.voters: list[tuple[str | None, str | None]] = []  #: of the same requests: cookie, new cookie
         self.ids = itertools.count(1)
         self.chats_closed = 0
+        self.has_full_board = False  #: the boards have all that a view can hold; those of an old controller have not
+        self.board_queries: list[str] = []
+        self.num_more_votes = 0  #: on those boards
+        self.vote_flags: tuple[str, ...] = ()  #: why the next votes are not rated
+        self.consents: list[bool | None] = []  #: those of all votes
 
     @property
     def num_streaming(self) -> int:
@@ -169,6 +182,7 @@ def create_fake(arena: FakeArena) -> FastAPI:
     @app.middleware("http")
     async def note(request: Request, call_next: Any) -> Response:
         arena.requests.append((request.method, request.url.path, request.headers.get("x-forwarded-for", "")))
+        arena.voters.append((request.headers.get("cookie"), request.headers.get(NEW_COOKIE_HEADER)))
         response: Response = await call_next(request)
         return response
 
@@ -183,6 +197,12 @@ def create_fake(arena: FakeArena) -> FastAPI:
     @app.get("/v1/models")
     async def models() -> ModelList:
         return ModelList(data=[ModelObject(id=model, created=0) for model in arena.models])
+
+    @app.post("/arena/voters/join/{token}")
+    async def join(token: str) -> JoinReply:
+        if token in arena.revoked:
+            raise ApiError(ErrorCode.INVITATION_NOT_FOUND, "It was revoked.")
+        return JoinReply(name="ada")
 
     _add_battle_routes(app, arena)
     _add_turn_routes(app, arena)
@@ -216,7 +236,9 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
             raise ApiError(ErrorCode.BATTLE_NOT_FINISHED, "Not finished.")
         if battle.outcome is None:
             battle.outcome, battle.state = body.outcome, "voted"
+            battle.flags = arena.vote_flags or (("named",) if battle.mode == "named" else ())
             arena.votes.append((*battle.models, body.outcome))
+            arena.consents.append(body.consent)
         if arena.vote_delays_s:
             await asyncio.sleep(arena.vote_delays_s.pop(0))
         return VoteReply(
@@ -224,7 +246,8 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
             battle_id=BattleId(battle_id),
             outcome=body.outcome,
             models={"a": battle.models[0], "b": battle.models[1]},
-            rated=True,
+            rated=not battle.flags,
+            flags=battle.flags,
         )
 
 
@@ -258,8 +281,21 @@ def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:
 
 def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/leaderboard")
-    async def leaderboard() -> LeaderboardView:
+    async def leaderboard(request: Request, board: str = "overall", style_control: bool = False) -> LeaderboardView:
+        arena.board_queries.append(request.url.query)
+        if arena.has_full_board:
+            return fake_views.full_board(arena.num_more_votes, board=board, style_controlled=style_control)
         return fake_views.leaderboard(arena.models, arena.votes)
+
+    @app.get("/arena/leaderboard/history")
+    async def history(board: str) -> HistoryView:
+        if not arena.has_full_board:
+            raise ApiError(ErrorCode.NOT_FOUND, "An older controller has no history.")
+        return fake_views.full_history(board)
+
+    @app.get("/arena/leaderboard/cohorts")
+    async def cohorts(first: str, second: str) -> CohortView:
+        return fake_views.comparison(first, second)
 
     @app.get("/arena/workers")
     async def workers(request: Request) -> list[WorkerView]:
@@ -310,4 +346,5 @@ def some_votes() -> list[tuple[str, str, Outcome]]:
 if __name__ == "__main__":
     fake = FakeArena(delta_s=0.03)
     fake.votes.extend(some_votes())
-    uvicorn.run(create_fake(fake), port=8100, log_level="warning")
+    fake.has_full_board = "--full" in sys.argv
+    uvicorn.run(create_fake(fake), port=int(os.environ.get("AGON_PORT", "8100")), log_level="warning")

@@ -4,7 +4,20 @@ import time
 from collections.abc import Sequence
 
 from wire.battles import Outcome
-from wire.leaderboard import LeaderboardRow, LeaderboardView
+from wire.leaderboard import (
+    CohortComparison,
+    CohortView,
+    HistoryDay,
+    HistoryPoint,
+    HistoryView,
+    LeaderboardRow,
+    LeaderboardView,
+    PositionBias,
+    PropensityDiagnostics,
+    Statement,
+    StyleCoefficient,
+)
+from wire.model_cards import BoardCard
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture, WorkerPool, WorkerView
 
 
@@ -54,6 +67,127 @@ def leaderboard(models: Sequence[str], votes: Sequence[tuple[str, str, Outcome]]
             for one in ordered
         ),
         battle_count=tuple(tuple(pairs.get((one, other), (0, 0))[1] for other in ordered) for one in ordered),
+    )
+
+
+_BOARD = (
+    # model, rating, half of the interval, rank, worst rank, votes, win rate, flags
+    ("marsh-heron-9m", 1142.0, 21.0, 1, 1, 2412, 0.71, ()),
+    ("tawny-owl-3m", 1088.0, 19.0, 2, 3, 2630, 0.62, ()),
+    ("river-otter-6m", 1071.0, 22.0, 2, 3, 1904, 0.58, ()),
+    ("grey-vole-1m", 954.0, 24.0, 4, 5, 1722, 0.36, ()),
+    ("grey-vole-1m@4b1f00c2", 947.0, 31.0, 4, 5, 803, 0.34, ()),
+    ("red-squirrel-a-model-with-a-very-long-name-of-its-own-2026-11-instruct", 798.0, None, 6, None, 12, 0.08,
+     ("too_few_votes",)),
+)  # fmt: skip
+
+
+def full_board(num_more_votes: int = 0, *, board: str = "overall", style_controlled: bool = False) -> LeaderboardView:
+    """A board with everything that a view can hold."""
+    rows = tuple(
+        LeaderboardRow(
+            model=model,
+            revision=model.partition("@")[2] or None,
+            rating=rating,
+            lower=None if half is None else rating - half,
+            upper=None if half is None else rating + half,
+            rank=rank,
+            worst_rank=worst,
+            votes=votes,
+            wins=round(votes * rate),
+            losses=votes - round(votes * rate),
+            ties=0,
+            win_rate=rate,
+            votes_to_flip=None if half is None else 40,
+            flags=flags,
+        )
+        for model, rating, half, rank, worst, votes, rate, flags in _BOARD
+    )
+    names = [row.model for row in rows]
+    places = range(len(rows))
+    expected = [[1 / (1 + 10 ** ((other.rating - one.rating) / 400)) for other in rows] for one in rows]
+    met = [[0 if {i, j} == {0, 5} or i == j else 40 * (i + j) + 12 for j in places] for i in places]
+    coefficients = [StyleCoefficient(feature="tokens", points=18.2, lower=11.0, upper=25.4)]
+    coefficients.append(StyleCoefficient(feature="bold", points=-2.1, lower=-7.5, upper=3.3))
+    return LeaderboardView(
+        board=board,
+        num_votes=4744 + num_more_votes,
+        last_vote_id="4744-0",
+        updated_at=1_795_500_000.0,
+        rows=rows,
+        win_rate=tuple(tuple(expected[i][j] if met[i][j] else None for j in places) for i in places),
+        battle_count=tuple(tuple(row) for row in met),
+        predicted=tuple(tuple(None if i == j else expected[i][j] for j in places) for i in places),
+        boards=("overall", "decisive", "multi_turn", "named", "code", "maths", "creative", "lang_de", "lang_zh", "x_y"),
+        style_controlled=style_controlled,
+        coefficients=tuple(coefficients) if style_controlled else (),
+        anchor=("marsh-heron-9m", "grey-vole-1m"),
+        position_bias=PositionBias(points=6.4, lower=1.9, upper=10.9),
+        propensity=PropensityDiagnostics(num_known=4700, smallest=0.013, effective_votes=3912.4),
+        statements=(
+            Statement(above=names[0], below=names[1], is_decided=True, lower=12.4, upper=88.0, votes_needed=None),
+            Statement(above=names[1], below=names[2], is_decided=False, lower=-22.0, upper=56.0, votes_needed=1234),
+            Statement(above=names[2], below=names[3], is_decided=True, lower=64.0, upper=170.0, votes_needed=None),
+            Statement(above=names[3], below=names[4], is_decided=False, lower=None, upper=None, votes_needed=None),
+            Statement(above=names[4], below=names[5], is_decided=False, lower=-40.0, upper=338.0, votes_needed=120),
+        ),
+        unrated={"stopped": 9, "too_quick": 5, "probation": 3},
+        num_unrated=16,
+        cards={
+            names[0]: BoardCard.model_validate(
+                {
+                    "model": names[0],
+                    "provider": "Heron Lab",
+                    "released": "2026-03-14",
+                    "licence": "Apache-2.0",
+                    "num_parameters": 9_412_000,
+                    "link": "https://models.example/heron?a=1&b=2",
+                }
+            ),
+            names[3]: BoardCard(model=names[3], provider="Vole & Sons", licence="MIT", retired="2026-10-01"),
+            "blue-tit-2m": BoardCard(model="blue-tit-2m", provider="Tit Works", submitted=1_795_400_000.0),
+        },
+        states={names[0]: "active", names[3]: "retired", "blue-tit-2m": "submitted"},
+    )
+
+
+def full_history(board: str = "overall", num_days: int = 40) -> HistoryView:
+    """Ratings that settle towards those of `full_board`; one model comes late, and on two days nobody votes."""
+    days = []
+    for number in range(num_days):
+        rows = [
+            HistoryPoint(
+                model=model,
+                rating=rating + 120 * (-1) ** place / (number + 2),
+                lower=rating - 300 / (number + 1) ** 0.5,
+                upper=rating + 300 / (number + 1) ** 0.5,
+                votes=30 * (number + 1),
+            )
+            for place, (model, rating, *_) in enumerate(_BOARD[:4])
+            if place != 2 or number >= 15
+        ]
+        votes = 0 if number in (7, 8) else 90 + 37 * (number % 7)
+        month, day = divmod(number, 30)
+        days.append(HistoryDay(day=f"2026-{10 + month}-{day + 1:02d}", num_votes=votes, rows=tuple(rows)))
+    return HistoryView(board=board, days=tuple(days))
+
+
+def comparison(first: str, second: str) -> CohortView:
+    """The first model is liked better on the first board, the second may be on the other, the third is on one alone."""
+    (one, rating, *_), (other, lower_rating, *_), (third, *_), *_ = _BOARD
+    return CohortView(
+        first=first,
+        second=second,
+        num_votes=(310, 1250),
+        rows=(
+            CohortComparison(
+                model=one, first=rating + 40, second=rating - 20, difference=60.0, lower=14.0, upper=106.0
+            ),
+            CohortComparison(
+                model=other, first=lower_rating, second=lower_rating + 9, difference=-9.0, lower=-50.0, upper=32.0
+            ),
+            CohortComparison(model=third, first=1000.0, second=None, difference=None, lower=None, upper=None),
+        ),
     )
 
 

@@ -7,12 +7,13 @@ from tests.webui.fake_controller import FakeArena
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable
 from webui.session import Interrupted
+from webui.visitors import Visitor
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 
-VISITOR = "203.0.113.7"
+VISITOR = Visitor("203.0.113.7")
 
 
 async def text_of(client: ControllerClient, battle_id: BattleId, prompt: str) -> dict[str, str]:
@@ -29,7 +30,7 @@ async def test_a_turn_streams_both_answers_and_says_whose_visitor_asks(arena: Fa
     texts = await text_of(client, battle.id, "What is the capital of France?")
     assert "Paris" in texts["a"]
     assert "Paris" in texts["b"]
-    assert {visitor for _, _, visitor in arena.requests} == {VISITOR}
+    assert {visitor for _, _, visitor in arena.requests} == {VISITOR.address}
     await client.aclose()
 
 

@@ -6,9 +6,10 @@ from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.client import ControllerClient
 from webui.direct_chat import Chat, DirectChats, from_storage
+from webui.visitors import Visitor
 from wire.chat import ChatMessage, SamplingOptions
 
-VISITOR = "203.0.113.7"
+VISITOR = Visitor("203.0.113.7")
 MODEL = "grey-vole-1m"
 
 

@@ -150,16 +150,31 @@ def test_the_stream_of_an_unknown_session_says_so_and_ends(client: httpx.Client)
     assert json.loads(response.text.removeprefix("data: "))["session_not_found"] is True
 
 
+def test_a_board_that_is_not_offered_is_not_asked_for(
+    site: Site, client: httpx.Client, functions: dict[str, int]
+) -> None:
+    """Names that do not exist would fill the cache of boards."""
+    number = functions["textbox number dropdown checkbox dropdown dropdown dropdown state"]
+    call = join(["", 0, CANARY, False, "bradley_terry", "votes", "", None], number, session_hash="unoffered")
+    assert client.post(JOIN, json=call).status_code == 200
+    with client.stream("GET", "/gradio_api/queue/data?session_hash=unoffered") as stream:
+        messages = [json.loads(line.removeprefix("data: ")) for line in stream.iter_lines() if line]
+    [completed] = [message for message in messages if message["msg"] == "process_completed"]
+    assert completed["success"] is True
+    assert "agon-" in completed["output"]["data"][0]
+    assert not any(CANARY in query for query in site.arena.board_queries)
+
+
 def test_a_value_that_a_component_refuses_fails_in_the_browser_and_is_logged_without_it(
     client: httpx.Client,
     functions: dict[str, int],
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The leaderboard has no such board."""
+    """The leaderboard has no such fit."""
     caplog.set_level(logging.INFO, "webui")
-    number = functions["textbox number dropdown checkbox state"]
-    call = join(["", 0, CANARY, False, None], number, session_hash="refused")
+    number = functions["textbox number dropdown checkbox dropdown dropdown dropdown state"]
+    call = join(["", 0, "overall", False, CANARY, "votes", "", None], number, session_hash="refused")
     assert client.post(JOIN, json=call).status_code == 200
     with client.stream("GET", "/gradio_api/queue/data?session_hash=refused") as stream:
         messages = [json.loads(line.removeprefix("data: ")) for line in stream.iter_lines() if line]

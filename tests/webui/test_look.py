@@ -1,13 +1,13 @@
 """From a session to what a battle page shows."""
 
 from dataclasses import replace
-from html import escape
 
 import gradio as gr
 
 from webui import texts
 from webui.battle_page import battle_parts
 from webui.components import look_of
+from webui.ranking import words
 from webui.session import Exchange, Session, SideAnswer, Standing
 from wire.ids import BattleId
 
@@ -104,8 +104,29 @@ def test_the_reveal_shows_place_and_change() -> None:
 
 
 def test_a_vote_that_is_not_rated_says_why() -> None:
+    voted = answered().revealed({"a": "owl", "b": "fox"}, "a", is_rated=False, flags=("stopped", "too_quick"))
+    assert look_of(voted).reveal.count("<p") == 2
+    assert (
+        "This vote is recorded but not rated: an answer was stopped before its end; the vote came sooner than anybody "
+        "can read the answers."
+    ) in look_of(voted).reveal
+
+
+def test_a_vote_that_is_not_rated_for_reasons_that_are_not_told_says_no_wrong_one() -> None:
     voted = answered().revealed({"a": "owl", "b": "fox"}, "a", is_rated=False)
-    assert escape(texts.NOT_RATED) in look_of(voted).reveal
+    assert "This vote is recorded but not rated." in look_of(voted).reveal
+
+
+def test_a_stopped_answer_is_told_before_the_vote_where_votes_are_rated() -> None:
+    stopped = Exchange("Hello", SideAnswer("Hi", "stopped"), SideAnswer("Good day", "finished"))
+    session = replace(answered(), exchanges=(stopped,))
+    assert words.STOPPED in look_of(session).notice
+    assert words.REGENERATE in look_of(session).notice
+    earlier = replace(session, exchanges=(stopped, DONE))
+    assert words.STOPPED in look_of(earlier).notice
+    assert words.REGENERATE not in look_of(earlier).notice, "only the last turn is answered again"
+    assert look_of(replace(session, mode="named")).notice == ""
+    assert look_of(answered()).notice == ""
 
 
 def test_a_full_conversation_can_only_be_voted_on() -> None:

@@ -99,6 +99,36 @@ def test_an_event_that_is_refused_for_its_rate_is_sent_again_by_the_page(visit: 
     assert len(refused) == 2
 
 
+#: The end of an event stream arrives late, as it may on a busy machine.
+_LATE_END = """
+const read = window.fetch;
+window.fetch = async (input, init) => {
+  const response = await read(input, init);
+  if (!String(input.url ?? input).includes("/queue/data")) return response;
+  const late = new TransformStream({
+    async transform(part, controller) {
+      if (new TextDecoder().decode(part).includes("close_stream")) {
+        window.numEnds = (window.numEnds ?? 0) + 1;
+        await new Promise((resolve) => setTimeout(resolve, 1200));
+      }
+      controller.enqueue(part);
+    },
+  });
+  return new Response(response.body.pipeThrough(late), { status: response.status, headers: response.headers });
+};
+"""
+
+
+def test_an_event_that_crosses_the_end_of_the_stream_is_answered_all_the_same(visit: Visit) -> None:
+    """The page waited for ever: for this event, and for every later one of its kind."""
+    visit.page.add_init_script(_LATE_END)
+    page = visit.open("/")
+    page.wait_for_function("window.numEnds === 1")  # of the event that loads the page; Gradio has not read it
+    visit.ask_and_wait("Hello!")
+    assert "I am well" in visit.answers()[0]
+    assert visit.errors == []
+
+
 def test_typed_text_survives_a_reload_and_a_sent_one_does_not_come_back(visit: Visit) -> None:
     page = visit.open("/")
     page.fill("#prompt textarea", "a longer thought")
@@ -203,6 +233,14 @@ def test_stop_ends_both_answers(visit: Visit) -> None:
     page.wait_for_selector("#vote-left")
     assert len(visit.answers()[0]) < len(STORY)
     assert texts.STATUS["stopped"] in page.inner_text("#heads")
+
+
+def test_a_box_beside_the_vote_gives_consent_and_takes_no_arrow_key(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("Hello!")
+    page.get_by_label(texts.CONSENT).check()
+    visit.vote_with("ArrowLeft")
+    assert visit.site.arena.consents[-1] is True
 
 
 @pytest.mark.usefixtures("slow_models")

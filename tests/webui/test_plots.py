@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from webui import plots, texts
 from webui.pages import leaderboard, workers
+from webui.ranking import words
+from webui.ranking.predicted import predicted_rates
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 from wire.workers import Load, PageCounts, PoolPicture, WorkerView
 
@@ -66,10 +68,16 @@ def test_a_heat_map_has_a_cell_for_every_pair_and_a_sentence_for_every_known_one
 
 def test_ratings_predict_every_pair_that_has_votes() -> None:
     rows = [row("owl", 1400), row("fox", 1000), row("eel", 1000, None, votes=0)]
-    picture = plots.predicted_rates(rows)
+    rates = predicted_rates(view(*rows))
+    picture = plots.predicted_rates([one.model for one in rows], rates)
     assert texts.predicted_sentence("owl", "fox", 10 / 11) in picture
     assert texts.predicted_sentence("fox", "owl", 1 / 11) in picture
     assert "eel would" not in picture
+
+
+def test_a_rate_that_the_controller_predicts_stands_before_that_of_the_ratings() -> None:
+    board = view(row("owl", 1400), row("fox", 1000)).model_copy(update={"predicted": ((None, 0.8), (None, None))})
+    assert predicted_rates(board) == [[None, 0.8], [1 / 11, None]]
 
 
 def test_counts_are_shown_as_numbers() -> None:
@@ -183,36 +191,40 @@ def view(*rows: LeaderboardRow) -> LeaderboardView:
     )
 
 
+def rendered(*given: Any, **named: Any) -> str:
+    return "".join(leaderboard.render(*given, **named))
+
+
 def test_a_board_without_votes_invites_to_vote() -> None:
-    assert texts.LEADERBOARD_EMPTY_TITLE in leaderboard.render(view())
-    assert texts.LEADERBOARD_EMPTY_TITLE in leaderboard.render(view(row("owl", 1000, None, votes=0)))
+    assert texts.LEADERBOARD_EMPTY_TITLE in rendered(view())
+    assert texts.LEADERBOARD_EMPTY_TITLE in rendered(view(row("owl", 1000, None, votes=0)))
 
 
 def test_a_board_can_be_searched_and_filtered_by_votes() -> None:
     rows = (row("grey-owl", 1010), row("red-fox", 990, votes=3))
-    assert "red-fox" not in leaderboard.render(view(*rows), "OWL")
-    assert "red-fox" not in leaderboard.render(view(*rows), "", 5)
-    assert texts.LEADERBOARD_NO_MATCH in leaderboard.render(view(*rows), "wolf")
+    assert "red-fox" not in rendered(view(*rows), "OWL")
+    assert "red-fox" not in rendered(view(*rows), "", 5)
+    assert texts.LEADERBOARD_NO_MATCH in rendered(view(*rows), "wolf")
 
 
 def test_the_board_tells_what_is_known_of_a_model_that_is_served() -> None:
     card = worker().card
-    markup = leaderboard.render(view(row("owl", 1000), row("fox", 1000)), cards={"owl": card})
-    assert markup.count(texts.model_facts(card)) == 1
+    markup = rendered(view(row("owl", 1000), row("fox", 1000)), served={"owl": card})
+    assert markup.count(" \u00b7 ".join(words.card_facts(None, card))) == 1
     hosted = card.model_copy(update={"num_parameters": 0})
-    assert texts.FACTS["parameters"] not in texts.model_facts(hosted)
+    assert not any(texts.FACTS["parameters"] in fact for fact in words.card_facts(None, hosted))
 
 
 def test_a_model_without_an_interval_has_no_rank() -> None:
     place = '<td role="cell" class="agon-col-rank">1</td>'
-    assert place in leaderboard.render(view(row("owl", 1000)))
-    unsure = leaderboard.render(view(row("owl", 1000, None)))
+    assert place in rendered(view(row("owl", 1000)))
+    unsure = rendered(view(row("owl", 1000, None)))
     assert place not in unsure
     assert texts.NO_RANK in unsure
 
 
 def test_names_and_flags_are_escaped_and_told_in_words() -> None:
-    markup = leaderboard.render(view(row("<script>x</script>", 1000, None)))
+    markup = rendered(view(row("<script>x</script>", 1000, None)))
     assert "<script>" not in markup
     assert texts.FLAGS["too_few_votes"] in markup
 
@@ -228,6 +240,6 @@ def test_no_workers_says_how_to_start_one() -> None:
 
 def test_the_board_says_for_a_week_that_votes_were_restored() -> None:
     board = view(row("owl", 1000, 10, votes=9)).model_copy(update={"updated_at": 1e6, "num_restored": 41})
-    assert "journal" not in leaderboard.render(board)
-    assert "41 votes" in leaderboard.render(board.model_copy(update={"restored_at": 1e6 - 60}))
-    assert "journal" not in leaderboard.render(board.model_copy(update={"restored_at": 1e6 - 8 * 86_400}))
+    assert "journal" not in rendered(board)
+    assert "41 votes" in rendered(board.model_copy(update={"restored_at": 1e6 - 60}))
+    assert "journal" not in rendered(board.model_copy(update={"restored_at": 1e6 - 8 * 86_400}))

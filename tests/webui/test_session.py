@@ -149,3 +149,11 @@ def test_a_bookmark_that_the_page_did_not_make_is_none(stored: object) -> None:
 )
 def test_a_bookmark_survives_the_storage(bookmark: Bookmark) -> None:
     assert from_storage(json.loads(json.dumps(bookmark.to_storage()))) == bookmark
+
+
+def test_a_view_without_reasons_still_tells_those_that_it_shows() -> None:
+    view = BattleView(id=BattleId("b1"), mode="anonymous", state="voted", a=SideView(), b=SideView(), max_turns=8)
+    assert from_view(view).is_rated
+    assert from_view(view.model_copy(update={"mode": "named"})).flags == ("named",)
+    assert from_view(view.model_copy(update={"identity_revealed": True})).flags == ("identity_revealed",)
+    assert from_view(view.model_copy(update={"flags": ("too_quick",)})).flags == ("too_quick",)

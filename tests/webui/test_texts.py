@@ -51,20 +51,25 @@ def test_a_setting_that_cannot_be_used_is_named_before_anything_starts(
     ]
 
 
-def test_every_text_is_used() -> None:
-    own = ast.parse((SOURCES / "texts.py").read_text())
+@pytest.mark.parametrize("module", ["texts", "ranking/words"])
+def test_every_text_is_used(module: str) -> None:
+    own = ast.parse((SOURCES / f"{module}.py").read_text())
     defined = {
         node.target.id for node in own.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     defined |= {node.name for node in own.body if isinstance(node, ast.FunctionDef)}
     used = {node.id for node in ast.walk(own) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     for path in SOURCES.rglob("*.py"):
-        used |= set(_read_attributes_of_texts(ast.parse(path.read_text())))
+        used |= set(_read_from(module, ast.parse(path.read_text())))
     assert sorted(defined - used) == []
 
 
-def _read_attributes_of_texts(tree: ast.Module) -> Iterator[str]:
-    """NAME of every `texts.NAME` in the module."""
+def _read_from(module: str, tree: ast.Module) -> Iterator[str]:
+    """NAME of every `texts.NAME` in the tree, and of every `from webui.texts import NAME`, for the module `texts`."""
+    dotted = f"webui.{module.replace('/', '.')}"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "texts":
-            yield node.attr
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == dotted.rpartition(".")[2]:
+                yield node.attr
+        elif isinstance(node, ast.ImportFrom) and node.module == dotted:
+            yield from (alias.name for alias in node.names)

@@ -13,11 +13,12 @@ from webui.boards import Boards
 from webui.client import ControllerClient
 from webui.session import Session, bookmark_of, from_storage
 from webui.turn import Sessions, Turns, batches
+from webui.visitors import Visitor
 from wire.battles import CreateBattle
 from wire.errors import ErrorCode
 from wire.ids import BattleId
 
-VISITOR = "203.0.113.7"
+VISITOR = Visitor("203.0.113.7")
 ANONYMOUS = CreateBattle(mode="anonymous")
 
 
@@ -28,7 +29,7 @@ async def turns(controller: str) -> AsyncGenerator[Turns, None]:
     await client.aclose()
 
 
-async def ask(turns: Turns, session: Session, content: str, opening: CreateBattle, visitor: str) -> Sessions:
+async def ask(turns: Turns, session: Session, content: str, opening: CreateBattle, visitor: Visitor) -> Sessions:
     """A whole turn: `begin`, then `follow`."""
     current = session
     async for current in turns.begin(session, content, opening, visitor):
@@ -66,6 +67,23 @@ async def test_the_battle_is_known_before_the_first_word(turns: Turns) -> None:
     seen = [session async for session in ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR)]
     assert seen[1].battle_id is not None
     assert seen[1].exchanges[0].a.text == ""
+
+
+async def test_a_vote_tells_why_it_is_not_rated_also_after_a_reload(turns: Turns, arena: FakeArena) -> None:
+    arena.vote_flags = ("stopped",)
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    voted = await last(turns.vote(session, "a", VISITOR))
+    assert (voted.is_rated, voted.flags) == (False, ("stopped",))
+    assert voted.battle_id is not None
+    again = await turns.restore(voted.battle_id, VISITOR)
+    assert (again.is_rated, again.flags) == (False, ("stopped",))
+
+
+async def test_consent_is_sent_only_where_it_was_given(turns: Turns, arena: FakeArena) -> None:
+    for has_consent in (True, False):
+        session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+        await last(turns.vote(session, "a", VISITOR, has_consent=has_consent))
+    assert arena.consents == [True, None]
 
 
 async def test_no_model_name_before_the_vote(turns: Turns) -> None:

@@ -37,7 +37,7 @@
 
   function isTyping(target) {
     if (target.isContentEditable || target.tagName === "SELECT") return true;
-    if (target.tagName !== "TEXTAREA" && target.tagName !== "INPUT") return false;
+    if ((target.tagName !== "TEXTAREA" && target.tagName !== "INPUT") || target.type === "checkbox") return false;
     // After a question the cursor is still in the prompt box. While the box is empty, arrow keys have no effect there.
     return target.value !== "" || !target.closest("#prompt");
   }
@@ -123,18 +123,52 @@
     if (live.textContent !== said) live.textContent = said;
   }
 
+  // A new board replaces the markup of the old one. What was unfolded stays so, and a wide picture stays where it was
+  // scrolled to.
+  const unfolded = new Set();
+  const scrolled = new Map();
+
+  function onToggle({ target }) {
+    if (!target.id || !target.matches(".agon-why")) return;
+    if (target.open) unfolded.add(target.id);
+    else unfolded.delete(target.id);
+  }
+
+  function onScroll({ target }) {
+    if (target.classList?.contains("agon-scroll")) scrolled.set(target.getAttribute("aria-label"), target.scrollLeft);
+  }
+
+  function keepPlaces() {
+    for (const id of unfolded) find(id)?.setAttribute("open", "");
+    for (const box of document.querySelectorAll(".agon-scroll:not([data-kept])")) {
+      box.dataset.kept = "";
+      box.scrollLeft = scrolled.get(box.getAttribute("aria-label")) ?? 0;
+    }
+  }
+
+  // The element that stands in the new markup where the focused one stood in the old.
+  function twinOf(old) {
+    if (old.id) return find(old.id);
+    if (old.matches("summary")) return find(old.parentElement?.id)?.querySelector("summary");
+    const label = old.getAttribute("aria-label");
+    return label && [...document.querySelectorAll(".agon-scroll")].find((box) => box.getAttribute("aria-label") === label);
+  }
+
   // When the focused button disappears (a vote, an example, Stop), the focus moves to the prompt box. Not on phones,
   // where focus would open the on-screen keyboard.
   let lastFocused = null;
 
   function keepFocus() {
     if (!lastFocused || lastFocused.isConnected || document.activeElement !== document.body) return;
+    const twin = twinOf(lastFocused);
     lastFocused = null;
+    if (twin) return twin.focus({ preventScroll: true });
     if (matchMedia("(hover: hover)").matches) document.querySelector("#prompt textarea")?.focus({ preventScroll: true });
   }
 
   function onChange() {
     speak();
+    keepPlaces();
     keepFocus();
     nameTab();
     for (const fold of document.querySelectorAll(".agon-fold > button")) {
@@ -161,6 +195,8 @@
     document.body.append(live);
     document.addEventListener("focusin", (event) => (lastFocused = event.target));
     document.addEventListener("keydown", onKey);
+    document.addEventListener("toggle", onToggle, true);
+    document.addEventListener("scroll", onScroll, true);
     document.addEventListener("click", (event) => {
       if (event.target.closest?.("[data-agon=theme]")) toggleTheme();
     });

@@ -10,6 +10,8 @@
   const DATA = "/gradio_api/queue/data";
   const HEARTBEAT = "/gradio_api/heartbeat/";
   const UNKNOWN = /^data: \{"msg":"unexpected_error".*"session_not_found":true/m; // the server forgot this page's events
+  const COMPLETED = /^data: \{"msg":"process_completed".*?"event_id":"(\w+)"/m;
+  const CLOSED = /^data: \{"msg":"close_stream"/m;
   const SERVER = "/gradio_api/app_id"; // a number that every start of the server draws
   const TYPED_KEY = `agon-typed ${location.pathname}`;
   const LOOK_EVERY_MS = 700;
@@ -73,17 +75,14 @@
     look(firstPauseMs);
   }
 
-  // The same response, with a call for each part of its body and one when it ends or breaks.
-  function watched(response, onPart, onEnd) {
+  // The same response, with a call when its body ends or breaks.
+  function watched(response, onEnd) {
     const reader = response.body.getReader();
     const body = new ReadableStream({
       async pull(controller) {
         try {
           const { done, value } = await reader.read();
-          if (!done) {
-            onPart(value);
-            return controller.enqueue(value);
-          }
+          if (!done) return controller.enqueue(value);
           controller.close();
           onEnd(true);
         } catch (error) {
@@ -93,7 +92,74 @@
       },
       cancel: (reason) => reader.cancel(reason),
     });
-    return new Response(body, { status: response.status, statusText: response.statusText, headers: response.headers });
+    return sameHead(response, body);
+  }
+
+  const sameHead = ({ status, statusText, headers }, body) => new Response(body, { status, statusText, headers });
+
+  // Events that were sent and are not completed. The server ends a stream after the last event that it knows. Gradio
+  // opens a new one only for an event that was answered after it has read that end: an event that crosses the end on
+  // its way would wait for ever, and so would every later one of its kind. Such an end is kept from Gradio here, and
+  // the stream goes on with a new connection.
+  const running = new Set();
+  const early = new Set(); // completed before their ids were known
+  let numSending = 0;
+
+  function noteCompleted(id) {
+    if (!running.delete(id) && numSending > 0) early.add(id);
+  }
+
+  async function noteSent(response) {
+    const id = response.ok ? (await response.clone().json()).event_id : undefined;
+    if (id !== undefined && !early.delete(id)) running.add(id);
+  }
+
+  // The event stream as Gradio reads it: whole messages, across connections.
+  function eventStream(first, connect) {
+    const decoder = new TextDecoder();
+    const encoder = new TextEncoder();
+    let reader = first.body.getReader();
+    let rest = "";
+    let mustConnect = false;
+
+    // Gradio's part of what has arrived.
+    function pass(text) {
+      const messages = (rest + text).split("\n\n");
+      rest = messages.pop();
+      return messages.map((message) => (isForGradio(message) ? `${message}\n\n` : "")).join("");
+    }
+
+    function isForGradio(message) {
+      if (UNKNOWN.test(message)) eventsBroke();
+      const completed = COMPLETED.exec(message);
+      if (completed) noteCompleted(completed[1]);
+      if (!CLOSED.test(message)) return true;
+      mustConnect = running.size + numSending > 0;
+      return !mustConnect;
+    }
+
+    async function pull(controller) {
+      try {
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (!done) {
+            const text = pass(decoder.decode(value, { stream: true }));
+            if (text) return controller.enqueue(encoder.encode(text));
+          } else if (mustConnect) {
+            mustConnect = false;
+            const next = await connect();
+            if (!next.ok) throw new TypeError(`status ${next.status}`);
+            reader = next.body.getReader();
+          } else {
+            return controller.close();
+          }
+        }
+      } catch (error) {
+        controller.error(error);
+        if (error.name !== "AbortError") eventsBroke();
+      }
+    }
+    return sameHead(first, new ReadableStream({ pull, cancel: (reason) => reader.cancel(reason) }));
   }
 
   async function sendEvent(input, init) {
@@ -111,11 +177,15 @@
     const isData = path.endsWith(DATA);
     if (!isEvent && !isData && !path.includes(HEARTBEAT)) return send(input, init);
     let response;
+    if (isEvent) numSending++;
     try {
       response = await (isEvent ? sendEvent(input, init) : send(input, init));
+      if (isEvent) await noteSent(response);
     } catch (error) {
       if (error.name !== "AbortError") isEvent || isData ? eventsBroke() : look();
       throw error;
+    } finally {
+      if (isEvent && --numSending === 0) early.clear();
     }
     if (isEvent) {
       if ([502, 504].includes(response.status)) eventsBroke();
@@ -125,13 +195,7 @@
       if (isData) eventsBroke([429, 503].includes(response.status) ? CROWDED_MS : 0);
       return response;
     }
-    const onPart = (bytes) => {
-      if (isData && UNKNOWN.test(new TextDecoder().decode(bytes))) eventsBroke();
-    };
-    return watched(response, onPart, (isWhole) => {
-      if (!isData) look();
-      else if (!isWhole) eventsBroke();
-    });
+    return isData ? eventStream(response, () => send(input, init)) : watched(response, () => look());
   };
 
   function keepTyped() {

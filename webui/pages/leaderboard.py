@@ -1,72 +1,144 @@
-"""The leaderboard page: ratings, intervals, win rates and battle counts. A new vote appears within seconds."""
+"""The leaderboard page: ratings, statements, history and cards of every board. A new vote appears within seconds.
+
+What it shows is made in webui/ranking; this module asks for the views, and sends a part of the page only if it has
+changed.
+"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
 from webui import plots, texts
 from webui.battle_page import visitor_of
 from webui.boards import Boards
+from webui.client import BoardQuery
 from webui.components import PRIVATE, header, notice
 from webui.controllers import ControllerUnreachable
+from webui.ranking import history, sections, words
+from webui.ranking.csv_files import link
+from webui.ranking.predicted import predicted_rates
+from webui.ranking.table import Known, ranking, waiting_models
 from webui.session import Seat
+from webui.visitors import Visitor
 from wire.errors import ApiError
-from wire.leaderboard import LeaderboardRow, LeaderboardView
+from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.workers import ModelCard
 
+T = TypeVar("T")
+
 REFRESH_S = 2.5
-RESTORED_SHOWN_S = 7 * 86_400  #: for how long the page says that votes were restored
+MAX_HEAT_MAP = 16  #: models in one heat map: 60 would take three megabytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page shows now: its parts as markup, and the boards that it offers."""
+
+    parts: tuple[str, str, str] = ("", "", "")  #: ranking, statements, figures
+    boards: tuple[str, ...] = tuple(words.BOARDS)[:1]
 
 
 def build(page: Any, boards: Boards) -> None:
     """Create the page's components and bind their events; the board is refreshed every REFRESH_S."""
     header("/leaderboard")
-    shown = gr.State(Seat(""))
+    shown = gr.State(Seat(Shown()))
     gr.HTML(
-        f'<div class="agon-board-head"><h1>{texts.LEADERBOARD_TITLE}</h1><p>{texts.LEADERBOARD_LEAD}</p></div>',
+        f'<div class="agon-board-head"><h1>{texts.LEADERBOARD_TITLE}</h1><p>{words.LEAD}</p></div>',
         apply_default_css=False,
     )
-    with gr.Row(elem_classes=["agon-filters"]):
-        search = gr.Textbox(label=texts.SEARCH, elem_id="search", max_length=100, scale=2)
-        min_votes = gr.Number(0, label=texts.MIN_VOTES, elem_id="min-votes", minimum=0, precision=0, scale=1)
-        names = [(title, name) for name, title in texts.BOARDS.items()]
-        kind = gr.Dropdown(names, value=names[0][1], label=texts.BOARD, elem_id="kind", filterable=False, scale=2)
-    style = gr.Checkbox(False, label=texts.STYLE_CONTROL, container=False, elem_id="style")
+    inputs, offering = _filters()
     notice_box = gr.HTML("", elem_id="notice", apply_default_css=False)
     board = gr.HTML(f'<p class="agon-quiet">{texts.LOADING}</p>', elem_id="board", apply_default_css=False)
+    decided = gr.HTML("", elem_id="decided", apply_default_css=False)
+    figures = gr.HTML("", elem_id="figures", apply_default_css=False)
     timer = gr.Timer(REFRESH_S)
 
     async def refresh(
-        request: gr.Request, wanted: str, least: float | None, kind: str, adjusted: bool, shown: Seat[str]
+        request: gr.Request,
+        wanted: str,
+        least: float | None,
+        kind: str | None,
+        adjusted: bool,
+        fit: FitModel | None,
+        weighting: Weighting | None,
+        versus: str | None,
+        shown: Seat[Shown],
     ) -> list[Any]:
+        visitor, now = visitor_of(request), shown.value
+        name = kind if kind in now.boards else now.boards[0]
+        query = BoardQuery(name, adjusted, fit or "bradley_terry", weighting or "votes")
         try:
-            visitor = visitor_of(request)
-            view, cards = await asyncio.gather(
-                boards.leaderboard(visitor, kind, style_control=adjusted), _cards(boards, visitor)
+            view, served, days, compared = await asyncio.gather(
+                boards.leaderboard(visitor, query),
+                _served(boards, visitor),
+                boards.history(visitor, name),
+                _comparison(boards, visitor, name, versus if versus in now.boards else None),
             )
         except (ApiError, ControllerUnreachable):
-            return [gr.skip(), notice(texts.STALE)] if shown.value else ["", notice(texts.UNREACHABLE_BOARD)]
-        markup = render(view, wanted, int(least or 0), cards)
-        if markup == shown.value:
-            return [gr.skip(), ""]
-        shown.value = markup
-        return [markup, ""]
+            sentence = texts.STALE if now.parts[0] else texts.UNREACHABLE_BOARD
+            return [gr.skip(), gr.skip(), gr.skip(), gr.skip(), gr.skip(), notice(sentence)]
+        parts = render(view, wanted, int(least or 0), served, days, query, compared)
+        shown.value = Shown(parts, view.boards or now.boards)
+        changed = [gr.skip() if new == old else new for new, old in zip(parts, now.parts, strict=True)]
+        if shown.value.boards == now.boards:
+            return [*changed, gr.skip(), gr.skip(), ""]
+        offered = words.boards(shown.value.boards)
+        others = [words.NO_VERSUS, *offered]
+        return [*changed, gr.update(choices=offered, value=name), gr.update(choices=others, value=versus or ""), ""]
 
     gr.on(
-        [page.load, timer.tick, search.input, min_votes.input, kind.input, style.input],
+        [page.load, timer.tick, *(component.input for component in inputs)],
         refresh,
-        inputs=[search, min_votes, kind, style, shown],
-        outputs=[board, notice_box],
+        inputs=[*inputs, shown],
+        outputs=[board, decided, figures, *offering, notice_box],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,
     )
 
 
-async def _cards(boards: Boards, visitor: str) -> dict[str, ModelCard]:
+def _filters() -> tuple[list[Any], list[gr.Dropdown]]:
+    """The inputs of `refresh` in their order, and those of them that offer boards."""
+    with gr.Row(elem_classes=["agon-filters"]):
+        kind = gr.Dropdown(
+            words.boards(tuple(words.BOARDS)[:1]),
+            value=next(iter(words.BOARDS)),
+            label=texts.BOARD,
+            elem_id="kind",
+            filterable=False,
+            scale=2,
+        )
+        search = gr.Textbox(label=texts.SEARCH, elem_id="search", max_length=100, scale=2)
+        least = gr.Number(0, label=texts.MIN_VOTES, elem_id="min-votes", minimum=0, precision=0, scale=1)
+    style = gr.Checkbox(False, label=texts.STYLE_CONTROL, container=False, elem_id="style")
+    with (
+        gr.Accordion(words.METHOD, open=False, elem_classes=["agon-fold", "agon-method"]),
+        gr.Row(elem_classes=["agon-filters"]),
+    ):
+        fits = [(title, name) for name, title in words.FITS.items()]
+        fit = gr.Dropdown(fits, value=fits[0][1], label=words.FIT, elem_id="fit", filterable=False)
+        weightings = [(title, name) for name, title in words.WEIGHTINGS.items()]
+        weighting = gr.Dropdown(
+            weightings, value=weightings[0][1], label=words.WEIGHTING, elem_id="weighting", filterable=False
+        )
+        versus = gr.Dropdown([words.NO_VERSUS], value="", label=words.VERSUS, elem_id="versus", filterable=False)
+    for offering in (kind, versus):
+        # Any value is accepted, because only the controller knows the boards; `refresh` takes those that it offers. As
+        # an argument it would make the choice a text box.
+        offering.allow_custom_value = True
+    return [search, least, kind, style, fit, weighting, versus], [kind, versus]
+
+
+async def _comparison(boards: Boards, visitor: Visitor, first: str, second: str | None) -> CohortView | None:
+    """The comparison of two boards; None for one and the same."""
+    return None if second is None or first == second else await boards.comparison(visitor, first, second)
+
+
+async def _served(boards: Boards, visitor: Visitor) -> dict[str, ModelCard]:
     """The cards of all models that are served now, by name; empty if the workers cannot be read, the board works
     without them."""
     try:
@@ -76,79 +148,69 @@ async def _cards(boards: Boards, visitor: str) -> dict[str, ModelCard]:
 
 
 def render(
-    view: LeaderboardView, wanted: str = "", min_votes: int = 0, cards: Mapping[str, ModelCard] | None = None
-) -> str:
-    """The whole board as markup. `wanted` filters by a part of the name; `cards` holds the models that are served
-    now."""
+    view: LeaderboardView,
+    wanted: str = "",
+    min_votes: int = 0,
+    served: Mapping[str, ModelCard] | None = None,
+    days: HistoryView | None = None,
+    query: BoardQuery | None = None,
+    compared: CohortView | None = None,
+) -> tuple[str, str, str]:
+    """The board as markup: ranking, statements, figures. `wanted` filters by a part of the name; `served` holds the
+    models that are served now, `days` the board's history, `query` what the board was asked with, `compared` another
+    board beside it."""
+    known = Known.of(view, served)
     if not view.rows or not view.num_votes:
-        return (
+        nothing = (
             f'<section class="agon-nothing"><h2>{texts.LEADERBOARD_EMPTY_TITLE}</h2><p>{texts.LEADERBOARD_EMPTY}</p>'
             f'<a class="agon-action" href="/">{texts.START_BATTLE}</a></section>'
         )
+        return nothing + waiting_models((), known), "", ""
+    asked = query or BoardQuery(view.board)
     sought = wanted.strip().lower()
     kept = [index for index, row in enumerate(view.rows) if sought in row.model.lower() and row.votes >= min_votes]
     if not kept:
-        return f'<section class="agon-nothing"><p>{texts.LEADERBOARD_NO_MATCH}</p></section>'
+        return f'<section class="agon-nothing"><p>{texts.LEADERBOARD_NO_MATCH}</p></section>', "", ""
+    kept.sort(key=lambda index: view.rows[index].lower is None)  # a model without a rank stands below those with one
     rows = [view.rows[index] for index in kept]
-    names = [row.model for row in rows]
-    sections = [f'<p class="agon-live"><span></span>{texts.num_votes(view.num_votes)}</p>', _table(rows, cards or {})]
-    if view.restored_at is not None and view.updated_at - view.restored_at < RESTORED_SHOWN_S:
-        restored = escape(texts.votes_restored(view.num_restored, view.restored_at))
-        sections.insert(1, f'<p class="agon-quiet">{restored}</p>')
+    table = ranking(rows, known, shows_flip=not view.statements)
+    top = sections.summary(view, asked, link("ratings", asked)) + table + waiting_models(view.rows, known)
+    names = {row.model for row in rows}
+    said = sections.statements(view, names, link("statements", asked)) + sections.comparison(compared, names)
+    return top, said, _figures(view, kept, days, asked)
+
+
+def _figures(view: LeaderboardView, kept: list[int], days: HistoryView | None, asked: BoardQuery) -> str:
+    """The pictures of the models at the places `kept`, of those with votes."""
+    kept = [index for index in kept if view.rows[index].votes]
+    models = [view.rows[index].model for index in kept]
+    wide = ""
+    if days is not None and (picture := history.over_time(days, models)):
+        hint = words.HISTORY_HINT + words.part(min(len(models), history.MAX_LINES), len(models))
+        wide = _figure(words.HISTORY_TITLE, hint, picture, link("history", asked), " agon-figure-wide")
+    part = words.part(MAX_HEAT_MAP, len(kept))
+    kept = kept[:MAX_HEAT_MAP]
+    names = models[:MAX_HEAT_MAP]
     figures = ""
-    if view.win_rate and len(rows) > 1:
-        rates = [[view.win_rate[i][j] for j in kept] for i in kept]
-        figures += _figure(texts.WIN_RATE_PLOT, texts.WIN_RATE_PLOT_HINT, plots.win_rates(names, rates))
-    if view.battle_count and len(rows) > 1:
-        counts = [[view.battle_count[i][j] for j in kept] for i in kept]
-        figures += _figure(texts.PREDICTED_PLOT, texts.PREDICTED_PLOT_HINT, plots.predicted_rates(rows))
-        figures += _figure(texts.COUNT_PLOT, texts.COUNT_PLOT_HINT, plots.battle_counts(names, counts))
-    sections.append(f'<div class="agon-figures">{figures}</div>')
-    return "".join(sections)
+    if view.win_rate and len(kept) > 1:
+        picture = plots.win_rates(names, _cells(view.win_rate, kept))
+        figures += _figure(texts.WIN_RATE_PLOT, texts.WIN_RATE_PLOT_HINT + part, picture, link("win-rates", asked))
+    if view.battle_count and len(kept) > 1:
+        picture = plots.predicted_rates(names, _cells(predicted_rates(view), kept))
+        figures += _figure(texts.PREDICTED_PLOT, texts.PREDICTED_PLOT_HINT + part, picture, link("predicted", asked))
+        picture = plots.battle_counts(names, _cells(view.battle_count, kept))
+        figures += _figure(texts.COUNT_PLOT, texts.COUNT_PLOT_HINT + part, picture, link("battles", asked))
+    figures += sections.more(view)
+    return wide + (f'<div class="agon-figures">{figures}</div>' if figures else "")
 
 
-def _table(rows: list[LeaderboardRow], cards: Mapping[str, ModelCard]) -> str:
-    scale = plots.rating_scale(rows)
-    heads = (
-        ("rank", texts.COLUMN_RANK),
-        ("model", texts.COLUMN_MODEL),
-        ("rating", texts.COLUMN_RATING),
-        ("interval", texts.COLUMN_INTERVAL),
-        ("votes", texts.COLUMN_VOTES),
-        ("rate", texts.COLUMN_WIN_RATE),
-    )
-    head = "".join(
-        f'<th scope="col" role="columnheader" class="agon-col-{name}">{title}'
-        f"{plots.axis(scale) if name == 'interval' else ''}</th>"
-        for name, title in heads
-    )
-    body = "".join(_row(row, scale, cards.get(row.model)) for row in rows)
+def _cells(matrix: Sequence[Sequence[T]], kept: Sequence[int]) -> list[list[T]]:
+    """The rows and columns at the places `kept`."""
+    return [[matrix[i][j] for j in kept] for i in kept]
+
+
+def _figure(title: str, hint: str, picture: str, csv: str, more_classes: str = "") -> str:
     return (
-        f'<table class="agon-ranking" role="table"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{body}</tbody></table>'
+        f'<figure class="agon-figure{more_classes}"><figcaption><h2>{title}</h2><p>{escape(hint)}{csv}</p></figcaption>'
+        f"{picture}</figure>"
     )
-
-
-def _row(row: LeaderboardRow, scale: plots.Scale, card: ModelCard | None) -> str:
-    flags = "".join(f'<span class="agon-flag">{escape(texts.flag(name))}</span>' for name in row.flags)
-    bounds = texts.NO_INTERVAL if row.lower is None or row.upper is None else f"{row.lower:.0f} \u2013 {row.upper:.0f}"
-    rate = "\u2013" if row.win_rate is None else f"{row.win_rate:.0%}"
-    place = f"{row.rank}" if row.lower is not None else f'<span title="{texts.NO_RANK}">\u2013</span>'
-    if row.lower is not None and row.worst_rank is not None and row.worst_rank > row.rank:
-        place += f"\u2013{row.worst_rank}"
-    flip = "" if row.votes_to_flip is None else f"<small>{escape(texts.votes_to_flip(row.votes_to_flip))}</small>"
-    facts = "" if card is None else f"<small>{escape(texts.model_facts(card))}</small>"
-    cells = (
-        ("rank", place),
-        ("model", f"<strong>{escape(row.model)}</strong>{flags}{facts}{flip}"),
-        ("rating", f"<b>{row.rating:.0f}</b><small>{bounds}</small>"),
-        ("interval", plots.interval(row, scale)),
-        ("votes", f"{row.votes:,}<span>{texts.COLUMN_VOTES.lower()}</span>"),
-        ("rate", f"{rate}<span>{texts.COLUMN_WIN_RATE.lower()}</span>"),
-    )
-    tds = "".join(f'<td role="cell" class="agon-col-{name}">{content}</td>' for name, content in cells)
-    return f'<tr role="row">{tds}</tr>'
-
-
-def _figure(title: str, hint: str, picture: str) -> str:
-    return f'<figure class="agon-figure"><figcaption><h2>{title}</h2><p>{hint}</p></figcaption>{picture}</figure>'

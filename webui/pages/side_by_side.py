@@ -10,6 +10,7 @@ from webui.client import ControllerClient
 from webui.components import PRIVATE, Sampling, header, model_choice, notice, sampling
 from webui.controllers import ControllerUnreachable
 from webui.turn import Turns
+from webui.visitors import Visitor
 from wire.battles import BattleSampling, CreateBattle
 from wire.errors import ApiError, ErrorCode
 
@@ -60,7 +61,7 @@ def open_named(
     return CreateBattle(mode="named", models=(a, b), sampling=None if uses_own else own)
 
 
-async def served_models(client: ControllerClient, visitor: str) -> tuple[str, ...] | str:
+async def served_models(client: ControllerClient, visitor: Visitor) -> tuple[str, ...] | str:
     """The models that can be chosen now, or a sentence that says why there are none."""
     try:
         return await client.models(visitor) or texts.NO_MODELS

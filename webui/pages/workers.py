@@ -17,6 +17,7 @@ from webui.boards import Boards
 from webui.components import PRIVATE, header, notice
 from webui.controllers import ControllerUnreachable
 from webui.session import Seat
+from webui.visitors import Visitor
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, PageCounts, PoolPicture, WorkerView
 
@@ -68,7 +69,7 @@ def build(page: Any, boards: Boards) -> None:
     )
 
 
-async def _pictures(boards: Boards, visitor: str, token: str) -> dict[str, PoolPicture]:
+async def _pictures(boards: Boards, visitor: Visitor, token: str) -> dict[str, PoolPicture]:
     """Page pools by worker id; empty without a token. Raises ApiError UNAUTHORIZED for a wrong one, and nothing else:
     the page works without the pictures."""
     try:
