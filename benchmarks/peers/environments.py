@@ -44,6 +44,8 @@ RECIPES: dict[str, Recipe] = {
         (),
         build_settings={"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAVA_BUILD=OFF"},
     ),
+    # For benchmarks/ratings: other implementations of the fit.
+    "ratings": Recipe(("arena-rank==0.1.1", "choix==0.4.1", "evalica==0.4.2", "statsmodels==0.14.5", "pandas<3"), ()),
 }
 
 
