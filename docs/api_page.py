@@ -50,9 +50,18 @@ WORKER_TOKEN=$(python3 -c 'import json; print(json.load(open(".agon/secrets.json
 ADMIN_TOKEN=$(python3 -c 'import json; print(json.load(open(".agon/secrets.json"))["admin_token"])')
 BATTLE=...  # `id` of the answer of POST /arena/battles
 WORKER=... EPOCH=...  # `worker_id` and `epoch` of the answer of POST /internal/workers
+INVITATION=...  # `token` of the answer of POST /arena/voters/invitations
 ```
 """
-EXAMPLES = {"battle_id": "$BATTLE", "worker_id": "$WORKER", "model": "raven"}
+EXAMPLES = {
+    "name": "ada",
+    "invitation": "$INVITATION",
+    "battle_id": "$BATTLE",
+    "worker_id": "$WORKER",
+    "model": "raven",
+    "first": "overall",
+    "second": "decisive",
+}
 
 
 def main() -> None:
@@ -143,7 +152,7 @@ def answer(response: Mapping[str, Any]) -> str:
 def curl(document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]) -> str:
     """One line that works with the variables of the introduction."""
     words = ["curl -N" if streams(operation) else "curl"]
-    if method == "delete" or (method == "post" and "requestBody" not in operation):
+    if method in ("delete", "put") or (method == "post" and "requestBody" not in operation):
         words.append(f"-X {method.upper()}")
     if operation["x-access"] in ("worker", "admin"):
         words.append(f'-H "Authorization: Bearer ${operation["x-access"].upper()}_TOKEN"')
@@ -155,7 +164,14 @@ def curl(document: Mapping[str, Any], path: str, method: str, operation: Mapping
             words.append("--data-binary @votes.ndjson")
     for name, value in EXAMPLES.items():
         path = path.replace("{" + name + "}", value)
-    return " ".join([*words, document["servers"][0]["url"] + path])
+    required = [
+        f"{parameter['name']}={EXAMPLES[parameter['name']]}"
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query" and parameter.get("required")
+    ]
+    url = document["servers"][0]["url"] + path
+    words.append(f"'{url}?{'&'.join(required)}'" if required else url)
+    return " ".join(words)
 
 
 def streams(operation: Mapping[str, Any]) -> bool:
@@ -183,6 +199,8 @@ def model(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 def shown(schema: Mapping[str, Any]) -> str:
     """A type with a link where it is a model."""
+    if kinds := schema.get("anyOf") if all("$ref" in kind for kind in schema.get("anyOf", ())) else None:
+        return " or ".join(shown(kind) for kind in kinds)
     target = schema.get("$ref") or schema.get("items", {}).get("$ref")
     kind = f"`{type_text(schema)}`"
     return f"[{kind}](#{target.rpartition('/')[2].lower()})" if target else kind

@@ -1,34 +1,32 @@
-"""Take the pictures in docs/images: every page of a running arena at 1280 px in light and at 390 px in dark.
+"""Take the pictures in docs/images: every page of a running arena at 1280 px in light and at 390 px in dark, the
+leaderboard whole.
 
     python docs/screenshots.py [--url http://127.0.0.1:7860]
 
-Without --url it starts `agon up` with the demo models in a temporary data directory, and imports simulated votes, which
-give the leaderboard its intervals. It casts one vote for each size.
+Without --url it starts `agon up` with the demo models in a temporary data directory, and imports simulated votes
+(simulated_votes.py), so that the leaderboard has something of everything. It casts one vote for each size.
 """
 
 import argparse
 import json
-import random
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import httpx
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
 QUESTIONS = ("What is 12 + 30?", "Tell me a short story about a fox and a lantern.")
 PATIENCE_MS = 120_000
-#: Bradley-Terry strengths behind the simulated votes.
-STRENGTHS = {"raven": 4.0, "robin": 2.0, "finch": 1.0}
-NUM_VOTES_PER_PAIR = 40
-TIE_SHARE = 0.15
+NUM_WORKERS = 3
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def demo_arena() -> Iterator[tuple[str, str]]:
     sys.path.insert(0, str(ROOT))
     from tests.e2e.arena import arena
 
-    with tempfile.TemporaryDirectory() as folder, arena(Path(folder) / "data", [], len(STRENGTHS)) as up:
+    with tempfile.TemporaryDirectory() as folder, arena(Path(folder) / "data", [], NUM_WORKERS) as up:
         up.wait_ready()
         admin_token = json.loads((up.data_dir / "secrets.json").read_text())["admin_token"]
         import_votes(up.controller_url, admin_token)
@@ -67,33 +65,19 @@ def demo_arena() -> Iterator[tuple[str, str]]:
 
 
 def import_votes(controller_url: str, admin_token: str) -> None:
-    """Import NUM_VOTES_PER_PAIR votes for each pair of demo models, drawn from STRENGTHS."""
-    from wire.votes import VotedSide, VoteRecord
+    """Import the votes of simulated_votes.py, and write its model cards."""
+    from docs.simulated_votes import CARDS, simulated_votes
 
-    draw = random.Random(17)
-    votes = []
-    for a, b in combinations(STRENGTHS, 2):
-        for _ in range(NUM_VOTES_PER_PAIR):
-            rate = STRENGTHS[a] / (STRENGTHS[a] + STRENGTHS[b])
-            outcome = "tie" if draw.random() < TIE_SHARE else "a" if draw.random() < rate else "b"
-            number = len(votes) + 1
-            votes.append(
-                VoteRecord(
-                    vote_id=f"0-{number}",
-                    battle_id=f"simulated-{number}",
-                    time=float(number),
-                    mode="anonymous",
-                    outcome=outcome,
-                    a=VotedSide(model=a, revision="simulated"),
-                    b=VotedSide(model=b, revision="simulated"),
-                )
-            )
-    httpx.post(
-        f"{controller_url}/arena/votes/import",
-        content="\n".join(vote.model_dump_json(exclude_none=True) for vote in votes),
-        headers={"Authorization": f"Bearer {admin_token}", "Content-Type": "application/x-ndjson"},
-        trust_env=False,
-    ).raise_for_status()
+    headers = {"Authorization": f"Bearer {admin_token}"}
+    with httpx.Client(base_url=controller_url, headers=headers, timeout=60, trust_env=False) as client:
+        workers = client.get("/arena/workers").raise_for_status().json()
+        revisions = {worker["model"]: worker["card"]["revision"] for worker in workers}
+        votes = simulated_votes(time.time(), revisions)
+        lines = "\n".join(vote.model_dump_json(exclude_none=True) for vote in votes)
+        as_lines = {"Content-Type": "application/x-ndjson"}
+        client.post("/arena/votes/import", content=lines, headers=as_lines).raise_for_status()
+        for card in CARDS:
+            client.put(f"/arena/models/{card.model}/card", json=card.model_dump(mode="json")).raise_for_status()
 
 
 def battle(page: Page, url: str, save: "Save") -> None:
@@ -123,7 +107,6 @@ def other_pages(page: Page, url: str, admin_token: str, save: "Save") -> None:
     for name, ready in (
         ("side-by-side", "#send"),
         ("chat", "#send"),
-        ("leaderboard", ".agon-ranking"),
         ("workers", ".agon-worker"),
     ):
         page.goto(f"{url}/{name}")
@@ -134,7 +117,22 @@ def other_pages(page: Page, url: str, admin_token: str, save: "Save") -> None:
             page.press("#token input", "Enter")
             page.wait_for_selector(".agon-pool")
         page.wait_for_timeout(1500)
-        save(page, name, full_page=name in ("leaderboard", "workers"))
+        save(page, name, full_page=name == "workers")
+
+
+def leaderboard(page: Page, url: str, look: "Look") -> None:
+    """Take leaderboard-WIDTH.png: the whole page of the leaderboard in light, with its reasons unfolded."""
+    page.goto(f"{url}/leaderboard")
+    page.wait_for_selector(".agon-ranking")
+    reasons = page.locator("#why-unrated summary")
+    if reasons.count():
+        reasons.click()
+    page.wait_for_timeout(2500)
+    path = IMAGES / f"leaderboard-{look.width}.png"
+    page.screenshot(path=path, full_page=True)
+    whole = Image.open(path).convert("RGB")  # 256 colours take a third of the room
+    few = whole.quantize(256, Image.Quantize.FASTOCTREE, kmeans=8, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 class Save:
@@ -159,6 +157,8 @@ def take(browser: Browser, url: str, admin_token: str, look: Look) -> None:
     page = context.new_page()
     battle(page, url, Save(look))
     other_pages(page, url, admin_token, Save(look))
+    page.emulate_media(color_scheme="light")
+    leaderboard(page, url, look)
     context.close()
 
 

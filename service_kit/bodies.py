@@ -1,6 +1,7 @@
 """Request bodies: read piece by piece up to a limit of bytes and of time, then handed to wire's strict parser."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from fastapi import Request
@@ -62,3 +63,22 @@ class Bodies:
         except ClientDisconnect:
             raise ClientGone from None
         return bytes(body)
+
+    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """The body of `request` as it arrives, of any length and media type: the client may send the next piece when
+        the caller has taken the one before.
+
+        Raises ApiError INVALID_REQUEST when a piece does not come within the time limit, and ClientGone.
+        """
+        stream = aiter(request.stream())
+        try:
+            while True:
+                async with asyncio.timeout(self._timeout_s):
+                    piece = await anext(stream, None)
+                if piece is None:
+                    return
+                yield piece
+        except TimeoutError:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The body did not arrive in time.") from None
+        except ClientDisconnect:
+            raise ClientGone from None

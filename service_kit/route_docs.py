@@ -79,7 +79,7 @@ def documented(
     answer: Any,
     errors: tuple[ErrorCode, ...],
     request: type[BaseModel] | None = None,
-    request_lines: type[BaseModel] | None = None,
+    request_lines: Any = None,
     example: Any = None,
     parameters: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,

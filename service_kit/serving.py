@@ -25,12 +25,11 @@ def server_config(
     *,
     drain_s: float,
     lifespan: Literal["on", "off"] = "on",
-    trusted_proxies: str = "",
 ) -> uvicorn.Config:
     """The configuration of a service's only server; raises the process's limit of descriptors.
 
-    `drain_s`: seconds that running answers get when it stops. `trusted_proxies`: addresses separated by commas, or `*`,
-    whose X-Forwarded-For replaces the client's address; empty: it is not read.
+    `drain_s`: seconds that running answers get when it stops. No forwarding header is read: each service decides which
+    proxies it believes.
     """
 
     class Http(BoundedHttp):
@@ -46,8 +45,7 @@ def server_config(
         log_config=None,
         access_log=False,  # paths and queries hold ids of battles and keys of sessions
         server_header=False,
-        proxy_headers=trusted_proxies != "",
-        forwarded_allow_ips=trusted_proxies,
+        proxy_headers=False,
     )
 
 

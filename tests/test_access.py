@@ -25,12 +25,17 @@ DECLARED = {
         "open": "GET /health, GET /ready, GET /version, GET /openapi.json, GET /docs",
         "worker": "POST /internal/workers, POST /internal/workers/{worker_id}/heartbeat, "
         "DELETE /internal/workers/{worker_id}",
-        "admin": "GET /arena/votes, POST /arena/votes/import, GET /arena/pools, GET /metrics",
+        "admin": "POST /arena/voters/invitations, GET /arena/voters/invitations, "
+        "DELETE /arena/voters/invitations/{name}, GET /arena/votes, "
+        "POST /arena/votes/import, POST /arena/integrity/judgements, PUT /arena/models/{model}/card, "
+        "GET /arena/pools, GET /metrics",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
-        "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, GET /arena/leaderboard, "
-        "GET /arena/workers",
+        "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
+        "POST /arena/voters/join/{invitation}, POST /arena/voters/check, GET /arena/leaderboard, "
+        "GET /arena/leaderboard/history, GET /arena/leaderboard/cohorts, GET /arena/models, "
+        "GET /arena/workers, GET /arena/integrity",
     },
     "worker": {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",

@@ -100,17 +100,24 @@ def test_only_the_web_ui_is_published_and_only_to_this_machine(compose: dict[str
 
 
 def test_it_starts_with_one_command_and_tells_what_to_replace(compose: dict[str, Any]) -> None:
-    """Every variable has a default that is of use inside the closed network only, and stands in the example file."""
+    """Every variable has a default that is of use inside the closed network only, or is handed on if it is set (null).
+    The example file has all of them."""
     text = (ROOT / "docker-compose.yml").read_text()
     variables = set(re.findall(r"\$\{(\w+)", text))
     assert set(re.findall(r"\$\{(\w+):-[^}]+\}", text)) == variables
+    handed_on = {
+        key
+        for service in compose["services"].values()
+        for key, value in service.get("environment", {}).items()
+        if value is None
+    }
     example = (ROOT / "docker" / ".env.example").read_text()
-    assert set(re.findall(r"^(\w+)=", example, re.MULTILINE)) == variables
+    assert set(re.findall(r"^(\w+)=", example, re.MULTILINE)) == variables | handed_on
     secrets = {
         value
         for service in compose["services"].values()
         for key, value in service.get("environment", {}).items()
-        if key.endswith(("_TOKEN", "_KEY"))
+        if value is not None and key.endswith(("_TOKEN", "_KEY"))
     }
     defaults = {secret.partition(":-")[2].rstrip("}") for secret in secrets}
     assert len(defaults) == 4
@@ -206,7 +213,8 @@ def running_services(compose: dict[str, Any], tmp_path: Path) -> Iterator[dict[s
                 command[0:1] = [sys.executable, "-P"]
                 command[command.index("--port") + 1] = own_port
                 command[command.index("--host") + 1] = "127.0.0.1"
-            environment = {key: localised(value, name) for key, value in service.get("environment", {}).items()}
+            given = service.get("environment", {}).items()
+            environment = {key: localised(value, name) for key, value in given if value is not None}
             inherited = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
             with open(logs[name], "wb") as log:
                 processes[name] = subprocess.Popen(

@@ -29,6 +29,8 @@ USED_BY_A_BATTLE = {
     "POST /arena/battles/{battle_id}/vote",
 }
 PROBES = {"POST /v1/chat/completions", "POST /v1/completions"}
+#: A token that nobody made is refused whatever it is, and one that holds changes only who its own client is.
+TELLS_NOTHING = {"POST /arena/voters/join/{invitation}", "POST /arena/voters/check"}
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)
 _NAMES = ("model", "name", "id", "worker_id")
 

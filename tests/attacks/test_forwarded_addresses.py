@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_network
 from typing import Any
 
+import gradio as gr
 import pytest
 from fastapi import FastAPI, Request
 from pydantic import SecretStr
@@ -45,7 +46,7 @@ async def _web_ui(controller_url: str, **settings: Any) -> AsyncIterator[str]:
 
     @app.get("/who")
     async def who(request: Request) -> str:
-        return (await client.models(visitor_of(request)))[0]  # type: ignore[arg-type]
+        return (await client.models(visitor_of(gr.Request(request))))[0]
 
     server = QuickServer(server_config_of(app, chosen))
     listener = listen("127.0.0.1", 0)
@@ -117,3 +118,42 @@ async def test_228_invented_visitors_are_one() -> None:
             reply = await client.get("/v1/models", headers={"X-Forwarded-For": f"203.0.113.{number}"})
             seen.add(reply.json()["data"][0]["id"])
     assert seen == {"127.0.0.1 visitor"}
+
+
+@pytest.mark.parametrize(
+    ("ui_trusts", "sent", "arrives"),
+    [
+        ("127.0.0.1", {"X-Forwarded-User": "ada", "X-Forwarded-For": "198.51.100.1"}, "ada"),
+        ("127.0.0.1", {"X-Auth-Request-User": "ada"}, "ada"),
+        ("127.0.0.1", {"X-Forwarded-User": "ada", "X-Auth-Request-User": "bob"}, None),
+        ("127.0.0.1", {b"X-Forwarded-User": "J\u00fcrgen".encode()}, "J%C3%BCrgen"),
+        ("127.0.0.1", {}, None),
+        # A visitor who is no proxy invents a name.
+        ("", {"X-Forwarded-User": "ada"}, None),
+        ("10.0.0.0/8", {"X-Forwarded-User": "ada", "X-Forwarded-For": "10.0.0.1"}, None),
+    ],
+    ids=["named", "other header", "two names", "not ascii", "none", "no proxies", "another proxy"],
+)
+async def test_the_name_of_a_visitor_arrives_from_trusted_proxies_only(
+    ui_trusts: str, sent: Any, arrives: str | None
+) -> None:
+    names: list[str | None] = []
+    app = FastAPI()
+
+    @app.get("/v1/models")
+    async def heard(request: Request) -> dict[str, Any]:
+        names.append(request.headers.get("x-forwarded-user"))
+        return {"object": "list", "data": [{"id": "model", "created": 0}]}
+
+    async with (
+        running_app(app) as controller_url,
+        _web_ui(controller_url, proxy_token=SecretStr(TOKEN), webui_trusted_proxies=ui_trusts) as url,
+        client_of(url) as visitor,
+    ):
+        assert (await visitor.get("/who", headers=sent)).status_code == 200
+    assert names == [arrives]
+
+
+def test_a_web_ui_that_would_believe_every_visitors_name_does_not_start() -> None:
+    with pytest.raises(ValueError, match="name the proxies"):
+        Settings(identity="header", webui_trusted_proxies="*")

@@ -15,7 +15,17 @@ import pytest_asyncio
 
 from controller.access.cache_salts import CacheSalts
 from tests.attacks.conftest import IS_FULL, MODELS, Engines, Target, client_of, loaded_engines, open_target
-from tests.attacks.observer import PROBES, USED_BY_A_BATTLE, Figures, Guesses, Observer, best, movements, routes_of
+from tests.attacks.observer import (
+    PROBES,
+    TELLS_NOTHING,
+    USED_BY_A_BATTLE,
+    Figures,
+    Guesses,
+    Observer,
+    best,
+    movements,
+    routes_of,
+)
 from tests.controller.support.arena import visitor
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -42,7 +52,7 @@ async def test_every_route_is_polled_used_or_closed(engines: Engines, tmp_path: 
     async with open_target(engines, tmp_path / "arena") as target:
         polled = {f"GET {path}" for service, path in await _public_paths(target) if service == "controller"}
         assert {"GET /arena/workers", "GET /ready", "GET /v1/models", "GET /arena/leaderboard"} <= polled
-        for route in routes_of(target.app) - USED_BY_A_BATTLE - PROBES:
+        for route in routes_of(target.app) - USED_BY_A_BATTLE - PROBES - TELLS_NOTHING:
             method, path = route.split()
             reply = await target.arena.client.request(method, _filled(path))
             is_polled = f"GET {_filled(path)}" in polled

@@ -40,6 +40,8 @@ _ENVIRONMENT = {
     "AGON_BATTLE_RATE_BURST": "100000",
     "AGON_VOTE_RATE_PER_MINUTE": "6000000",
     "AGON_VOTE_RATE_BURST": "100000",
+    "AGON_MIN_READ_S": "0",
+    "AGON_JUDGE_EVERY_S": "0",
 }
 Probe = Callable[[], Awaitable[bool]]
 _PORTS_EACH = 60  #: ports of one arena, proxies included

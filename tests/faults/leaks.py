@@ -14,6 +14,7 @@ from tests.faults.run import Run
 from tests.faults.visitors import words
 
 _NUM_GUESTS = 16
+_POOLED = 3 * _NUM_GUESTS  #: connections of a controller's pools: a stream's reader, a command, and one to spare
 _SETTLE_S = 40.0  #: keep-alive connections and leases of what was cut
 _MAX_PHASE_S = 0.25
 #: A day at one battle every ten seconds.
@@ -164,11 +165,13 @@ async def _warm_up(run: Run) -> None:
 
 
 async def _held(run: Run) -> dict[str, int]:
-    """What the services hold now: tasks by name, and descriptors beyond those of idle pools."""
+    """What the services hold now: tasks by name, and descriptors; of the connections to the store those beyond what its
+    pools, which keep as many as were ever needed at once, may have."""
     held: Counter[str] = Counter()
     for service in (*run.arena.controllers, *run.arena.workers):
         held.update(f"tasks {name} of {service.name}" for name in await service.task_names())
-        held[f"descriptors of {service.name}"] = service.num_descriptors()
+        to_store, held[f"descriptors of {service.name}"] = service.num_descriptors()
+        held[f"connections to the store of {service.name}"] = max(0, to_store - _POOLED)
     held["pages"] = await run.arena.used_pages()
     held["open turns"] = await run.arena.open_turns()
     return dict(held)

@@ -1,7 +1,8 @@
 """Visitors of the web UI: they speak Gradio's event protocol as its page does, without a browser.
 
-A page keeps what a browser keeps across a reload, the stored battle id, and nothing else. When the web UI dies, it is
-loaded again, restores its battle and goes on.
+A page keeps what a browser keeps across a reload, the stored battle id and cookies, and nothing else. Every second
+visitor has a browser that takes no cookies. When the web UI dies, the page is loaded again, restores its battle and
+goes on.
 """
 
 import asyncio
@@ -71,13 +72,22 @@ class Layout:
 
 
 class Page:
-    """One tab. `stored_id` is what the browser stores; `thread` and `is_revealed` are what it shows."""
+    """One tab. `stored_id` is what the browser stores; `thread` and `is_revealed` are what it shows. `cookies` are the
+    browser's, by name; None: it takes none."""
 
-    def __init__(self, url: str, layout: Layout, http: aiohttp.ClientSession, rng: random.Random) -> None:
+    def __init__(
+        self,
+        url: str,
+        layout: Layout,
+        http: aiohttp.ClientSession,
+        rng: random.Random,
+        cookies: dict[str, str] | None = None,
+    ) -> None:
         self._url = url
         self._http = http
         self._rng = rng
         self._layout = layout
+        self.cookies = cookies
         self._session = ""
         self.stored_id: Any = None
         self.thread: list[str] = []  #: prompt, answer A, answer B, and so on
@@ -112,9 +122,13 @@ class Page:
         }
         timeout = aiohttp.ClientTimeout(total=_EVENT_S)
         try:
-            async with self._http.post(f"{self._url}/gradio_api/queue/join", json=body, timeout=timeout) as answer:
+            async with self._http.post(
+                f"{self._url}/gradio_api/queue/join", json=body, headers=self._cookie_header(), timeout=timeout
+            ) as answer:
                 if answer.status != 200:
                     raise PageLost("join", answer.status)
+                if self.cookies is not None:  # aiohttp's own jar takes no cookies of an IP address
+                    self.cookies.update({name: morsel.value for name, morsel in answer.cookies.items()})
                 event_id = (await answer.json())["event_id"]
             url = f"{self._url}/gradio_api/queue/data?session_hash={self._session}"
             async with self._http.get(url, timeout=timeout) as answer:
@@ -123,6 +137,10 @@ class Page:
             raise PageLost(type(error).__name__) from None
         for component, value in zip(event["outputs"], outputs, strict=False):
             self._show(self._layout.kind(component), value)
+
+    def _cookie_header(self) -> dict[str, str]:
+        shown = "; ".join(f"{name}={value}" for name, value in (self.cookies or {}).items())
+        return {"Cookie": shown} if shown else {}
 
     def _show(self, kind: str, value: Any) -> None:
         """Take one output as a browser would, as far as a visitor needs it."""
@@ -191,6 +209,7 @@ class Browser:
     tally: Tally
     rng: random.Random
     pace_s: float = 0.3
+    cookies: dict[str, str] | None = None  #: None: this browser takes none
     errors: list[str] = field(default_factory=list)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -201,7 +220,7 @@ class Browser:
 
     async def battle(self, num_words: int | None = None) -> bool:
         """One battle with its vote, over as many loads of the page as it takes; True if the page showed the result."""
-        page = Page(self.url, self.layout, self.http, self.rng)
+        page = Page(self.url, self.layout, self.http, self.rng, self.cookies)
         content, outcome = words(self.rng, num_words), self.rng.choice(sorted(_VOTE_BUTTONS))
         deadline = time.monotonic() + _BATTLE_S
         num_loads, is_loaded, state = 0, False, "open"

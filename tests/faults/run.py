@@ -107,7 +107,9 @@ class Run:
         """A new visitor of the first web UI."""
         rng = random.Random(f"{self.seed}/{self.scenario}/{name}")
         url = self.arena.webui_urls[0]
-        return Browser(url, layout, self.arena.http, self.visitor(name).state_of, self.ledger, self.tally, rng)
+        cookies: dict[str, str] | None = {} if rng.random() < 0.5 else None
+        visitor = self.visitor(name)
+        return Browser(url, layout, self.arena.http, visitor.state_of, self.ledger, self.tally, rng, cookies=cookies)
 
     async def recovery(self, fault_at: float, *, at: int | None = None) -> float | None:
         """Seconds from the fault to the first battle that began after it and whose vote was acknowledged. `at`: only

@@ -176,11 +176,17 @@ class Service:
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
 
-    def num_descriptors(self) -> int:
-        """Open file descriptors now; 0 without a process."""
-        with contextlib.suppress(OSError):
-            return len(os.listdir(f"/proc/{self.pid}/fd"))
-        return 0
+    def num_descriptors(self) -> tuple[int, int]:
+        """Open file descriptors now: connections to Unix sockets, which are those to the store, and all others."""
+        targets = []
+        with contextlib.suppress(OSError):  # no process
+            for entry in os.scandir(f"/proc/{self.pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    targets.append(os.readlink(entry.path))
+        lines = Path("/proc/net/unix").read_text().splitlines()[1:]
+        unix = {f"socket:[{line.split()[6]}]" for line in lines}
+        num_unix = sum(target in unix for target in targets)
+        return num_unix, len(targets) - num_unix
 
     async def task_names(self) -> list[str]:
         """Names of the coroutines of all asyncio tasks in the process, by its own count."""

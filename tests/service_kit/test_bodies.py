@@ -81,3 +81,22 @@ async def test_a_sender_that_is_too_slow_is_refused() -> None:
 async def test_a_client_that_leaves_half_way_is_gone() -> None:
     with pytest.raises(ClientGone):
         await Bodies(5).read(request_of(piece(b"1", more=True), {"type": "http.disconnect"}))
+
+
+async def test_pieces_are_handed_on_as_they_arrive() -> None:
+    request = request_of(piece(b"one", more=True), piece(b"two", more=True), piece(b"three"))
+    assert [part async for part in Bodies(1).pieces(request) if part] == [b"one", b"two", b"three"]
+
+
+async def test_a_pause_between_two_pieces_has_an_end() -> None:
+    parts = Bodies(100, timeout_s=0.01).pieces(request_of(piece(b"one", more=True), None))
+    assert await anext(parts) == b"one"
+    with pytest.raises(ApiError) as refused:
+        await anext(parts)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+async def test_a_client_that_leaves_between_two_pieces_ends_the_reading() -> None:
+    request = request_of(piece(b"one", more=True), {"type": "http.disconnect"})
+    with pytest.raises(ClientGone):
+        _ = [part async for part in Bodies(100).pieces(request)]

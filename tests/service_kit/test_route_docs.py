@@ -20,7 +20,7 @@ from service_kit.docs_page import page
 from service_kit.route_docs import ServiceDoc, openapi_document
 from wire.errors import MEANINGS, STATUS, ErrorCode
 
-METHODS = {"get", "post", "delete"}
+METHODS = {"get", "post", "put", "delete"}
 
 
 def controller(**given: Any) -> FastAPI:
