@@ -22,6 +22,7 @@ from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
+from webui.battle.turn import Turns
 from webui.boards import Boards
 from webui.captcha import add_check_page
 from webui.client import ControllerClient
@@ -37,7 +38,6 @@ from webui.page_sessions import PageSessions
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
 from webui.theme import ASSETS, build_theme, css, head
-from webui.turn import Turns
 from webui.visitors import VisitorCookies
 from wire.voters import VoterCookies
 

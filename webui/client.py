@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
+from webui.battle.session import BattleEvent, Interrupted, StreamEvent
 from webui.controller_http import ControllerHttp, raise_for_error, sse_events
 from webui.controllers import ControllerUnreachable, is_elsewhere
-from webui.session import BattleEvent, Interrupted, StreamEvent
 from webui.visitors import Visitor
 from wire.battles import (
     BattleView,

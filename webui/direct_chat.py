@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webui import texts
+from webui.batches import batches
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable
-from webui.turn import batches
 from webui.visitors import Visitor
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError

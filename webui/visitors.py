@@ -5,7 +5,10 @@ event that is sent without a cookie is answered all the same: the controller kno
 which cookie the browser gets. Without a proxy token there are no cookies.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
@@ -16,6 +19,9 @@ from webui import texts
 from webui.limits import JOIN
 from wire.proxies import USER_HEADERS
 from wire.voters import NEW_COOKIE_HEADER, VoterCookies
+
+if TYPE_CHECKING:
+    import gradio as gr
 
 CHECK_PATH = "/check"
 _PAGES = frozenset((*dict(texts.PAGES), texts.ABOUT_PATH))
@@ -48,6 +54,12 @@ class Visitor:
 def visitor_in(scope: Scope, address: str) -> Visitor:
     """The visitor at this address whose request has this scope."""
     return Visitor(address, scope.get(_SHOWN), scope.get(_NEW), scope.get(SIGNED_IN))
+
+
+def visitor_of(request: gr.Request) -> Visitor:
+    """The visitor who sent this event."""
+    scope = {} if request.request is None else request.request.scope
+    return visitor_in(scope, request.client.host if request.client else "unknown")
 
 
 class VisitorCookies:

@@ -17,9 +17,9 @@ from tests.attacks.conftest import client_of
 from tests.controller.support.running import running_app
 from tests.quick_server import QuickServer
 from webui.__main__ import server_config_of
-from webui.battle_page import visitor_of
 from webui.client import ControllerClient
 from webui.config import Settings
+from webui.visitors import visitor_of
 
 TOKEN = "proxy-token-for-tests"
 

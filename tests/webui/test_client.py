@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from tests.webui.fake_controller import FakeArena
+from webui.battle.session import Interrupted
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable
-from webui.session import Interrupted
 from webui.visitors import Visitor
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
 from wire.chat import ChatMessage, SamplingOptions

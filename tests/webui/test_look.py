@@ -5,10 +5,10 @@ from dataclasses import replace
 import gradio as gr
 
 from webui import texts
-from webui.battle_page import battle_parts
-from webui.components import look_of
+from webui.battle.look import look_of
+from webui.battle.parts import battle_parts
+from webui.battle.session import Exchange, Session, SideAnswer, Standing
 from webui.ranking import words
-from webui.session import Exchange, Session, SideAnswer, Standing
 from wire.ids import BattleId
 
 DONE = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("Good day", "finished"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from webui.session import (
+from webui.battle.session import (
     Bookmark,
     Exchange,
     Interrupted,

@@ -9,10 +9,11 @@ import pytest
 from tests.webui.fake_answers import MODELS
 from tests.webui.fake_controller import FakeArena
 from webui import texts
+from webui.batches import batches
+from webui.battle.session import Session, bookmark_of, from_storage
+from webui.battle.turn import Sessions, Turns
 from webui.boards import Boards
 from webui.client import ControllerClient
-from webui.session import Session, bookmark_of, from_storage
-from webui.turn import Sessions, Turns, batches
 from webui.visitors import Visitor
 from wire.battles import CreateBattle
 from wire.errors import ErrorCode
@@ -107,7 +108,7 @@ async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns
 
 
 async def test_a_prompt_that_was_not_taken_goes_back_into_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webui.turn._MAX_WAIT_S", 0.0)
+    monkeypatch.setattr("webui.battle.turn._MAX_WAIT_S", 0.0)
     client = ControllerClient("http://127.0.0.1:9")
     down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
     session = await last(ask(down, Session(), "Hello!", ANONYMOUS, VISITOR))
@@ -184,7 +185,7 @@ async def test_a_prompt_without_a_battle_is_back_in_the_box_after_a_reload(turns
 async def test_a_battle_that_cannot_be_read_now_is_not_forgotten(
     arena: FakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webui.turn._READ_DELAYS_S", (0.0,))
+    monkeypatch.setattr("webui.battle.turn._READ_DELAYS_S", (0.0,))
     client = ControllerClient("http://127.0.0.1:9")
     session = await Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard).restore(BattleId("battle-1"), VISITOR)
     assert session.battle_id == "battle-1"

@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
-from webui.components import header
+from webui.widgets import header
 
 
 def build(page: Any, terms: str | None) -> None:

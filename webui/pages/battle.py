@@ -3,9 +3,10 @@
 from typing import Any
 
 from webui import texts
-from webui.battle_page import battle_parts, wire_battle
-from webui.components import header
-from webui.turn import Turns
+from webui.battle.handlers import wire_battle
+from webui.battle.parts import battle_parts
+from webui.battle.turn import Turns
+from webui.widgets import header
 from wire.battles import CreateBattle
 
 

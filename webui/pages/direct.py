@@ -9,9 +9,12 @@ import gradio as gr
 
 from webui import texts
 from webui.as_written import as_written
-from webui.battle_page import STORAGE_SECRET, visitor_of
 from webui.client import ControllerClient
-from webui.components import (
+from webui.direct_chat import Chat, DirectChats, from_storage
+from webui.pages.side_by_side import ASK_AGAIN_S, served_models
+from webui.seats import STORAGE_SECRET, Seat
+from webui.visitors import visitor_of
+from webui.widgets import (
     PRIVATE,
     Prompt,
     Sampling,
@@ -24,9 +27,6 @@ from webui.components import (
     sampling,
     thread,
 )
-from webui.direct_chat import Chat, DirectChats, from_storage
-from webui.pages.side_by_side import ASK_AGAIN_S, served_models
-from webui.session import Seat
 from wire.chat import SamplingOptions
 
 

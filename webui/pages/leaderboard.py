@@ -13,17 +13,16 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from webui import plots, texts
-from webui.battle_page import visitor_of
 from webui.boards import Boards
 from webui.client import BoardQuery
-from webui.components import PRIVATE, header, notice
 from webui.controllers import ControllerUnreachable
 from webui.ranking import history, sections, words
 from webui.ranking.csv_files import link
 from webui.ranking.predicted import predicted_rates
 from webui.ranking.table import Known, ranking, waiting_models
-from webui.session import Seat
-from webui.visitors import Visitor
+from webui.seats import Seat
+from webui.visitors import Visitor, visitor_of
+from webui.widgets import PRIVATE, header, notice
 from wire.errors import ApiError
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.workers import ModelCard

@@ -5,12 +5,13 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
-from webui.battle_page import battle_parts, visitor_of, wire_battle
+from webui.battle.handlers import wire_battle
+from webui.battle.parts import battle_parts
+from webui.battle.turn import Turns
 from webui.client import ControllerClient
-from webui.components import PRIVATE, Sampling, header, model_choice, notice, sampling
 from webui.controllers import ControllerUnreachable
-from webui.turn import Turns
-from webui.visitors import Visitor
+from webui.visitors import Visitor, visitor_of
+from webui.widgets import PRIVATE, Sampling, header, model_choice, notice, sampling
 from wire.battles import BattleSampling, CreateBattle
 from wire.errors import ApiError, ErrorCode
 

@@ -12,12 +12,11 @@ from typing import Any
 import gradio as gr
 
 from webui import plots, texts
-from webui.battle_page import visitor_of
 from webui.boards import Boards
-from webui.components import PRIVATE, header, notice
 from webui.controllers import ControllerUnreachable
-from webui.session import Seat
-from webui.visitors import Visitor
+from webui.seats import Seat
+from webui.visitors import Visitor, visitor_of
+from webui.widgets import PRIVATE, header, notice
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, PageCounts, PoolPicture, WorkerView
 

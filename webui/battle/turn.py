@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from webui import texts
+from webui.batches import batches
+from webui.battle.session import Bookmark, Session, StreamEvent, from_view, standings
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable, is_elsewhere
-from webui.session import Bookmark, Session, StreamEvent, from_view, standings
 from webui.visitors import Visitor
 from wire.battles import BattleState, BattleView, CreateBattle, Mode, Outcome
 from wire.errors import ApiError, ErrorCode
@@ -231,39 +232,6 @@ class Turns:
             return replace(session, standings=standings(session.names, None, await self.known_board(visitor)))
         except (ApiError, ControllerUnreachable):
             return session
-
-
-async def batches(events: AsyncGenerator[T, None], interval_s: float) -> AsyncGenerator[list[T], None]:
-    """All events that arrived during one interval, as a list; the first event is passed on without waiting."""
-    queue: asyncio.Queue[T | Exception | None] = asyncio.Queue()
-
-    async def read() -> None:
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    queue.put_nowait(event)
-            queue.put_nowait(None)
-        except Exception as error:
-            queue.put_nowait(error)
-
-    reader = asyncio.create_task(read())
-    try:
-        while True:
-            arrived = [await queue.get()]
-            while not queue.empty():
-                arrived.append(queue.get_nowait())
-            end = arrived[-1]
-            batch = [item for item in arrived if item is not None and not isinstance(item, Exception)]
-            if batch:
-                yield batch
-            if isinstance(end, Exception):
-                raise end
-            if end is None:
-                return
-            await asyncio.sleep(interval_s)
-    finally:
-        reader.cancel()
-        await asyncio.wait([reader])
 
 
 def _state_without_turn(session: Session) -> BattleState:

@@ -1,4 +1,4 @@
-"""The common part of the anonymous and the named battle page: their components and the handlers of their events.
+"""What happens on each event of a battle page, anonymous or named.
 
 A page adds two things: its introduction, and how it opens a battle (an Opening).
 """
@@ -10,11 +10,14 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
-from webui.components import PRIVATE, BattleParts, examples, intro, look_of, prompt, thread, vote_buttons
+from webui.battle.look import look_of
+from webui.battle.parts import BattleParts
+from webui.battle.session import Session, from_storage
+from webui.battle.turn import Turns
 from webui.controllers import ControllerUnreachable
-from webui.session import Seat, Session, from_storage
-from webui.turn import Turns
-from webui.visitors import Visitor, visitor_in
+from webui.seats import Seat
+from webui.visitors import Visitor, visitor_of
+from webui.widgets import PRIVATE
 from wire.battles import CreateBattle, Mode, Outcome
 from wire.errors import ApiError
 
@@ -22,53 +25,6 @@ Updates = AsyncGenerator[list[Any], None]
 
 #: Turns the values of the page's settings into a request, or into a sentence that says what is missing.
 Opening = Callable[..., CreateBattle | str]
-
-#: Gradio encrypts browser storage with a key, by default a new one at every start. With a fixed key the page finds its
-#: battle again after a restart of this service. Nothing secret is stored: only a Bookmark of the visitor's own battle.
-STORAGE_SECRET = "agon-battle-id"
-
-
-def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], None] | None = None) -> BattleParts:
-    """Create the page's components: introduction and conversation in the flow, controls in the dock at the bottom.
-
-    `settings` adds its components to the introduction, which is shown until a battle begins."""
-    seat = gr.State(Seat(Session(mode=mode)))
-    bookmark = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=STORAGE_SECRET)
-    with gr.Column(elem_classes=["agon-empty"]) as empty:
-        intro(title, lead)
-        if settings is not None:
-            settings()
-        example_buttons = examples()
-    heads = gr.HTML("", elem_id="heads", apply_default_css=False)
-    conversation = thread(columns=2)
-    with gr.Column(elem_id="dock"):
-        notice = gr.HTML("", elem_id="notice", apply_default_css=False)
-        reveal = gr.HTML("", elem_id="reveal", apply_default_css=False)
-        vote_bar, votes, consent = vote_buttons()
-        box = prompt(texts.PROMPT_FIRST)
-        with gr.Row(elem_classes=["agon-tools"]):
-            resume = gr.Button(texts.RESUME, visible=False, elem_id="resume", scale=0, min_width=0)
-            regenerate = gr.Button(texts.REGENERATE, visible=False, elem_id="regenerate", scale=0, min_width=0)
-            again = gr.Button(texts.ASK_AGAIN, visible=False, elem_id="again", scale=0, min_width=0)
-            new = gr.Button(texts.NEW_BATTLE, visible=False, elem_id="new", scale=0, min_width=0)
-    return BattleParts(
-        seat=seat,
-        bookmark=bookmark,
-        thread=conversation,
-        heads=heads,
-        empty=empty,
-        vote_bar=vote_bar,
-        votes=votes,
-        consent=consent,
-        notice=notice,
-        reveal=reveal,
-        prompt=box,
-        regenerate=regenerate,
-        again=again,
-        new=new,
-        resume=resume,
-        examples=example_buttons,
-    )
 
 
 def wire_battle(
@@ -195,9 +151,3 @@ class _BattleHandlers:
         if seat.value == Session(mode=self._mode):
             seat.value = await self._turns.take_up(from_storage(stored), self._mode, visitor)
         return seat.value
-
-
-def visitor_of(request: gr.Request) -> Visitor:
-    """The visitor who sent this event."""
-    scope = {} if request.request is None else request.request.scope
-    return visitor_in(scope, request.client.host if request.client else "unknown")

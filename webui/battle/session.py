@@ -6,7 +6,7 @@ A session is made from the controller's view of the battle (`from_view`) and adv
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar, assert_never
+from typing import Any, Literal, assert_never
 
 from wire.battles import (
     SIDES,
@@ -24,8 +24,6 @@ from wire.battles import (
 )
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
-
-T = TypeVar("T")
 
 SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
 Pending = Literal["turn", "regenerate", "resume"]
@@ -231,17 +229,6 @@ class Session:
             is_busy=False,
             notice=None,
         )
-
-
-class Seat(Generic[T]):
-    """Holds the value that one visitor's page shows now: the only mutable object of a visitor.
-
-    It is a Gradio state: handlers receive it and replace its value, and it is never sent to the browser. Returning the
-    value as an output instead would cost half a millisecond for every piece of text.
-    """
-
-    def __init__(self, value: T) -> None:
-        self.value = value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,129 @@
+"""How a battle is shown: `look_of` is a pure function from a session to a Look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from webui import texts
+from webui.as_written import as_written
+from webui.battle.reveal import reveal
+from webui.battle.session import Exchange, Session, SideAnswer
+from webui.ranking import words
+from webui.widgets import notice
+from wire.battles import SIDES, Side
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything a battle page shows, by name. Each field is one output."""
+
+    thread: tuple[Message, ...]
+    heads: str
+    said: str  #: for screen readers, when it is time to vote
+    is_empty: bool
+    votes_shown: bool
+    notice: str
+    reveal: str
+    placeholder: str
+    can_type: bool
+    send_shown: bool
+    stop_shown: bool
+    regenerate_shown: bool
+    again_shown: bool
+    new_shown: bool
+    resume_shown: bool
+
+
+def look_of(session: Session) -> Look:
+    """Everything that a battle page shows of `session`. Pure."""
+    streaming = session.is_busy and session.state == "streaming"
+    can_vote = session.is_votable and session.has_answers
+    return Look(
+        thread=messages(session.exchanges),
+        heads=_heads(session),
+        said=texts.BOTH_DONE + " " + texts.VOTE_HINT if can_vote else "",
+        is_empty=not session.exchanges,
+        votes_shown=can_vote,
+        notice=_notice(session),
+        reveal=reveal(session),
+        placeholder=_placeholder(session),
+        can_type=not session.is_full or session.is_over,
+        send_shown=not streaming,
+        stop_shown=streaming,
+        regenerate_shown=session.is_votable,
+        again_shown=session.state == "aborted" and bool(session.exchanges),
+        new_shown=bool(session.exchanges) and not session.is_busy,
+        resume_shown=session.can_resume,
+    )
+
+
+def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
+    """The conversation as the Chatbot takes it: for each turn the prompt, then answer A and answer B."""
+    found: list[Message] = []
+    for exchange in exchanges:
+        found.append({"role": "user", "content": as_written(exchange.content)})
+        found.extend({"role": "assistant", "content": _answer_text(exchange.side(side))} for side in SIDES)
+    return tuple(found)
+
+
+def _answer_text(answer: SideAnswer) -> str:
+    """An empty answer is drawn as a typing indicator; one that ended without text says so."""
+    if answer.status == "failed":
+        reason = f"**{texts.FAILED_SIDE}** {texts.failure(answer.error_code)}"
+        return f"{as_written(answer.text)}\n\n{reason}" if answer.text else reason
+    if not answer.text and answer.status in ("finished", "stopped"):
+        return f"*({texts.STATUS[answer.status]})*"
+    return as_written(answer.text)
+
+
+def _heads(session: Session) -> str:
+    """The strip with the name and status of both sides. It keeps its place while text streams."""
+    if not session.exchanges:
+        return ""
+    cells = "".join(_head(session, side) for side in SIDES)
+    return f'<div class="agon-heads">{cells}</div>'
+
+
+def _head(session: Session, side: Side) -> str:
+    answer = session.exchanges[-1].side(side)
+    status = texts.CUT if answer.is_cut else texts.STATUS[answer.status]
+    if session.is_interrupted and answer.status in ("waiting", "writing"):
+        status = texts.RECONNECTING_SIDE
+    name = session.name(side)
+    named = f'<span class="agon-name">{escape(name)}</span>' if name is not None else ""
+    shown_status = "" if session.state == "voted" and answer.status == "finished" else escape(status)
+    chosen = " agon-chosen" if session.outcome == side else ""
+    return (
+        f'<div class="agon-head agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
+        f'<div>{named}<span class="agon-status agon-{answer.status}">{shown_status}</span></div></div>'
+    )
+
+
+def _notice(session: Session) -> str:
+    if session.state == "aborted":
+        has_reason = any(session.exchanges[-1].side(side).status == "failed" for side in SIDES if session.exchanges)
+        reason = "" if has_reason or session.failure_code is None else f"{texts.failure(session.failure_code)} "
+        sentence = reason + texts.ABORTED
+    elif session.state == "expired":
+        sentence = texts.EXPIRED
+    elif session.refusal_code is not None:
+        sentence = texts.failure(session.refusal_code)
+    elif session.notice is not None:
+        sentence = session.notice
+    elif session.is_votable and session.has_answers and session.stopped_turns and session.mode == "anonymous":
+        helps = session.stopped_turns == (len(session.exchanges) - 1,)
+        sentence = f"{words.STOPPED} {words.REGENERATE}" if helps else words.STOPPED
+        return f'<p class="agon-notice" role="status">{escape(sentence)}</p>'
+    else:
+        return ""
+    return notice(sentence)
+
+
+def _placeholder(session: Session) -> str:
+    if session.is_over:
+        return texts.PROMPT_AFTER
+    if session.is_full:
+        return texts.PROMPT_FULL
+    return texts.PROMPT_NEXT if session.exchanges else texts.PROMPT_FIRST

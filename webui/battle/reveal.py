@@ -1,0 +1,42 @@
+"""The names and ratings of both models, shown after the vote."""
+
+from html import escape
+
+from webui import texts
+from webui.battle.session import Session, Standing
+from webui.ranking import words
+from wire.battles import SIDES, Side
+
+
+def reveal(session: Session) -> str:
+    if session.outcome is None or session.names is None:
+        return ""
+    plates = [_plate(session, side) for side in SIDES]
+    verdict = escape(texts.VOTED[session.outcome])
+    unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(words.not_rated(session.flags))}</p>'
+    return (
+        f'<section class="agon-reveal" aria-live="polite">{plates[0]}'
+        f'<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}'
+    )
+
+
+def _plate(session: Session, side: Side) -> str:
+    chosen = " agon-chosen" if session.outcome == side else ""
+    return (
+        f'<div class="agon-plate agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
+        f'<div><strong class="agon-name">{escape(session.name(side) or "")}</strong>'
+        f'<span class="agon-standing">{_standing(session.standings.get(side))}</span></div></div>'
+    )
+
+
+def _standing(standing: Standing | None) -> str:
+    if standing is None:
+        return texts.RATING_PENDING
+    change = ""
+    if standing.is_new:
+        change = f" {texts.NEW_TO_BOARD}"
+    elif standing.change is not None:
+        direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
+        change = f' <b class="agon-{direction}">{standing.change:+.1f}</b>'
+    place = texts.NO_RANK if standing.rank is None else texts.rank(standing.rank, standing.num_models)
+    return f"<span>{standing.rating:.0f}{change}</span> <span>{escape(place)}</span>"
