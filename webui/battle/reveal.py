@@ -9,6 +9,7 @@ from wire.battles import SIDES, Side
 
 
 def reveal(session: Session) -> str:
+    """Both models' plates with the verdict between them, as markup; nothing before the vote."""
     if session.outcome is None or session.names is None:
         return ""
     plates = [_plate(session, side) for side in SIDES]
