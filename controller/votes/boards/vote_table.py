@@ -92,10 +92,11 @@ class VoteTable:
 
     @classmethod
     def restored(cls, snapshot: TableSnapshot) -> "VoteTable":
-        """A table that goes on after `snapshot`, whose columns are copied."""
+        """A table that goes on after `snapshot`. Its columns are not changed: there is no room behind them, and judging
+        copies what it changes."""
         table = cls()
         table._num_votes = snapshot.num_votes
-        table._columns = {name: column.copy() for name, column in snapshot.columns.items()}
+        table._columns = dict(snapshot.columns)
         table._contestants = _positions(snapshot.contestants)
         table._first_votes = list(snapshot.first_votes)
         table._languages = _positions(snapshot.languages)
