@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cli import counts
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url
 from cli.errors import CliError
 from cli.formats.log_files import read_entries
@@ -45,7 +46,8 @@ def status(
         print("The judge has not finished a round yet.")
         return
     print(
-        f"{view.num_votes} votes, {view.num_rated} rated; {view.voters_flagged} of {view.voters_judged} voters flagged"
+        f"{counts.votes(view.num_votes)}, {view.num_rated} rated; "
+        f"{view.voters_flagged} of {view.voters_judged} voters flagged"
     )
     for flag, count in sorted(view.unrated.items(), key=lambda item: -item[1]):
         print(f"  {count:>8}  {flag.replace('_', ' ')}")
@@ -160,7 +162,7 @@ def _found(
     rules = Rules(surprise_limit, voter_cap, address_cap, prompt_cap, probation_votes)
     for finding in judge_votes(fold_log(noted()), rules, since=0).findings:
         rows = finding.rows.tolist()
-        about = f"cohort {finding.cohort}" if finding.cohort else f"{len(rows)} votes"
+        about = f"cohort {finding.cohort}" if finding.cohort else counts.votes(len(rows))
         if finding.is_about_voter:
             about = f"voter {voters[rows[0]]}"
         surprise, number = finding.evidence.get("surprise"), finding.evidence.get("votes")

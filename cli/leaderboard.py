@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cli import counts
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url
 from cli.errors import CliError
 from cli.formats.log_files import read_entries
@@ -152,7 +153,7 @@ def _sentence(statement: Statement) -> str:
 def _table(view: LeaderboardView) -> Table:
     style = ", style controlled" if view.style_controlled else ""
     anchor = f", anchored at {', '.join(map(escape, view.anchor))}" if view.anchor else ""
-    table = Table(title=f"{view.board}{style}{anchor}: {view.num_votes} votes", title_justify="left")
+    table = Table(title=f"{view.board}{style}{anchor}: {counts.votes(view.num_votes)}", title_justify="left")
     for column in ("rank", "model", "rating", "95 % interval", "votes", "won", "lost", "tied", "notes"):
         table.add_column(column, justify="left" if column in ("model", "notes") else "right")
     for row in view.rows:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cli import counts
 from cli.arena.running_arena import admin_token, arena_client, controller_url
 from cli.formats.schemas import Schema, SourceSchema
 from cli.transfer.arena_log import PATIENCE_S
@@ -51,7 +52,7 @@ def export_votes(
     with arena_client(address, admin_token(data_dir)) as client:
         export = Export(client, schema, after, conversations=conversations, patience_s=patience)
         num_votes = export.to_stream(sys.stdout.buffer) if output is None else export.to_file(output)
-    print(f"{num_votes} votes exported", file=sys.stderr)
+    print(f"{counts.votes(num_votes)} exported", file=sys.stderr)
 
 
 @app.command("import")

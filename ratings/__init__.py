@@ -11,7 +11,6 @@ weights.py       what a vote weighs: inverse propensities, careless voters
 position.py      the effect of standing first
 bootstrap.py     intervals by resampling, as a cross-check
 influence.py     how few votes would flip a place
-elo.py           online Elo, for display
 sequential.py    statements about neighbours that hold however often one looks
 pairing.py       which two models meet next
 voters.py        voters who do not vote like the others

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from cli import counts
 from controller.votes.boards.board_votes import contestant_names, reasons_against
 from controller.votes.boards.vote_flags import count_flags
 from controller.votes.boards.vote_table import TableSnapshot
@@ -71,7 +72,7 @@ def _what(facts: CardFacts) -> str:
 Votes of visitors of a chat arena made with Agon. A visitor wrote to two models whose names were hidden, read both
 answers and said which one was better, that both were equally good, or that both were bad.
 
-{facts.votes.num_votes} votes, {days} (UTC). Models: {names}."""
+{counts.votes(facts.votes.num_votes)}, {days} (UTC). Models: {names}."""
 
 
 def _files() -> str:
@@ -96,7 +97,7 @@ A conversation has the `vote` that it belongs to and the messages of both sides.
 
 
 def _boards(facts: CardFacts) -> str:
-    lines = [f"- `{view.board}`: {view.num_votes} votes, {_fit_of(view)}" for view in facts.views]
+    lines = [f"- `{view.board}`: {counts.votes(view.num_votes)}, {_fit_of(view)}" for view in facts.views]
     reasons = count_flags(reasons_against("overall", facts.votes))
     unrated = [f"| {flag.replace('_', ' ')} | {number} |" for flag, number in reasons.items()]
     table = "\n".join(["| reason | votes |", "|---|---|", *unrated]) if unrated else "Every vote is rated."
