@@ -27,11 +27,14 @@ from webui.boards import Boards
 from webui.captcha import add_check_page
 from webui.client import ControllerClient
 from webui.config import Settings
+from webui.connection_routes import add_connection_routes
 from webui.csv_route import add_csv_route
 from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
+from webui.event_stream import EventStreams
 from webui.invitations import add_join_page
+from webui.joins_once import JoinsOnce
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
 from webui.page_sessions import PageSessions
@@ -88,11 +91,13 @@ def create_app(settings: Settings) -> FastAPI:
         add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
     add_csv_route(app, boards)
     ui = build_ui(settings, client, turns, boards)
+    streams = OpenStreams()
+    event_streams = EventStreams(ui._queue, streams.by_address.__getitem__)
+    add_connection_routes(app, event_streams, lambda session_hash: sessions.keep(session_hash))
     with warnings.catch_warnings():
         # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         gradio_app = _mount(app, ui)
-    streams = OpenStreams()
     rates = EventRates(settings.webui_events_per_second)
     sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
@@ -108,6 +113,7 @@ def create_app(settings: Settings) -> FastAPI:
         max_streams_per_address=settings.webui_max_streams_per_address,
         num_waiting=sessions.num_waiting,
     )
+    app.add_middleware(JoinsOnce)
     app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
