@@ -37,6 +37,7 @@ from webui.invitations import add_join_page
 from webui.joins_once import JoinsOnce
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
+from webui.page_head import PageHead
 from webui.page_sessions import PageSessions
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
@@ -45,7 +46,7 @@ from webui.visitors import VisitorCookies
 from wire.voters import VoterCookies
 
 _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half of it on average
-_FORGET_EVERY_S = 10.0  #: between two looks for abandoned sessions
+_FORGET_EVERY_S = 5.0  #: between two looks for abandoned sessions
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -102,6 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
     sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
     background.add("forget quiet addresses", rates.forget_quiet, every_s=_FORGET_EVERY_S)
+    app.add_middleware(PageHead, head=head())
     if cookies is not None:
         app.add_middleware(VisitorCookies, cookies=cookies, gives_new=settings.identity == "cookie", checks=checks)
     app.add_middleware(
@@ -129,7 +131,6 @@ def _mount(app: FastAPI, ui: Any) -> App:
         path="/",
         theme=build_theme(),
         css=css(),
-        head=head(),
         favicon_path=str(ASSETS / "favicon.svg"),
         footer_links=[],
         run_history=False,  # it would store the texts of visitors

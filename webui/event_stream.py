@@ -20,7 +20,8 @@ from starlette.responses import StreamingResponse
 #: Messages that wait for one browser. Ten come in a second, so a browser that has this many waiting is gone.
 MAX_UNREAD_MESSAGES: Final = 200
 ALIVE_S: Final = 3.0  #: a stream is never silent for longer, so that its page notices a connection that is dead
-KEPT_S: Final = 30.0  #: how long a message is kept after it was sent
+KEPT_OPEN_S: Final = 60.0  #: how long a message is kept after it was sent, while events are under way
+KEPT_S: Final = 5.0  #: the same when all are completed: a page load leaves 16 KB
 TURN_S: Final = 3.0  #: after this time a stream makes room for others of a crowded address
 CROWDED: Final = 5  #: streams of one address, one less than the connections of a browser
 
@@ -33,15 +34,17 @@ _FORGOTTEN: Final = orjson.dumps(
 class Messages:
     """The messages of one session, in order. Gradio puts them; the newest reader gets them.
 
-    `event_ids` are the session's events that are not completed; owned by Gradio's queue. A browser that does not read
-    is told to reload and gets no more."""
+    `event_ids` are the session's events that are not completed; owned by Gradio's queue. Numbers go on from `base`: a
+    session that is made again, also after a restart, begins with higher ones. A browser that does not read is told to
+    reload and gets no more."""
 
-    def __init__(self, event_ids: Callable[[], set[str]]) -> None:
+    def __init__(self, event_ids: Callable[[], set[str]], base: int | None = None) -> None:
         self._event_ids = event_ids
+        self._base = time.time_ns() // 1000 if base is None else base
         self._messages: deque[tuple[int, bytes]] = deque()
         self._sent_at: deque[tuple[int, float]] = deque()  #: up to which message, and when
-        self._last = 0  #: number of the newest message
-        self._num_sent = 0  #: number of the newest message that was sent
+        self._last = self._base  #: number of the newest message
+        self._num_sent = self._base  #: number of the newest message that was sent
         self._news = asyncio.Event()
         self._reader = 0
         self.is_overrun = False
@@ -69,15 +72,20 @@ class Messages:
         """Messages that were not sent yet."""
         return self._last - self._num_sent
 
-    def forget_sent(self, before: float) -> None:
-        """Forget the messages that were sent before that time (monotonic clock)."""
+    def __len__(self) -> int:
+        """Messages that are kept."""
+        return len(self._messages)
+
+    def forget_sent(self, now: float) -> None:
+        """Forget the messages that were sent long before `now` (monotonic clock)."""
+        before = now - (KEPT_OPEN_S if self._event_ids() else KEPT_S)
         while self._sent_at and self._sent_at[0][1] < before:
             self._drop(self._sent_at.popleft()[0])
 
     async def read(self, after: int | None, is_turn_over: Callable[[float], bool]) -> AsyncGenerator[bytes, None]:
         """The stream for a page that has read the messages up to `after` (None: those that were sent), until all events
         are completed, another reader comes, or its turn is over; `is_turn_over` is given the seconds since it began."""
-        after = self._num_sent if after is None else after
+        after = self._num_sent if after is None else max(after, self._base)
         self._reader += 1
         reader, began, position = self._reader, time.monotonic(), after
         oldest = self._messages[0][0] if self._messages else self._last + 1

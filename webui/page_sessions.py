@@ -18,7 +18,7 @@ from gradio.routes import App
 from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import LRUCache
 
-from webui.event_stream import KEPT_S, Messages
+from webui.event_stream import Messages
 
 ABANDONED_AFTER_S = 90.0  #: without an open stream and without a sign of life (assets/connection.js)
 
@@ -122,7 +122,7 @@ class PageSessions(StateHolder):
         for session_id, session in sessions:
             messages: Messages | None = self._queue.pending_messages_per_session.get(session_id)
             if messages is not None:
-                messages.forget_sent(now - KEPT_S)
+                messages.forget_sent(now)
             if self._is_read(session_id):
                 session.last_used = now
             if (messages is not None and messages.is_overrun) or now - session.last_used > ABANDONED_AFTER_S:

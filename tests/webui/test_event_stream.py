@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -14,7 +15,7 @@ from webui.event_stream import MAX_UNREAD_MESSAGES, Messages
 
 
 def log(text: str) -> LogMessage:
-    return LogMessage(log=text, level="info")
+    return LogMessage(log=text, level="info", title="")
 
 
 class Page:
@@ -22,7 +23,7 @@ class Page:
 
     def __init__(self) -> None:
         self.event_ids = {"first", "second"}
-        self.messages = Messages(lambda: self.event_ids)
+        self.messages = Messages(lambda: self.event_ids, base=0)
 
     def say(self, *texts: str) -> None:
         for text in texts:
@@ -104,10 +105,10 @@ async def test_messages_that_were_sent_are_kept_for_a_while_and_then_forgotten()
     page.say("a", "b")
     async with aclosing(page.read()) as stream:
         await some(stream, 2)
-    page.messages.forget_sent(before=0.0)
+    page.messages.forget_sent(0.0)
     async with aclosing(page.read(after=1)) as stream:
         assert await some(stream, 1) == ["2 b"]
-    page.messages.forget_sent(before=float("inf"))
+    page.messages.forget_sent(float("inf"))
     [piece] = [piece async for piece in page.read(after=1)]
     assert parsed(piece)[1]["session_not_found"] is True
     page.say("c")
@@ -122,3 +123,27 @@ async def test_a_browser_that_does_not_read_is_told_to_reload_and_gets_no_more()
     async with aclosing(page.read(after=None)) as stream:
         _, message = parsed(await anext(stream))
     assert message["session_not_found"] is True
+
+
+async def test_a_session_that_was_made_again_is_read_from_its_beginning() -> None:
+    """The page has read messages of the session before, for instance before a restart."""
+    before, page = Messages(set), Page()
+    again = Messages(lambda: page.event_ids)
+    again.put_nowait(log("a"))
+    async with aclosing(again.read(after=before._last, is_turn_over=lambda _: False)) as stream:
+        [text] = await some(stream, 1)
+    assert text.endswith(" a")
+
+
+async def test_of_a_stream_that_came_to_its_end_messages_are_kept_for_a_shorter_time() -> None:
+    page = Page()
+    page.complete("first")
+    page.complete("second")
+    async for _ in page.read():
+        pass
+    now = time.monotonic()
+    page.messages.forget_sent(now + event_stream.KEPT_S - 1)
+    assert len(page.messages) == 2
+    page.messages.forget_sent(now + event_stream.KEPT_S + 1)
+    assert len(page.messages) == 0
+    assert event_stream.KEPT_S < event_stream.KEPT_OPEN_S

@@ -22,7 +22,6 @@ window.agonConnection = (() => {
     isLeaving: false, // the visitor leaves the page: broken requests mean nothing
     mustReload: false, // events of this page are lost
     isSending: () => false, // whether an event waits to be sent; events.js knows
-    onServerChanged: () => {},
     back,
     lost,
   };
@@ -66,7 +65,6 @@ window.agonConnection = (() => {
       try {
         const now = await askServer();
         if (connection.mustReload || (server !== null && now !== server && !connection.isSending())) return reload();
-        if (server !== null && now !== server) connection.onServerChanged();
         server = now;
         showAway(false);
         return undefined;

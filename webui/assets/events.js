@@ -26,10 +26,9 @@
   const running = new Set();
   const early = new Set(); // completed before their ids were known
   let numSending = 0;
-  let lastNumber = 0; // of the newest message that has arrived
+  let lastNumber = 0; // of the newest message that has arrived; a new session goes on with higher ones
 
   connection.isSending = () => numSending > 0 && running.size === 0;
-  connection.onServerChanged = () => (lastNumber = 0);
 
   function noteCompleted(id) {
     if (!running.delete(id) && numSending > 0) early.add(id);
