@@ -8,7 +8,7 @@ window.agonConnection = (() => {
   const TYPED_KEY = `agon-typed ${location.pathname}`;
   const LOOK_EVERY_MS = 700; // while the server is away
   const QUIET_MS = 800; // a shorter cut is not worth a notice
-  const LOOK_VISIBLE_MS = 15000;
+  const LOOK_VISIBLE_MS = 10000;
   const LOOK_HIDDEN_MS = 60000;
   const ANSWER_MS = 5000;
 
