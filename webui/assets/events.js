@@ -96,7 +96,7 @@
     }
   }
 
-  // The next piece of a stream. A connection that is silent for long is dead, though nobody has said so.
+  // The next piece of a stream. A connection that is silent for long is dead, even if no end of it has arrived.
   function nextPiece(reader) {
     let timer;
     const silence = new Promise((_, reject) => {
