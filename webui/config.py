@@ -68,6 +68,12 @@ class Settings(BaseSettings):
         description="Events (clicks, timer ticks, page loads) that one address may send in a second; after a pause "
         "those of ten seconds at once. Beyond it the answer is 429 with Retry-After.",
     )
+    webui_undo_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=60,
+        description="Seconds for which a vote can be taken back until it is recorded and the names are shown; 0: none.",
+    )
     webui_update_interval_s: float = Field(
         default=0.1,
         gt=0,

@@ -62,8 +62,9 @@ ABOUT: Final = (
     (
         "By keyboard",
         (
-            "Enter sends, Shift and Enter begin a new line, / goes to the question. When both answers are finished the "
-            "arrow keys vote: left for A, right for B, up for a tie, down if both are bad.",
+            "Enter sends, Shift and Enter begin a new line, / goes to the question. When both answers are finished, "
+            "Shift and an arrow key vote: left for A, right for B, up for a tie, down if both are bad. A vote can be "
+            "taken back for a few seconds; then it is recorded, and the names appear.",
         ),
     ),
 )
@@ -121,7 +122,7 @@ SAME_MODELS: Final = "Please choose two different models."
 CHOOSE_MODEL: Final = "Please choose a model first."
 NO_MODELS: Final = "No model is being served yet. This page shows the first one as soon as its worker is ready."
 
-VOTE_HINT: Final = "Arrow keys vote: left A, right B, up tie, down both bad."
+VOTE_HINT: Final = "Shift and an arrow key vote: left A, right B, up tie, down both bad."
 VOTES: Final[dict[Outcome, str]] = {
     "a": "A is better",
     "tie": "Tie",
@@ -136,6 +137,8 @@ VOTED: Final[dict[Outcome, str]] = {
     "b": "You chose B",
 }
 VOTING: Final = "Recording your vote"
+UNDO: Final = "Undo"
+NAMES_FOLLOW: Final = "The names appear in a moment."
 VOTE_UNKNOWN: Final = (
     "No answer about your vote yet, so it may or may not be recorded. Nothing is lost: vote the same way again."
 )
@@ -220,6 +223,11 @@ def bare_page(sentence: str) -> str:
 def too_long(length: int, most: int) -> str:
     """Notice for a prompt of `length` characters where `most` are allowed."""
     return f"A question may have {most:,} characters, and this one has {length:,}. Please shorten it."
+
+
+def chosen(outcome: Outcome) -> str:
+    """Notice while a vote can still be taken back."""
+    return f"{VOTED[outcome]}. {NAMES_FOLLOW}"
 
 
 def failure(code: str | None) -> str:

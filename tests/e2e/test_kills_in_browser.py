@@ -138,7 +138,8 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
         },
     }
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
-    environment = {**own, **TOKENS, "AGON_REDIS_URL": store.url, "AGON_ECHO_TOKENS_PER_S": TOKENS_PER_S}
+    settings = {"AGON_REDIS_URL": store.url, "AGON_ECHO_TOKENS_PER_S": TOKENS_PER_S, "AGON_WEBUI_UNDO_S": "1"}
+    environment = {**own, **TOKENS, **settings}
     found = Processes(commands, environment, folder, ports)
     try:
         for role in commands:

@@ -42,6 +42,7 @@ _ENVIRONMENT = {
     "AGON_VOTE_RATE_BURST": "100000",
     "AGON_MIN_READ_S": "0",
     "AGON_JUDGE_EVERY_S": "0",
+    "AGON_WEBUI_UNDO_S": "0",
 }
 Probe = Callable[[], Awaitable[bool]]
 _PORTS_EACH = 60  #: ports of one arena, proxies included

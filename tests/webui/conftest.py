@@ -35,6 +35,7 @@ _BROWSER_FLAGS = (
 #: A busy machine shows a page late; a broken page never does.
 PATIENCE_MS = 45_000
 MAX_EVENTS = 123
+UNDO_S = 0.3
 PROXY_TOKEN = "proxy-token-for-tests"
 
 
@@ -71,6 +72,7 @@ def site() -> Generator[Site, None, None]:
         settings = Settings(
             controller_url=controller_url,
             webui_board_max_age_s=0.2,
+            webui_undo_s=UNDO_S,
             webui_max_events=MAX_EVENTS,
             proxy_token=SecretStr(PROXY_TOKEN),
         )
@@ -154,7 +156,7 @@ class Visit:
     def vote_with(self, key: str) -> None:
         self.page.wait_for_selector("#vote-left[aria-keyshortcuts]")  # now the page counts the grace time
         self.page.wait_for_timeout(600)  # VOTE_GRACE_MS of agon.js, and some
-        self.page.keyboard.press(key)
+        self.page.keyboard.press(f"Shift+{key}")
         self.page.wait_for_selector(".agon-reveal")
 
     def wait_until(self, condition: Callable[[], bool]) -> None:

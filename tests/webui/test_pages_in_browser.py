@@ -188,8 +188,8 @@ def test_arrow_keys_do_not_vote_while_the_visitor_types(visit: Visit) -> None:
     visit.ask_and_wait("Hello!")
     page.wait_for_timeout(600)
     page.fill("#prompt textarea", "a longer thought")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("Shift+ArrowUp")
     page.wait_for_timeout(400)
     assert page.locator("#vote-left").count() == 1
     assert page.locator(".agon-reveal").count() == 0

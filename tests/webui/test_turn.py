@@ -1,6 +1,7 @@
 """The actions of a battle, against the fake controller."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -10,12 +11,13 @@ from tests.webui.fake_answers import MODELS
 from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.batches import batches
+from webui.battle.pending_votes import Choice, PendingVotes
 from webui.battle.session import Session, bookmark_of, from_storage
 from webui.battle.turn import Sessions, Turns
 from webui.boards import Boards
 from webui.client import ControllerClient
 from webui.visitors import Visitor
-from wire.battles import CreateBattle
+from wire.battles import CreateBattle, Outcome
 from wire.errors import ErrorCode
 from wire.ids import BattleId
 
@@ -24,10 +26,33 @@ ANONYMOUS = CreateBattle(mode="anonymous")
 
 
 @pytest.fixture
-async def turns(controller: str) -> AsyncGenerator[Turns, None]:
+def turns(client: ControllerClient) -> Turns:
+    return new_turns(client)
+
+
+@pytest.fixture
+async def client(controller: str) -> AsyncGenerator[ControllerClient, None]:
     client = ControllerClient(controller)
-    yield Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
+    yield client
     await client.aclose()
+
+
+def new_turns(client: ControllerClient, *, undo_s: float = 0.0) -> Turns:
+    pending = PendingVotes(
+        lambda battle_id, choice, visitor: client.vote(
+            battle_id, choice.outcome, visitor, has_consent=choice.has_consent
+        ),
+        undo_s,
+    )
+    return Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard, pending)
+
+
+async def vote(turns: Turns, session: Session, outcome: Outcome, *, has_consent: bool = False) -> Sessions:
+    """A vote that is not taken back."""
+    chosen = turns.choose(session, Choice(outcome, has_consent), VISITOR)
+    yield chosen
+    async for shown in turns.finish_vote(chosen, VISITOR):
+        yield shown
 
 
 async def ask(turns: Turns, session: Session, content: str, opening: CreateBattle, visitor: Visitor) -> Sessions:
@@ -50,7 +75,7 @@ async def test_three_turns_and_a_vote(turns: Turns, arena: FakeArena) -> None:
         assert session.is_votable
     assert len(session.exchanges) == 3
     assert len(arena.battles) == 1
-    voted = await last(turns.vote(session, "b", VISITOR))
+    voted = await last(vote(turns, session, "b"))
     assert voted.names is not None
     assert set(voted.names) <= set(MODELS)
     assert voted.standings["b"].is_new
@@ -73,7 +98,7 @@ async def test_the_battle_is_known_before_the_first_word(turns: Turns) -> None:
 async def test_a_vote_tells_why_it_is_not_rated_also_after_a_reload(turns: Turns, arena: FakeArena) -> None:
     arena.vote_flags = ("stopped",)
     session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
-    voted = await last(turns.vote(session, "a", VISITOR))
+    voted = await last(vote(turns, session, "a"))
     assert (voted.is_rated, voted.flags) == (False, ("stopped",))
     assert voted.battle_id is not None
     again = await turns.restore(voted.battle_id, VISITOR)
@@ -83,7 +108,7 @@ async def test_a_vote_tells_why_it_is_not_rated_also_after_a_reload(turns: Turns
 async def test_consent_is_sent_only_where_it_was_given(turns: Turns, arena: FakeArena) -> None:
     for has_consent in (True, False):
         session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
-        await last(turns.vote(session, "a", VISITOR, has_consent=has_consent))
+        await last(vote(turns, session, "a", has_consent=has_consent))
     assert arena.consents == [True, None]
 
 
@@ -110,7 +135,7 @@ async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns
 async def test_a_prompt_that_was_not_taken_goes_back_into_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webui.battle.turn._MAX_WAIT_S", 0.0)
     client = ControllerClient("http://127.0.0.1:9")
-    down = Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard)
+    down = new_turns(client)
     session = await last(ask(down, Session(), "Hello!", ANONYMOUS, VISITOR))
     assert session.unsent_text == "Hello!"
     assert session.notice == texts.UNREACHABLE
@@ -122,7 +147,7 @@ async def test_a_failed_side_makes_the_battle_unvotable_and_the_next_prompt_open
 ) -> None:
     session = await last(ask(turns, Session(), "fail b please", ANONYMOUS, VISITOR))
     assert session.state == "aborted"
-    assert await last(turns.vote(session, "a", VISITOR)) == session
+    assert await last(vote(turns, session, "a")) == session
     again = await last(ask(turns, session, "Hello!", ANONYMOUS, VISITOR))
     assert again.is_votable
     assert len(again.exchanges) == 1
@@ -187,7 +212,7 @@ async def test_a_battle_that_cannot_be_read_now_is_not_forgotten(
 ) -> None:
     monkeypatch.setattr("webui.battle.turn._READ_DELAYS_S", (0.0,))
     client = ControllerClient("http://127.0.0.1:9")
-    session = await Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard).restore(BattleId("battle-1"), VISITOR)
+    session = await new_turns(client).restore(BattleId("battle-1"), VISITOR)
     assert session.battle_id == "battle-1"
     assert session.can_resume
 
@@ -209,12 +234,12 @@ async def test_a_battle_that_is_gone_gives_an_empty_page(turns: Turns) -> None:
 
 async def test_a_vote_that_was_already_recorded_shows_what_was_recorded(turns: Turns, arena: FakeArena) -> None:
     session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
-    await last(turns.vote(session, "a", VISITOR))
-    other = await last(turns.vote(session, "b", VISITOR))
+    await last(vote(turns, session, "a"))
+    other = await last(vote(turns, session, "b"))
     assert other.outcome == "a"
     assert other.notice == texts.FAILURES["battle_already_voted"]
     assert len(arena.votes) == 1
-    assert (await last(turns.vote(session, "a", VISITOR))).notice is None
+    assert (await last(vote(turns, session, "a"))).notice is None
 
 
 async def test_the_first_event_comes_at_once_and_those_of_one_interval_together() -> None:
@@ -257,3 +282,52 @@ async def test_closing_the_batches_closes_the_stream_behind_them() -> None:
     await anext(following)
     await following.aclose()
     assert closed.is_set()
+
+
+async def test_a_vote_that_is_taken_back_is_never_sent(client: ControllerClient, arena: FakeArena) -> None:
+    turns = new_turns(client, undo_s=60)
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    chosen = turns.choose(session, Choice("a"), VISITOR)
+    assert not chosen.is_votable
+    ending = asyncio.ensure_future(last(turns.finish_vote(chosen, VISITOR)))
+    undone = turns.undo(chosen, VISITOR)
+    assert undone == session
+    with pytest.raises(IndexError):  # nothing is shown
+        await ending
+    assert arena.votes == []
+    assert (await last(vote(new_turns(client), undone, "b"))).outcome == "b"
+
+
+async def test_a_vote_is_sent_although_its_page_was_closed(client: ControllerClient, arena: FakeArena) -> None:
+    turns = new_turns(client, undo_s=60)
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    chosen = turns.choose(session, Choice("a"), VISITOR)
+    turns.send_now(chosen, VISITOR)
+    await turns.pending_votes.close()
+    assert [outcome for *_, outcome in arena.votes] == ["a"]
+    assert turns.undo(chosen, VISITOR).choice is not None, "it is too late"
+
+
+async def test_a_vote_whose_server_was_killed_is_sent_by_the_page_that_comes_back(
+    client: ControllerClient, arena: FakeArena
+) -> None:
+    killed = new_turns(client, undo_s=60)
+    session = await last(ask(killed, Session(), "Hello!", ANONYMOUS, VISITOR))
+    stored = bookmark_of(killed.choose(session, Choice("b", True), VISITOR)).to_storage()
+    turns = new_turns(client)
+    session = await turns.take_up(from_storage(json.loads(json.dumps(stored))), "anonymous", VISITOR)
+    assert session.choice == Choice("b", True)
+    assert (await last(turns.finish_vote(session, VISITOR))).outcome == "b"
+    killed.send_now(session, VISITOR)  # the other one was not dead after all
+    await killed.pending_votes.close()
+    assert [outcome for *_, outcome in arena.votes] == ["b"]
+    assert arena.consents == [True]
+
+
+async def test_a_vote_of_another_visitor_cannot_be_taken_back(client: ControllerClient, arena: FakeArena) -> None:
+    turns = new_turns(client, undo_s=60)
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    chosen = turns.choose(session, Choice("a"), VISITOR)
+    assert turns.undo(chosen, Visitor("192.0.2.99")).choice is not None
+    await turns.pending_votes.close()
+    assert len(arena.votes) == 1

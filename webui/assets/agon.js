@@ -71,12 +71,36 @@
       }
       return;
     }
+  }
+
+  // Shift with an arrow key votes, except where it selects text. Without Shift the arrow keys only move between the
+  // buttons, and only while one of them has the focus: they scroll everywhere else.
+  function onVoteKey(event) {
     const id = VOTE_KEYS[event.key];
-    if (id === undefined || isTyping(event.target)) return;
+    if (id === undefined || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+    const focused = event.target.closest?.("#votes button");
+    if (!event.shiftKey) {
+      if (focused) moveBetweenVotes(focused, event);
+      return;
+    }
+    if (isTyping(event.target) || isInText()) return;
     const button = find(id);
     if (!button || button.disabled || performance.now() - votesSince < VOTE_GRACE_MS) return;
     event.preventDefault();
     button.click();
+  }
+
+  function moveBetweenVotes(focused, event) {
+    const buttons = [...document.querySelectorAll("#votes button")];
+    const step = event.key === "ArrowLeft" || event.key === "ArrowUp" ? -1 : 1;
+    event.preventDefault();
+    buttons[(buttons.indexOf(focused) + step + buttons.length) % buttons.length].focus();
+  }
+
+  // Whether text of the conversation is selected, or the place of a click in it is where a selection would begin.
+  function isInText() {
+    const place = getSelection()?.anchorNode;
+    return Boolean(place && find("thread")?.contains(place));
   }
 
   // The dock covers the end of the page, so the page is made longer by the height of the dock.
@@ -194,7 +218,7 @@
     const hasVotes = find("vote-left") !== null;
     if (hasVotes && votesSince === 0) {
       votesSince = performance.now();
-      for (const [key, id] of Object.entries(VOTE_KEYS)) find(id)?.setAttribute("aria-keyshortcuts", key);
+      for (const [key, id] of Object.entries(VOTE_KEYS)) find(id)?.setAttribute("aria-keyshortcuts", `Shift+${key}`);
     }
     if (!hasVotes) votesSince = 0;
     placeQuestion();
@@ -205,6 +229,7 @@
     document.body.append(live);
     document.addEventListener("focusin", (event) => (lastFocused = event.target));
     document.addEventListener("keydown", onKey);
+    document.addEventListener("keydown", onVoteKey);
     document.addEventListener("toggle", onToggle, true);
     document.addEventListener("scroll", onScroll, true);
     document.addEventListener("click", (event) => {

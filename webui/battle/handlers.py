@@ -12,6 +12,7 @@ import gradio as gr
 from webui import texts
 from webui.battle.look import look_of
 from webui.battle.parts import BattleParts
+from webui.battle.pending_votes import Choice
 from webui.battle.session import Session, from_storage
 from webui.battle.turn import Turns
 from webui.controllers import ControllerUnreachable
@@ -44,6 +45,10 @@ def wire_battle(
         parts.regenerate.click(handlers.begin_again, inputs=place, **whole),
         gr.on([page.load, parts.resume.click], handlers.restore, inputs=place, **whole),
     ]
+    started += [
+        button.click(handlers.vote_for(outcome), inputs=[*place, parts.consent], **whole)
+        for outcome, button in parts.votes.items()
+    ]
     for event in started:
         followed = event.then(
             handlers.follow,
@@ -53,9 +58,15 @@ def wire_battle(
             trigger_mode="multiple",
             **PRIVATE,
         )
-        followed.then(handlers.settle, inputs=[parts.seat], outputs=parts.rest, **PRIVATE)
-    for outcome, button in parts.votes.items():
-        button.click(handlers.vote_for(outcome), inputs=[*place, parts.consent], **whole)
+        followed.then(
+            handlers.settle,
+            inputs=[parts.seat],
+            outputs=parts.rest,
+            concurrency_limit=None,
+            trigger_mode="multiple",
+            **PRIVATE,
+        )
+    parts.undo.click(handlers.undo, inputs=[parts.seat], outputs=parts.rest, concurrency_limit=None, **PRIVATE)
     parts.prompt.stop.click(
         handlers.stop, inputs=[parts.seat], outputs=[parts.notice], concurrency_limit=None, **PRIVATE
     )
@@ -76,6 +87,7 @@ class _BattleHandlers:
     ) -> Updates:
         visitor = visitor_of(request)
         session = await self._current(seat, stored, visitor)
+        self._turns.send_now(session, visitor)
         if session.is_busy:  # text that was typed meanwhile stays in the box
             yield self._parts.show_all(session)
             return
@@ -119,19 +131,29 @@ class _BattleHandlers:
             seat.value = seat.value.ended(texts.STREAM_LOST, can_resume=True)
             raise
 
-    def settle(self, seat: Seat[Session]) -> list[Any]:
-        return self._parts.show_rest(seat.value, look_of(seat.value))
+    async def settle(self, request: gr.Request, seat: Seat[Session]) -> Updates:
+        """The end of what was begun, and of a vote that is waiting to be recorded."""
+        yield self._parts.show_rest(seat.value, look_of(seat.value))
+        voted = seat.value
+        async with aclosing(self._turns.finish_vote(voted, visitor_of(request))) as sessions:
+            async for session in sessions:
+                if seat.value.battle_id != voted.battle_id:
+                    return  # the visitor has gone on to another battle
+                seat.value = session
+                yield self._parts.show_rest(session, look_of(session))
 
-    def vote_for(self, outcome: Outcome) -> Callable[..., Updates]:
-        async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> Updates:
+    def vote_for(self, outcome: Outcome) -> Callable[..., Any]:
+        async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> list[Any]:
             visitor = visitor_of(request)
             session = await self._current(seat, stored, visitor)
-            async with aclosing(self._turns.vote(session, outcome, visitor, has_consent=has_consent)) as sessions:
-                async for session in sessions:
-                    seat.value = session
-                    yield self._parts.show_all(session)
+            seat.value = self._turns.choose(session, Choice(outcome, has_consent), visitor)
+            return self._parts.show_all(seat.value)
 
         return vote
+
+    def undo(self, request: gr.Request, seat: Seat[Session]) -> list[Any]:
+        seat.value = self._turns.undo(seat.value, visitor_of(request))
+        return self._parts.show_rest(seat.value, look_of(seat.value))
 
     async def stop(self, request: gr.Request, seat: Seat[Session]) -> Any:
         try:
@@ -142,7 +164,8 @@ class _BattleHandlers:
             return texts.failure(error.code)
         return gr.skip()
 
-    def start_over(self, seat: Seat[Session]) -> list[Any]:
+    def start_over(self, request: gr.Request, seat: Seat[Session]) -> list[Any]:
+        self._turns.send_now(seat.value, visitor_of(request))
         seat.value = Session(mode=self._mode)
         return self._parts.show_all(seat.value)
 

@@ -24,6 +24,7 @@ class Look:
     said: str  #: for screen readers, when it is time to vote
     is_empty: bool
     votes_shown: bool
+    undo_shown: bool
     notice: str
     reveal: str
     placeholder: str
@@ -43,9 +44,10 @@ def look_of(session: Session) -> Look:
     return Look(
         thread=messages(session.exchanges),
         heads=_heads(session),
-        said=texts.BOTH_DONE + " " + texts.VOTE_HINT if can_vote else "",
+        said=_said(session, can_vote=can_vote),
         is_empty=not session.exchanges,
         votes_shown=can_vote,
+        undo_shown=session.choice is not None and session.notice is None,
         notice=_notice(session),
         reveal=reveal(session),
         placeholder=_placeholder(session),
@@ -57,6 +59,12 @@ def look_of(session: Session) -> Look:
         new_shown=bool(session.exchanges) and not session.is_busy,
         resume_shown=session.can_resume,
     )
+
+
+def _said(session: Session, *, can_vote: bool) -> str:
+    if session.choice is not None:
+        return texts.chosen(session.choice.outcome)
+    return f"{texts.BOTH_DONE} {texts.VOTE_HINT}" if can_vote else ""
 
 
 def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
@@ -112,6 +120,8 @@ def _notice(session: Session) -> str:
         sentence = texts.failure(session.refusal_code)
     elif session.notice is not None:
         sentence = session.notice
+    elif session.choice is not None:
+        return f'<p class="agon-notice agon-chosen-vote">{escape(texts.chosen(session.choice.outcome))}</p>'
     elif session.is_votable and session.has_answers and session.stopped_turns and session.mode == "anonymous":
         helps = session.stopped_turns == (len(session.exchanges) - 1,)
         sentence = f"{words.STOPPED} {words.REGENERATE}" if helps else words.STOPPED

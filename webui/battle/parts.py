@@ -34,6 +34,7 @@ class BattleParts:
     consent: gr.Checkbox
     notice: gr.HTML
     reveal: gr.HTML
+    undo: gr.Button
     prompt: Prompt
     regenerate: gr.Button
     again: gr.Button
@@ -56,6 +57,7 @@ class BattleParts:
             self.vote_bar,
             self.notice,
             self.reveal,
+            self.undo,
             self.prompt.box,
             self.prompt.send,
             self.prompt.stop,
@@ -85,6 +87,7 @@ class BattleParts:
             gr.update(visible=look.votes_shown),
             look.notice,
             look.reveal,
+            gr.update(visible=look.undo_shown),
             gr.update(**box),
             gr.update(visible=look.send_shown),
             gr.update(visible=look.stop_shown),
@@ -116,6 +119,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
     with gr.Column(elem_id="dock"):
         notice = gr.HTML("", elem_id="notice", apply_default_css=False)
         reveal = gr.HTML("", elem_id="reveal", apply_default_css=False)
+        undo = gr.Button(texts.UNDO, visible=False, elem_id="undo", scale=0, min_width=0)
         vote_bar, votes, consent = vote_buttons()
         box = prompt(texts.PROMPT_FIRST)
         with gr.Row(elem_classes=["agon-tools"]):
@@ -134,6 +138,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
         consent=consent,
         notice=notice,
         reveal=reveal,
+        undo=undo,
         prompt=box,
         regenerate=regenerate,
         again=again,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
+from webui.battle.pending_votes import Choice
 from wire.battles import (
     SIDES,
     Answer,
@@ -27,6 +28,7 @@ from wire.leaderboard import LeaderboardView
 
 SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
 Pending = Literal["turn", "regenerate", "resume"]
+_VOTE = "vote"  #: marks a vote in the browser's storage
 BattleEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent | TurnFinishedEvent
 
 
@@ -98,16 +100,17 @@ class Session:
     can_resume: bool = False  #: the stream was lost: following it again may help
     unsent_text: str | None = None  #: a prompt that was not taken: the page puts it back into the box
     refusal_code: str | None = None  #: why the last prompt was not taken
+    choice: Choice | None = None  #: a vote that can still be taken back, or is being recorded
 
     @property
     def is_over(self) -> bool:
         """True if no further turn can be taken."""
-        return self.state in ("voted", "aborted", "expired")
+        return self.state in ("voted", "aborted", "expired") or self.choice is not None
 
     @property
     def is_votable(self) -> bool:
         """True if the controller would take a vote now."""
-        return self.state == "answered" and not self.is_busy and bool(self.exchanges)
+        return self.state == "answered" and not self.is_busy and bool(self.exchanges) and self.choice is None
 
     @property
     def has_answers(self) -> bool:
@@ -228,6 +231,7 @@ class Session:
             flags=flags,
             is_busy=False,
             notice=None,
+            choice=None,
         )
 
 
@@ -239,14 +243,19 @@ class Bookmark:
     battle_id: BattleId | None = None
     asked: str | None = None  #: the prompt that was sent last, unless its turn has ended
     number: int = 0  #: number of its turn, from 1
+    choice: Choice | None = None  #: a vote that is not recorded yet
 
     def to_storage(self) -> str | list[str | int | None] | None:
-        """A JSON value: the battle's id alone, or with the prompt and its number."""
+        """A JSON value: the battle's id alone, with the prompt and its number, or with the vote."""
+        if self.choice is not None:
+            return [self.battle_id, _VOTE, self.choice.outcome, self.choice.has_consent]
         return self.battle_id if self.asked is None else [self.battle_id, self.asked, self.number]
 
 
 def bookmark_of(session: Session) -> Bookmark:
     """Where the page of this session goes on."""
+    if session.choice is not None:
+        return Bookmark(session.battle_id, choice=session.choice)
     if session.pending != "turn":
         return Bookmark(session.battle_id)
     return Bookmark(session.battle_id, session.exchanges[-1].content, len(session.exchanges))
@@ -257,6 +266,8 @@ def from_storage(stored: Any) -> Bookmark:
     match stored:
         case str():
             return Bookmark(BattleId.parse(stored))
+        case [str() as battle_id, "vote", "a" | "b" | "tie" | "both_bad" as outcome, bool() as has_consent]:
+            return Bookmark(BattleId.parse(battle_id), choice=Choice(outcome, has_consent))
         case [str() | None as battle_id, str() as asked, int() as number]:
             return Bookmark(BattleId.parse(battle_id), asked, number)
     return Bookmark()

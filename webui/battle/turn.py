@@ -15,11 +15,12 @@ from typing import TypeVar
 
 from webui import texts
 from webui.batches import batches
+from webui.battle.pending_votes import Choice, PendingVotes
 from webui.battle.session import Bookmark, Session, StreamEvent, from_view, standings
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
-from wire.battles import BattleState, BattleView, CreateBattle, Mode, Outcome
+from wire.battles import BattleState, BattleView, CreateBattle, Mode
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
@@ -45,6 +46,7 @@ class Turns:
     update_interval_s: float
     #: A board that is at most a second old and shared by all visitors, for the ratings before a vote.
     known_board: Callable[[Visitor], Awaitable[LeaderboardView]]
+    pending_votes: PendingVotes
     max_prompt_chars: int = 8000
 
     async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: Visitor) -> Sessions:
@@ -84,6 +86,8 @@ class Turns:
         if bookmark.battle_id is None:
             return Session(mode=mode, unsent_text=bookmark.asked)
         session = await self.restore(bookmark.battle_id, visitor)
+        if bookmark.choice is not None:
+            return self.choose(session, bookmark.choice, visitor)
         if bookmark.asked is None or session.can_resume or len(session.exchanges) >= bookmark.number:
             return session
         if session.battle_id is None or session.is_over or session.is_busy:
@@ -181,24 +185,44 @@ class Turns:
         if session.battle_id is not None:
             await self.client.stop(session.battle_id, visitor)
 
-    async def vote(
-        self, session: Session, outcome: Outcome, visitor: Visitor, *, has_consent: bool = False
-    ) -> Sessions:
-        """Record the vote, show the names at once, then the change of both ratings. `has_consent`: the visitor agrees
-        to a release of the texts."""
+    def choose(self, session: Session, choice: Choice, visitor: Visitor) -> Session:
+        """The visitor has clicked a vote: it can be taken back for a moment, and `finish_vote` tells how it ends."""
         if session.battle_id is None or not session.is_votable:
-            yield session
+            return session
+        self.pending_votes.choose(session.battle_id, choice, visitor)
+        return replace(session, choice=choice, notice=None)
+
+    def undo(self, session: Session, visitor: Visitor) -> Session:
+        """Take the vote back, if it is not on its way."""
+        if session.battle_id is None or session.choice is None:
+            return session
+        is_undone = self.pending_votes.undo(session.battle_id, visitor)
+        return replace(session, choice=None) if is_undone else replace(session, notice=texts.VOTING)
+
+    def send_now(self, session: Session, visitor: Visitor) -> None:
+        """The visitor goes on to another battle: a vote that waits is sent."""
+        if session.battle_id is not None and session.choice is not None:
+            self.pending_votes.send_now(session.battle_id, visitor)
+
+    async def finish_vote(self, session: Session, visitor: Visitor) -> Sessions:
+        """Wait until the vote of this session is recorded, show the names at once, then the change of both ratings.
+        Yields nothing if it is taken back."""
+        if session.battle_id is None or session.choice is None:
+            return
+        voting = self.pending_votes.result(session.battle_id, visitor)
+        if voting is None:  # its end is forgotten here; the controller knows it
+            yield await self.restore(session.battle_id, visitor)
             return
         try:
             before = await self.known_board(visitor)
         except (ApiError, ControllerUnreachable):
             before = None
-        voting = asyncio.ensure_future(self.client.vote(session.battle_id, outcome, visitor, has_consent=has_consent))
-        await asyncio.wait([voting], timeout=_QUICK_VOTE_S)
+        await asyncio.wait([voting], timeout=self.pending_votes.undo_s + _QUICK_VOTE_S)
         if not voting.done():
             yield replace(session, notice=texts.VOTING)
+        battle_id, outcome, session = session.battle_id, session.choice.outcome, replace(session, choice=None)
         try:
-            reply = await voting
+            reply = await asyncio.shield(voting)
         except ControllerUnreachable:
             yield replace(session, notice=texts.VOTE_UNKNOWN)
             return
@@ -206,8 +230,10 @@ class Turns:
             if error.code is not ErrorCode.BATTLE_ALREADY_VOTED:
                 yield replace(session, notice=_sentence(error))
                 return
-            recorded = await self.restore(session.battle_id, visitor)
+            recorded = await self.restore(battle_id, visitor)
             yield recorded if recorded.outcome == outcome else replace(recorded, notice=_sentence(error))
+            return
+        if reply is None:
             return
         revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated, flags=reply.flags)
         yield revealed
