@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     )
     admin_users: Names = Field(
         default=(),
-        description="Names, separated by commas, of administrators whom a trusted proxy sends in X-Forwarded-User or "
+        description="Names, separated by commas, of administrators, as a trusted proxy sends them in X-Forwarded-User or "
         "X-Auth-Request-User: they need no admin token. Empty: only the admin token opens what is the administrator's.",
     )
     terms_file: FilePath | None = Field(

@@ -174,7 +174,7 @@ class Action(_Frozen):
 
     id: str
     time: float = Field(description="Unix time of the store")
-    by: str = Field(description="the user whom the proxy names, or `admin token`")
+    by: str = Field(description="the user named by the proxy, or `admin token`")
     address: str = Field(description="where the request came from")
     action: ActionName
     subject: str = Field(description="model, worker, notice, voter or battles")

@@ -17,12 +17,12 @@ from wire.admin import Action, ActionName
 from wire.entry_ids import LOG_START, EntryId
 from wire.proxies import USER_HEADERS, forwarded_user
 
-TOKEN_HOLDER = "admin token"  #: name of an administrator whom no proxy names
+TOKEN_HOLDER = "admin token"  #: name of an administrator without a name from a proxy
 
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts: the user whom a trusted proxy names, or the holder of the admin token."""
+    """Who acts: the user named by a trusted proxy, or the holder of the admin token."""
 
     name: str
     address: str

@@ -14,7 +14,7 @@ from wire.notices import TermsView
 from wire.voters import MAX_AGE_S
 from wire.votes import IdentityKind
 
-_ADDRESS_TTL_S: Final = 86_400  #: an address belongs to somebody else tomorrow
+_ADDRESS_TTL_S: Final = 86_400  #: an address may have another holder tomorrow
 
 
 class Terms:
