@@ -93,8 +93,8 @@ class Settings(BaseSettings):
     )
     admin_users: Names = Field(
         default=(),
-        description="Names, separated by commas, of administrators, as a trusted proxy sends them in X-Forwarded-User or "
-        "X-Auth-Request-User: they need no admin token. Empty: only the admin token opens what is the administrator's.",
+        description="Names of administrators, separated by commas, as a trusted proxy sends them in X-Forwarded-User "
+        "or X-Auth-Request-User: they need no admin token. Empty: only the admin token opens what is the admins.",
     )
     terms_file: FilePath | None = Field(
         default=None,
