@@ -131,7 +131,7 @@ def test_the_answer_to_a_question_that_has_arrived_may_be_lost(visit: Visit, net
 
     page.route("**/gradio_api/queue/join*", lose_answer)
     visit.ask_and_wait("Hello!")
-    assert sent[0] == sent[1]
+    assert sent.count(sent[0]) == 2
     assert page.locator(".user-row").count() == 1
     assert len(visit.site.arena.battles) == num_battles + 1
 
