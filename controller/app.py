@@ -6,11 +6,12 @@ Nothing is global: two apps in one process share nothing but the Redis that thei
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import cast
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.types import Scope
 
 from controller.access.addresses import Addresses
@@ -20,6 +21,11 @@ from controller.access.captcha import Captcha
 from controller.access.identity import Identities
 from controller.access.invitations import Invitations
 from controller.access.rate_limits import Rate, RateLimiter, Rates
+from controller.admin.action_log import ActionLog
+from controller.admin.arena_state import REFRESH_S as ADMIN_STATE_S
+from controller.admin.arena_state import ArenaState
+from controller.admin.failure_log import FLUSH_S, FailureLog
+from controller.admin.terms import Terms
 from controller.battles.battle_store import BattleStore
 from controller.battles.battles import Battles
 from controller.battles.identity_guard import IdentityGuard
@@ -31,11 +37,13 @@ from controller.battles.turn_takeover import ROUND_S, TurnTakeover
 from controller.battles.voters import Voters
 from controller.config import Settings
 from controller.metrics import Metrics
+from controller.routes.admin import AdminParts, add_admin_routes
 from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.integrity import add_integrity_routes
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.model_cards import add_model_card_admin_route, add_model_cards_route
+from controller.routes.notices import add_notice_routes
 from controller.routes.openai import add_openai_routes
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.turns import add_turn_routes
@@ -60,6 +68,7 @@ from controller.votes.journal.journal_file import JournalFile
 from controller.votes.journal.restore import LogRestorer
 from controller.votes.journal.transcripts import Archiver, TranscriptFiles
 from controller.votes.rated import ReadingPace
+from controller.votes.recent_votes import RecentVotes
 from controller.votes.vote_casting import VoteCasting
 from controller.votes.vote_log import VoteLog
 from controller.workers.breaker import CircuitBreaker
@@ -78,7 +87,10 @@ from service_kit.cancellation import cancel
 from service_kit.docs_page import add_api_docs
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.route_docs import Access
+from wire.errors import ApiError, ErrorCode
 from wire.voters import VoterCookies
+
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 #: Requests that begin work for models; all others belong to work that was accepted, or cost little.
 _NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/battles(/[^/]+/(turns|regenerate))?")
@@ -92,6 +104,9 @@ class _Base:
     keys: Keys
     store: Store
     background: BackgroundTasks
+    actions: ActionLog
+    state: ArenaState
+    failures: FailureLog
 
 
 @dataclass(frozen=True)
@@ -120,6 +135,7 @@ class _BattleParts:
     boards: Leaderboards
     cards: ModelCards
     judge: Judge
+    voters: Voters
     journal: "_JournalParts | None"
 
 
@@ -141,16 +157,41 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     settings.require_tokens()
     metrics = Metrics()
     store = Store(settings.redis_url, timeout_s=settings.store_timeout_s, metrics=metrics)
-    base = _Base(metrics, Keys(settings.key_prefix), store, BackgroundTasks())
+    base = _build_base(settings, metrics, store)
     workers = _build_worker_parts(settings, base)
     battles = _build_battle_parts(settings, base, workers)
-    _add_background_work(settings, base.background, workers, battles)
+    _add_background_work(settings, base, workers, battles)
     app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
+    _count_failures(app, base.failures)
     app.state.end_streams = battles.stream.close  # for a shutdown: before the lifespan ends, the server cuts them
     _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     app.add_middleware(OriginGuard, hosts=hosts)
     return app
+
+
+def _build_base(settings: Settings, metrics: Metrics, store: Store) -> _Base:
+    keys = Keys(settings.key_prefix)
+    actions = ActionLog(store, keys)
+    state = ArenaState(store, keys, actions, file_terms=settings.terms())
+    return _Base(metrics, keys, store, BackgroundTasks(), actions, state, FailureLog(store, keys))
+
+
+def _count_failures(app: FastAPI, failures: FailureLog) -> None:
+    """Note every answer that is an error of the service, for the administrator."""
+    on_api_error = cast(ErrorHandler, app.exception_handlers[ApiError])
+    on_bug = cast(ErrorHandler, app.exception_handlers[Exception])
+
+    async def counted(request: Request, error: Exception) -> Response:
+        if isinstance(error, ApiError):
+            if error.status >= 500:
+                failures.note(error.code.value, "")
+            return await on_api_error(request, error)
+        failures.note(ErrorCode.INTERNAL_ERROR.value, "")
+        return await on_bug(request, error)
+
+    app.add_exception_handler(ApiError, counted)
+    app.add_exception_handler(Exception, counted)
 
 
 def is_new_work(scope: Scope) -> bool:
@@ -159,7 +200,7 @@ def is_new_work(scope: Scope) -> bool:
 
 
 def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
-    table = RoutingTable(base.store, base.keys)
+    table = RoutingTable(base.store, base.keys, base.state)
     breaker = CircuitBreaker()
     http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)
     upstream = Upstream(
@@ -185,6 +226,7 @@ def _build_worker_parts(settings: Settings, base: _Base) -> _WorkerParts:
             table,
             breaker,
             base.metrics,
+            base.failures.note,
             max_attempts=settings.max_attempts,
             replay_wait_s=settings.replay_wait_s,
         ),
@@ -228,6 +270,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         lambda: boards.counts,
         lambda models: dispatcher.refused_for_room(models, "battle"),
         mode=settings.pairing,
+        weight=base.state.weight,
     )
     battle_store = BattleStore(store, keys, battle_ttl_s=settings.battle_ttl_s, ownership_s=settings.owner_lease_s)
     tools = TurnTools(
@@ -251,7 +294,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         runner,
         voters,
         metrics,
-        is_retired=cards.is_retired,
+        is_withdrawn=lambda model: cards.is_retired(model) or base.state.is_off(model),
         max_turns=settings.max_turns,
         max_content_chars=settings.max_content_chars,
     )
@@ -278,6 +321,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         boards=boards,
         cards=cards,
         judge=_build_judge(settings, base, log, boards, journal, clock=table.store_time),
+        voters=voters,
         journal=journal,
     )
 
@@ -313,9 +357,10 @@ def _build_journal(settings: Settings, base: _Base, log: VoteLog, battles: Battl
     )
 
 
-def _add_background_work(
-    settings: Settings, background: BackgroundTasks, workers: _WorkerParts, battles: _BattleParts
-) -> None:
+def _add_background_work(settings: Settings, base: _Base, workers: _WorkerParts, battles: _BattleParts) -> None:
+    background = base.background
+    background.add("admin_state", base.state.refresh_round, every_s=ADMIN_STATE_S)
+    background.add("failures", base.failures.flush_round, every_s=FLUSH_S)
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
     background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
@@ -361,50 +406,65 @@ def _lifespan(
 def _add_routes(
     app: FastAPI, settings: Settings, bodies: Bodies, base: _Base, workers: _WorkerParts, battles: _BattleParts
 ) -> None:
+    addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     guard = Guard(
         worker_token=settings.worker_token.get_secret_value(),
         admin_token=settings.admin_token.get_secret_value(),
         api_keys=settings.api_keys,
+        addresses=addresses,
+        admin_users=settings.admin_users,
     )
     open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))
-    addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     cookies = VoterCookies(_cookie_secret(settings))
     invitations = Invitations(base.store, base.keys, cookies)
     captcha = None
     if settings.captcha_verify_url:
         captcha = Captcha(settings.captcha_verify_url, settings.captcha_secret.get_secret_value())
     identities = Identities(addresses, cookies, invitations, settings.identity, captcha)
-    limits = RateLimiter(
-        base.store,
-        base.keys,
-        base.metrics,
-        Rates(
-            requests=Rate(settings.rate_per_minute, settings.rate_burst),
-            battles=Rate(settings.battle_rate_per_minute, settings.battle_rate_burst),
-            votes=Rate(settings.vote_rate_per_minute, settings.vote_rate_burst),
-            local=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
-        ),
+    rates = Rates(
+        requests=Rate(settings.rate_per_minute, settings.rate_burst),
+        battles=Rate(settings.battle_rate_per_minute, settings.battle_rate_burst),
+        votes=Rate(settings.vote_rate_per_minute, settings.vote_rate_burst),
+        local=Rate(settings.local_rate_per_minute, settings.local_rate_burst),
     )
+    limits = RateLimiter(base.store, base.keys, base.metrics, rates, base.failures.note_rate_limited)
+    clock = workers.table.store_time
+    terms = Terms(base.store, base.keys, base.state, battles.voters.lasting, clock)
     add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
     add_openai_routes(
         user, bodies, addresses, limits, _cache_salts(settings), workers.table, workers.dispatcher, workers.relay
     )
-    add_battle_routes(user, bodies, identities, limits, battles.battles)
+    add_battle_routes(user, bodies, identities, limits, battles.battles, terms)
+    add_notice_routes(user, bodies, identities, limits, base.state, terms, clock)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, identities, limits, battles.votes)
     add_join_route(user, bodies, identities, limits)
-    add_invitation_routes(admin, bodies, invitations)
+    add_invitation_routes(admin, bodies, invitations, addresses, base.actions)
     add_leaderboard_route(user, addresses, limits, battles.boards)
     add_model_cards_route(user, addresses, limits, battles.cards)
-    add_model_card_admin_route(admin, bodies, battles.cards)
-    add_integrity_routes(user, admin, bodies, addresses, limits, battles.judge)
+    add_model_card_admin_route(admin, bodies, battles.cards, addresses, base.actions)
+    add_integrity_routes(user, admin, bodies, addresses, limits, battles.judge, base.actions)
     add_worker_list_route(user if settings.public_workers else admin, guard, workers.registry)
     add_pools_route(admin, Pools(workers.http, workers.table))
     files = None if battles.journal is None else battles.journal.files
     add_vote_export_route(admin, battles.log, battles.store, files)
     journal = None if battles.journal is None else battles.journal.journal
-    add_vote_import_route(admin, bodies, battles.log, journal, patience_s=settings.store_patience_s)
+    add_vote_import_route(
+        admin, bodies, battles.log, journal, addresses, base.actions, patience_s=settings.store_patience_s
+    )
+    parts = AdminParts(
+        addresses=addresses,
+        state=base.state,
+        actions=base.actions,
+        failures=base.failures,
+        rates=rates,
+        table=workers.table,
+        registry=workers.registry,
+        cards=battles.cards,
+        votes=RecentVotes(battles.log, battles.boards),
+    )
+    add_admin_routes(admin, bodies, parts)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)

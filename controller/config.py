@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, FilePath, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.errors import ConfigurationError
@@ -90,6 +90,17 @@ class Settings(BaseSettings):
         description="How a voter is known. cookie: every visitor gets a signed cookie; an invitation counts, too. "
         "invite: only voters with an invitation (`agon voters invite`) may begin battles and vote. header: only those "
         "that a trusted proxy names in X-Forwarded-User or X-Auth-Request-User. The web UI's is the same.",
+    )
+    admin_users: Names = Field(
+        default=(),
+        description="Names of administrators, separated by commas, as a trusted proxy sends them in X-Forwarded-User "
+        "or X-Auth-Request-User: they need no admin token. Empty: only the admin token opens what is the admins.",
+    )
+    terms_file: FilePath | None = Field(
+        default=None,
+        description="File of plain text: terms that a visitor accepts before the first battle or chat, and again when "
+        "they change. Terms that the administrator sets on the page `/admin` go before them. Without any there is no "
+        "gate.",
     )
     captcha_verify_url: str = Field(
         default="",
@@ -297,6 +308,10 @@ class Settings(BaseSettings):
         if self.voted_battle_ttl_s is None:
             return 0 if self.journal_dir is None else WEEK_S
         return self.voted_battle_ttl_s
+
+    def terms(self) -> str:
+        """The text of `terms_file`; empty without one."""
+        return "" if self.terms_file is None else self.terms_file.read_text(encoding="utf-8")
 
     def require_tokens(self) -> None:
         """Raises ConfigurationError unless the tokens that guard workers and administration are set and differ."""

@@ -7,7 +7,7 @@ once; a draw from it takes microseconds. Ratings stay consistent under these dis
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -62,19 +62,36 @@ class DrawnPair:
 class PairTable:
     """Probabilities of all unordered pairs of some models. Immutable."""
 
-    def __init__(self, models: Sequence[str], misordering: Misordering | None = None, *, floor: float = FLOOR) -> None:
+    def __init__(
+        self,
+        models: Sequence[str],
+        misordering: Misordering | None = None,
+        *,
+        floor: float = FLOOR,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
         """All pairs alike without `misordering`; with it in proportion to its probabilities up to MAX_SHARE, but the
-        share `floor` of draws evenly. Raises ValueError for a floor outside 0 to 1."""
+        share `floor` of draws evenly. With `weights` of models, which are above 0, each pair is drawn in proportion to
+        the product of both too, under the same limit. Raises ValueError for a floor outside 0 to 1, and for other
+        weights."""
         if not 0.0 <= floor <= 1.0:
             raise ValueError(f"floor is a share between 0 and 1, not {floor!r}")
+        if weights is not None and not all(0.0 < weight < math.inf for weight in weights.values()):
+            raise ValueError("the weight of a model is above 0")
         self._models = tuple(dict.fromkeys(models))
         self._position = {model: index for index, model in enumerate(self._models)}
         first, second = np.triu_indices(len(self._models), 1)
         even = np.full(len(first), 1.0 / max(1, len(first)))
         shares = even
         if misordering is not None and len(first):
-            weights = misordering.among(self._models)[first, second]
-            shares = _limited((1.0 - floor) * (weights / weights.sum()) + floor * even)
+            wrong = misordering.among(self._models)[first, second]
+            shares = (1.0 - floor) * (wrong / wrong.sum()) + floor * even
+        if weights is not None and len(first) and len({*weights.values()}) > 1:
+            of_model = np.array([weights[model] for model in self._models])
+            shares = shares * of_model[first] * of_model[second]
+            shares = shares / shares.sum()
+        if shares is not even:
+            shares = _limited(shares)
         self._pairs = list(zip(first.tolist(), second.tolist(), strict=True))
         self._probabilities: list[float] = shares.tolist()
         self._steps: list[float] = np.cumsum(shares).tolist()

@@ -28,14 +28,17 @@ DECLARED = {
         "admin": "POST /arena/voters/invitations, GET /arena/voters/invitations, "
         "DELETE /arena/voters/invitations/{name}, GET /arena/votes, "
         "POST /arena/votes/import, POST /arena/integrity/judgements, PUT /arena/models/{model}/card, "
-        "GET /arena/pools, GET /metrics",
+        "GET /arena/pools, GET /metrics, GET /arena/admin, GET /arena/admin/votes, GET /arena/admin/failures, "
+        "GET /arena/admin/actions, GET /arena/admin/actions/export, PUT /arena/admin/models/{model}, "
+        "POST /arena/admin/workers/{worker_id}/drain, POST /arena/admin/notices, "
+        "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
         "POST /arena/voters/join/{invitation}, POST /arena/voters/check, GET /arena/leaderboard, "
         "GET /arena/leaderboard/history, GET /arena/leaderboard/cohorts, GET /arena/models, "
-        "GET /arena/workers, GET /arena/integrity",
+        "GET /arena/workers, GET /arena/integrity, GET /arena/notices, GET /arena/terms, POST /arena/terms",
     },
     "worker": {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",

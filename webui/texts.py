@@ -191,6 +191,7 @@ FAILURES: Final[dict[str, str]] = {
     ),
     ErrorCode.CAPTCHA_NEEDED: "Please reload the page, and show that you are a person.",
     ErrorCode.CAPTCHA_FAILED: "That was not solved. Please try again.",
+    ErrorCode.TERMS_NOT_ACCEPTED: "Please accept the terms of this arena first, then ask again.",
     ErrorCode.INVITATION_NOT_FOUND: "This invitation does not hold any more. Please ask for a new one.",
     ErrorCode.RATE_LIMITED: "That was a lot in a short time. Please wait a moment.",
     ErrorCode.QUEUE_FULL: "All models are busy. Please try again in a moment.",

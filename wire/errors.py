@@ -34,6 +34,8 @@ class ErrorCode(StrEnum):
     INVITATION_NOT_FOUND = "invitation_not_found"
     CAPTCHA_NEEDED = "captcha_needed"
     CAPTCHA_FAILED = "captcha_failed"
+    TERMS_NOT_ACCEPTED = "terms_not_accepted"
+    NOTICE_NOT_FOUND = "notice_not_found"
     STALE_EPOCH = "stale_epoch"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_CONNECTIONS = "too_many_connections"
@@ -71,6 +73,8 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.INVITATION_NOT_FOUND: 404,
     ErrorCode.CAPTCHA_NEEDED: 403,
     ErrorCode.CAPTCHA_FAILED: 403,
+    ErrorCode.TERMS_NOT_ACCEPTED: 403,
+    ErrorCode.NOTICE_NOT_FOUND: 404,
     ErrorCode.STALE_EPOCH: 409,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.TOO_MANY_CONNECTIONS: 503,
@@ -108,6 +112,8 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.VOTER_NOT_KNOWN: "This arena takes battles and votes of known voters only (AGON_IDENTITY).",
     ErrorCode.CAPTCHA_NEEDED: "A new visitor of this arena solves a captcha first: POST /arena/voters/check.",
     ErrorCode.CAPTCHA_FAILED: "The captcha was not solved.",
+    ErrorCode.TERMS_NOT_ACCEPTED: "A visitor accepts the terms of this arena first: GET and POST /arena/terms.",
+    ErrorCode.NOTICE_NOT_FOUND: "There is no such notice, or it was removed.",
     ErrorCode.INVITATION_NOT_FOUND: "There is no such invitation, or it was revoked.",
     ErrorCode.STALE_EPOCH: "A newer start of the worker has registered, or the request is meant for its predecessor.",
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",

@@ -50,3 +50,15 @@ class WorkerId(_WordId):
     """Id of a worker, which the controller derives from the worker's URL."""
 
     __slots__ = ()
+
+
+class NoticeId(_WordId):
+    """Id of a notice to visitors, which the controller draws."""
+
+    __slots__ = ()
+
+
+class Pseudonym(_WordId):
+    """Keyed hash of a voter's identity."""
+
+    __slots__ = ()

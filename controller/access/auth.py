@@ -8,20 +8,33 @@ from typing import Literal
 
 from fastapi import APIRouter, Depends, Request
 
+from controller.access.addresses import Addresses
 from service_kit.keys import KeyRing
 from service_kit.route_docs import Access
 from wire.errors import ApiError, ErrorCode
+from wire.proxies import USER_HEADERS, forwarded_user
 
 Holder = Literal["user", "worker", "admin"]
 
 
 class Guard:
-    """The access rules of one controller. Without API keys every caller is a user."""
+    """The access rules of one controller. Without API keys every caller is a user. `admin_users`: names that are
+    administrators where a trusted proxy sends them; `addresses` says which proxy is trusted."""
 
-    def __init__(self, *, worker_token: str, admin_token: str, api_keys: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        worker_token: str,
+        admin_token: str,
+        api_keys: tuple[str, ...],
+        addresses: Addresses | None = None,
+        admin_users: tuple[str, ...] = (),
+    ) -> None:
         users: list[tuple[Holder, str]] = [("user", key) for key in api_keys]
         self._keys: KeyRing[Holder] = KeyRing([("worker", worker_token), ("admin", admin_token), *users])
         self._users_need_key = bool(api_keys)
+        self._addresses = addresses
+        self._admin_users = frozenset(admin_users)
 
     def router(self, access: Access) -> APIRouter:
         """A router whose every route asks for this access."""
@@ -40,12 +53,20 @@ class Guard:
             raise ApiError(ErrorCode.UNAUTHORIZED, "This credential is not known.")
         raise ApiError(ErrorCode.FORBIDDEN, "This credential is for something else.")
 
-    def is_admin(self, authorization: str | None) -> bool:
-        """Whether the key in the header is the admin token; for routes that show the admin more."""
-        return "admin" in self._keys.holders(authorization)
+    def is_admin(self, request: Request) -> bool:
+        """Whether an administrator sends the request: with the admin token, or named by a trusted proxy."""
+        return "admin" in self._keys.holders(request.headers.get("authorization")) or self._is_admin_user(request)
+
+    def _is_admin_user(self, request: Request) -> bool:
+        if not self._admin_users or self._addresses is None or not self._addresses.is_from_proxy(request):
+            return False
+        values = [value for name in USER_HEADERS for value in request.headers.getlist(name)]
+        return forwarded_user(values) in self._admin_users
 
     def _requirement(self, access: Access) -> Callable[[Request], Awaitable[None]]:
         async def require(request: Request) -> None:
+            if access == "admin" and self._is_admin_user(request):
+                return
             self.check(access, request.headers.get("authorization"))
 
         return require

@@ -1,11 +1,14 @@
 """Rate limits per address, for requests that cost something: GCRA buckets in Redis, shared by all controllers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from controller.access.addresses import ClientAddress
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
+from wire.admin import RateInForce
 from wire.errors import ApiError, ErrorCode
 
 
@@ -29,11 +32,13 @@ class Charge:
     interval_us: int
     burst: int
     metrics: Metrics
+    note_refusal: Callable[[], None]
 
     def settle(self, wait_us: int) -> None:
         """Count the store's decision. Raises ApiError RATE_LIMITED unless `wait_us`, the time to wait, is 0."""
         self.metrics.rate_limit.labels("refused" if wait_us else "allowed").inc()
         if wait_us:
+            self.note_refusal()
             raise ApiError(
                 ErrorCode.RATE_LIMITED, "Too many requests. Wait a moment.", retry_after_s=max(1.0, wait_us / 1e6)
             )
@@ -49,6 +54,11 @@ class Rates:
     votes: Rate
     local: Rate  #: of each kind but votes, for processes on this machine
 
+    def in_force(self) -> tuple[RateInForce, ...]:
+        """All limits, for the administrator."""
+        named = (("battle", self.battles), ("vote", self.votes), ("other", self.requests), ("local", self.local))
+        return tuple(RateInForce(kind=kind, per_minute=rate.per_minute, burst=rate.burst) for kind, rate in named)
+
     def of(self, client: ClientAddress, kind: str) -> Rate:
         """The rate of requests of `kind` from `client`."""
         if kind == "vote":
@@ -59,20 +69,26 @@ class Rates:
 
 
 class RateLimiter:
-    """Counts the requests of each address in buckets of the store."""
+    """Counts the requests of each address in buckets of the store. `note_refusal` is told the kind of each request that
+    is refused."""
 
-    def __init__(self, store: Store, keys: Keys, metrics: Metrics, rates: Rates) -> None:
+    def __init__(
+        self, store: Store, keys: Keys, metrics: Metrics, rates: Rates, note_refusal: Callable[[str], None]
+    ) -> None:
         self._store = store
         self._keys = keys
         self._metrics = metrics
         self._rates = rates
+        self._note_refusal = note_refusal
 
     def charge(self, client: ClientAddress, kind: str) -> Charge:
         """A charge to the bucket of this client and this `kind` of request."""
         rate = self._rates.of(client, kind)
         # One bucket, one rate: loopback is also the address of proxies that are not trusted, and of a local browser.
         bucket = self._keys.rate(kind, "local" if rate is self._rates.local else client.identity)
-        return Charge(bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics)
+        return Charge(
+            bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics, partial(self._note_refusal, kind)
+        )
 
     async def check(self, client: ClientAddress, kind: str) -> None:
         """Take a place now. Raises ApiError RATE_LIMITED or STORE_UNAVAILABLE."""

@@ -63,11 +63,11 @@ class Battles:
         voters: Voters,
         metrics: Metrics,
         *,
-        is_retired: Callable[[str], bool],
+        is_withdrawn: Callable[[str], bool],
         max_turns: int,
         max_content_chars: int,
     ) -> None:
-        self._is_retired = is_retired
+        self._is_withdrawn = is_withdrawn
         self._store = store
         self._table = table
         self._dispatcher = dispatcher
@@ -213,8 +213,10 @@ class Battles:
         return replace(battle, sides=sides, probability=probability, redraws=1), changes
 
     def _named(self, model: str) -> StoredSide:
-        if self._is_retired(model):
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} is retired.", param="models")
+        if self._is_withdrawn(model):
+            raise ApiError(
+                ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} is retired or switched off.", param="models"
+            )
         card = self._table.ready_models().get(model)
         if card is not None:
             return StoredSide(model, card.revision, None)

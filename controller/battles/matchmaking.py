@@ -30,7 +30,7 @@ class Drawn:
 class Matchmaker:
     """Draws among models that have a ready worker with room. `counts` are those of the overall board, other objects
     after new votes; `refused` is told the models of which too few have room, and returns after how many seconds to ask
-    again."""
+    again. `weight` is what the administrator gives a model; one of weight 0 is not drawn."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Matchmaker:
         refused: Callable[[Iterable[str]], float],
         *,
         mode: PairingMode,
+        weight: Callable[[str], float] = lambda _: 1.0,
         rng: random.Random | None = None,
     ) -> None:
         self._ready_models = ready_models
@@ -47,10 +48,12 @@ class Matchmaker:
         self._counts = counts
         self._refused = refused
         self._mode = mode
+        self._weight = weight
         self._rng = rng or random.SystemRandom()  # pairs must not be predictable
         self._misordering: Misordering | None = None  #: None: all pairs alike
         self._weighed: PairCounts | None = None  #: the counts at the last weighing
-        self._tables: dict[tuple[str, ...], PairTable] = {}  #: by the models with room
+        #: By the models with room and their weights.
+        self._tables: dict[tuple[tuple[str, float], ...], PairTable] = {}
 
     async def weigh_round(self) -> None:
         """Weigh the pairs by the votes counted so far, in a thread. Does nothing in uniform mode or without new
@@ -64,7 +67,7 @@ class Matchmaker:
 
     def draw(self) -> tuple[Drawn, Drawn]:
         """Sides a and b. Raises ApiError NOT_ENOUGH_MODELS, or QUEUE_FULL when too few ready models have room."""
-        ready = self._ready_models()
+        ready = self._drawable()
         open_models = self._open(ready)
         if len(open_models) < 2:
             if len(ready) >= 2:
@@ -86,7 +89,7 @@ class Matchmaker:
         The probability is the one that a draw among all these models, `excluded` too, gives to the pair: not the
         greater one that it has now that the opponent is known, by which votes would count too little.
         """
-        ready = self._ready_models()
+        ready = self._drawable()
         open_models = self._open(ready)
         table = self._table(sorted({*open_models, opponent, excluded}))
         model = table.draw_opponent(opponent, [model for model in open_models if model != excluded], self._rng)
@@ -94,14 +97,18 @@ class Matchmaker:
             return None
         return Drawn(model, ready[model].revision, table.probability(opponent, model))
 
+    def _drawable(self) -> dict[str, ModelCard]:
+        return {model: card for model, card in self._ready_models().items() if self._weight(model) > 0}
+
     def _open(self, ready: Mapping[str, ModelCard]) -> list[str]:
         return sorted(model for model in ready if self._has_room(model))
 
     def _table(self, models: list[str]) -> PairTable:
-        key = tuple(models)
+        # A model that was drawn before its weight became 0 keeps its battle, and is weighed as any other one.
+        key = tuple((model, self._weight(model) or 1.0) for model in models)
         table = self._tables.get(key)
         if table is None:
             if len(self._tables) >= MAX_TABLES:
                 self._tables.clear()
-            table = self._tables[key] = PairTable(key, self._misordering)
+            table = self._tables[key] = PairTable(models, self._misordering, weights=dict(key))
         return table

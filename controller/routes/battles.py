@@ -5,6 +5,7 @@ from fastapi.responses import Response
 
 from controller.access.identity import Identities
 from controller.access.rate_limits import RateLimiter
+from controller.admin.terms import Terms
 from controller.battles.battles import Battles
 from controller.routes.path_ids import BATTLE_ID, BattleInPath
 from controller.routes.replies import json_reply
@@ -20,6 +21,7 @@ def add_battle_routes(
     identities: Identities,
     limits: RateLimiter,
     battles: Battles,
+    terms: Terms,
 ) -> None:
     """Add the routes of battles to `router`."""
 
@@ -33,6 +35,7 @@ def add_battle_routes(
         errors=(
             ErrorCode.VOTER_NOT_KNOWN,
             ErrorCode.CAPTCHA_NEEDED,
+            ErrorCode.TERMS_NOT_ACCEPTED,
             ErrorCode.MODEL_NOT_FOUND,
             ErrorCode.RATE_LIMITED,
             ErrorCode.QUEUE_FULL,
@@ -47,6 +50,7 @@ def add_battle_routes(
         has or gets with the answer, or without cookies the address."""
         wanted = await bodies.parse(request, CreateBattle)
         await limits.check(identities.client_of(request), "battle")
+        await terms.require(await identities.of(request))
         visitor, headers = await identities.welcome(request)
         battle = await battles.create(wanted, visitor)
         reply = json_reply(battle.view(battles.max_turns), status=201)

@@ -5,6 +5,7 @@ from fastapi.responses import Response
 
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
+from controller.admin.action_log import ActionLog, actor_of
 from controller.routes.replies import json_reply
 from controller.votes.integrity.judge import Judge
 from service_kit.bodies import Bodies
@@ -14,7 +15,13 @@ from wire.judgements import CastJudgement, IntegrityView, Judgement
 
 
 def add_integrity_routes(
-    user: APIRouter, admin: APIRouter, bodies: Bodies, addresses: Addresses, limits: RateLimiter, judge: Judge
+    user: APIRouter,
+    admin: APIRouter,
+    bodies: Bodies,
+    addresses: Addresses,
+    limits: RateLimiter,
+    judge: Judge,
+    actions: ActionLog,
 ) -> None:
     """Add the public counts to `user`, the judgements to `admin`."""
 
@@ -41,4 +48,8 @@ def add_integrity_routes(
     )
     async def append_judgement(request: Request) -> Response:
         """Appends a judgement to the vote log. The judge leaves alone what an administrator has judged."""
-        return json_reply(await judge.append(await bodies.parse(request, CastJudgement)))
+        wanted = await bodies.parse(request, CastJudgement)
+        subject = wanted.voter or wanted.cohort or ", ".join(wanted.battle_ids)
+        values = wanted.model_dump(exclude={"note"}, exclude_defaults=True) | {"action": wanted.action}
+        await actions.append(actor_of(request, addresses), "judge_votes", subject, values, wanted.note)
+        return json_reply(await judge.append(wanted))

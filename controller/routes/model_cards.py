@@ -5,6 +5,7 @@ from fastapi.responses import Response
 
 from controller.access.addresses import Addresses
 from controller.access.rate_limits import RateLimiter
+from controller.admin.action_log import ActionLog, actor_of
 from controller.routes.replies import json_reply
 from controller.votes.boards.model_cards import ModelCards
 from service_kit.bodies import Bodies
@@ -31,7 +32,9 @@ def add_model_cards_route(router: APIRouter, addresses: Addresses, limits: RateL
         return json_reply(cards.view())
 
 
-def add_model_card_admin_route(router: APIRouter, bodies: Bodies, cards: ModelCards) -> None:
+def add_model_card_admin_route(
+    router: APIRouter, bodies: Bodies, cards: ModelCards, addresses: Addresses, actions: ActionLog
+) -> None:
     """Add the route that changes a card."""
 
     @router.put("/arena/models/{model:path}/card")
@@ -51,4 +54,6 @@ def add_model_card_admin_route(router: APIRouter, bodies: Bodies, cards: ModelCa
         card = await bodies.parse(request, BoardCard)
         if card.model != model:
             raise ApiError(ErrorCode.INVALID_REQUEST, "The card names another model than the path.", param="model")
+        values = card.model_dump(mode="json", exclude={"model"}, exclude_none=True)
+        await actions.append(actor_of(request, addresses), "put_card", model, values)
         return json_reply(await cards.put(card))

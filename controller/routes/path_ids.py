@@ -6,10 +6,11 @@ from fastapi import Depends, Path
 
 from controller.battles.battle_store import not_found
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId, WorkerId
+from wire.ids import BattleId, NoticeId, WorkerId
 
 #: Descriptions for `documented`.
 BATTLE_ID = {"battle_id": "id of the battle; it is a secret until the vote"}
+NOTICE_ID = {"notice_id": "id of the notice"}
 WORKER_ID = {"worker_id": "id that the registration gave"}
 
 
@@ -28,6 +29,14 @@ async def _worker_id(worker_id: Annotated[str, Path()]) -> WorkerId:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"worker_id: {error}.", param="worker_id") from None
 
 
-#: Types of path parameters. Refusals: BATTLE_NOT_FOUND, and INVALID_REQUEST for a worker's id.
+async def _notice_id(notice_id: Annotated[str, Path()]) -> NoticeId:
+    try:
+        return NoticeId(notice_id)
+    except ValueError:
+        raise ApiError(ErrorCode.NOTICE_NOT_FOUND, "There is no such notice, or it was removed.") from None
+
+
+#: Types of path parameters. Refusals: BATTLE_NOT_FOUND, NOTICE_NOT_FOUND, and INVALID_REQUEST for a worker's id.
 BattleInPath = Annotated[BattleId, Depends(_battle_id)]
+NoticeInPath = Annotated[NoticeId, Depends(_notice_id)]
 WorkerInPath = Annotated[WorkerId, Depends(_worker_id)]

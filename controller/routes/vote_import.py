@@ -3,6 +3,8 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from controller.access.addresses import Addresses
+from controller.admin.action_log import ActionLog, actor_of
 from controller.routes.replies import json_reply
 from controller.votes.journal.follower import VoteJournal
 from controller.votes.vote_import import VoteImport
@@ -15,7 +17,14 @@ from wire.votes import ImportReply, VoteRecord
 
 
 def add_vote_import_route(
-    router: APIRouter, bodies: Bodies, log: VoteLog, journal: VoteJournal | None, *, patience_s: float
+    router: APIRouter,
+    bodies: Bodies,
+    log: VoteLog,
+    journal: VoteJournal | None,
+    addresses: Addresses,
+    actions: ActionLog,
+    *,
+    patience_s: float,
 ) -> None:
     """Add the import. `patience_s`: how long it waits for a store that does not answer."""
     confirm = None if journal is None else journal.catch_up
@@ -33,4 +42,5 @@ def add_vote_import_route(
         may be of any length; a line has 16 MB at most, and no pause may be longer than 30 s. A battle, or the key of a
         judgement, that the log knows already is skipped, so importing again changes nothing, and an import that was cut
         off goes on when it is sent again. The answer leaves when the journal has all of it, too."""
+        await actions.append(actor_of(request, addresses), "import_votes", "vote log")
         return json_reply(await VoteImport(log, patience_s=patience_s, confirm=confirm).run(bodies.pieces(request)))

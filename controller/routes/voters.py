@@ -5,9 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
+from controller.access.addresses import Addresses
 from controller.access.identity import Identities
 from controller.access.invitations import Invitations
 from controller.access.rate_limits import RateLimiter
+from controller.admin.action_log import ActionLog, actor_of
 from controller.routes.replies import json_reply
 from service_kit.bodies import Bodies
 from service_kit.route_docs import documented
@@ -59,7 +61,9 @@ def add_join_route(router: APIRouter, bodies: Bodies, identities: Identities, li
         return reply
 
 
-def add_invitation_routes(router: APIRouter, bodies: Bodies, invitations: Invitations) -> None:
+def add_invitation_routes(
+    router: APIRouter, bodies: Bodies, invitations: Invitations, addresses: Addresses, actions: ActionLog
+) -> None:
     """Add the routes of invitations; `router` is the admin's."""
 
     @router.post("/arena/voters/invitations")
@@ -74,6 +78,8 @@ def add_invitation_routes(router: APIRouter, bodies: Bodies, invitations: Invita
     async def invite(request: Request) -> Response:
         """A name that is invited already keeps its invitation and its cohort, so the request may be repeated."""
         wanted = await bodies.parse(request, CreateInvitation)
+        values = {} if wanted.cohort is None else {"cohort": wanted.cohort}
+        await actions.append(actor_of(request, addresses), "invite_voter", wanted.name, values)
         return json_reply(await invitations.invite(wanted.name, wanted.cohort))
 
     @router.get("/arena/voters/invitations")
@@ -90,7 +96,8 @@ def add_invitation_routes(router: APIRouter, bodies: Bodies, invitations: Invita
         answer=Invitation,
         errors=(ErrorCode.INVITATION_NOT_FOUND, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def revoke(name: _Text) -> Response:
+    async def revoke(request: Request, name: _Text) -> Response:
         """Its cookie holds for no battle and no vote after this; votes that were cast stay. The name may be invited
         again, as another voter."""
+        await actions.append(actor_of(request, addresses), "revoke_voter", name)
         return json_reply(await invitations.revoke(name))

@@ -79,7 +79,7 @@ def add_vote_export_route(
     async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
         """One vote or judgement per line, oldest first. A judgement has the field `kind`; it takes votes out of the
         ratings, or back in."""
-        first = await log.read(_checked_id(after))
+        first = await log.read(checked_entry_id(after, "after"))
         texts = _Texts(battles, archive) if conversations else None
         return StreamingResponse(_lines(log, first, texts), media_type=NDJSON)
 
@@ -122,8 +122,9 @@ class _Texts:
         return self._archived.get(vote.battle_id)
 
 
-def _checked_id(vote_id: str) -> EntryId:
+def checked_entry_id(text: str, param: str) -> EntryId:
+    """The id of a log's entry in a parameter of the query. Raises ApiError INVALID_REQUEST."""
     try:
-        return EntryId(vote_id)
+        return EntryId(text)
     except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "after must be a vote id.", param="after") from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{param} must be the id of an entry.", param=param) from None

@@ -89,7 +89,7 @@ def add_worker_list_route(router: APIRouter, guard: Guard, registry: WorkerRegis
         """Model, state and capacity of every worker with a lease; with the admin token its load too, which would tell
         other visitors the models of a battle. With `AGON_PUBLIC_WORKERS=false` all of it needs the admin token."""
         views = registry.views()
-        if not guard.is_admin(request.headers.get("authorization")):
+        if not guard.is_admin(request):
             views = [view.without_figures() for view in views]
         return JSONResponse([view.model_dump(mode="json") for view in views])
 

@@ -9,7 +9,8 @@ To add a key:
 2. Write it by one script in lua/ when the write belongs together with another one, or depends on what is there. A
    script gets its keys as KEYS and sets the TTL itself, so that no key is left without one.
 3. Read and write it in one class, which owns it: WorkerRegistry, RoutingTable, Dispatcher, BattleStore, VoteLog,
-   LogRestorer, Invitations, RateLimiter. Values are plain text, JSON or wire types, never pickles.
+   LogRestorer, Invitations, ArenaState, ActionLog, FailureLog, Terms, RateLimiter. Values are plain text, JSON or
+   wire types, never pickles.
 4. Add it to tests/controller/store/test_keys.py. A key of a released version keeps its name and its format, because a
    store outlives the upgrade of its controllers; a new format gets a new name.
 
@@ -20,13 +21,15 @@ differ.
 
 from dataclasses import dataclass
 
-from wire.ids import BattleId, WorkerId
+from wire.ids import BattleId, Pseudonym, WorkerId
 
 #: The set of a worker's leases outlives the end of its last lease by this much. It has a TTL because expired leases are
 #: removed only when a request is sent to the worker, and none is sent to a worker that has left.
 LEASES_GRACE_MS = 60_000
 #: Events serve browsers that reconnect: an hour covers a closed laptop. Older turns are read from the battle itself.
 EVENTS_TTL_MS = 3_600_000
+#: A day and the hour that has begun.
+FAILURES_TTL_MS = 25 * 3_600_000
 #: Pieces of a restoration follow one another within milliseconds; a minute covers a store that hangs.
 BUILT_LOG_TTL_MS = 60_000
 
@@ -173,6 +176,30 @@ class Keys:
     def invited(self) -> str:
         """Hash: name of an invited voter -> id of the invitation that holds. No TTL: a name is invited once."""
         return f"{self.prefix}:invited"
+
+    # Administration
+
+    @property
+    def admin_state(self) -> str:
+        """Hash: `model:NAME`, `worker:ID`, `notice:ID` or `terms` -> JSON of what an administrator has set. No TTL: it
+        holds until it is set otherwise."""
+        return f"{self.prefix}:admin"
+
+    @property
+    def actions(self) -> str:
+        """Stream: every action of an administrator; field `action`, JSON. No TTL, never trimmed: it says who did
+        what."""
+        return f"{self.prefix}:actions"
+
+    def failures(self, hour: int) -> str:
+        """Hash: JSON of cause, model and worker -> count and time of the latest, in one hour of Unix time. TTL
+        FAILURES_TTL_MS: the page shows a day."""
+        return f"{self.prefix}:failures:{hour}"
+
+    def accepted_terms(self, pseudonym: Pseudonym) -> str:
+        """String: JSON of the version of the terms that a voter has accepted, and when. TTL that of the voter's cookie,
+        a day for one who is known by an address."""
+        return f"{self.prefix}:terms:{pseudonym}"
 
     # Rate limits
 

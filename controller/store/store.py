@@ -100,6 +100,13 @@ class Store:
         with self.guard("range_stream"):
             return cast(list[StreamEntry], await _call(self.redis.xrange, key, f"({after}", "+", count))
 
+    async def newest_in_stream(self, key: str, before: EntryId | None, *, count: int) -> list[StreamEntry]:
+        """The last `count` entries before the id `before`, or of the stream, newest first. Raises ApiError
+        STORE_UNAVAILABLE."""
+        end = "+" if before is None else f"({before}"
+        with self.guard("newest_in_stream"):
+            return cast(list[StreamEntry], await _call(self.redis.xrevrange, key, end, "-", count=count))
+
     async def ping(self) -> None:
         """Raises ApiError STORE_UNAVAILABLE unless the store answers."""
         with self.guard("ping"):

@@ -154,6 +154,10 @@ class VoteLog:
             after = EntryId(read[-1].vote_id)
         return []
 
+    async def newest(self, before: EntryId | None, count: int) -> list[LogEntry]:
+        """The last `count` entries before the id `before`, or of the log, newest first, with damaged ones."""
+        return list(await self._parsed(await self._store.newest_in_stream(self._keys.votes, before, count=count)))
+
     async def read_cast(self, after: EntryId) -> tuple[str, list[LogEntry]]:
         """The votes that were cast here, not imported, among the next PIECE entries after the id `after`; and the id of
         the last of these entries, or `after` at the end of the log."""

@@ -127,6 +127,8 @@ class Dispatcher:
         `charge` is a place in a rate limit; it is taken once, before any lease. Raises ApiError: MODEL_NOT_FOUND,
         NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and with a charge RATE_LIMITED.
         """
+        if kind == "chat" and (off := next((wish.model for wish in wishes if self._table.is_off(wish.model)), None)):
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {off!r} is switched off.", param="model")
         for _ in range(MAX_PICKS):
             leases = [Lease(self._pick(wish, kind), f"{kind}-{secrets.token_hex(8)}") for wish in wishes]
             refusal = await self._ask_for(leases, kind, charge)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import Histogram
@@ -70,7 +70,8 @@ class _Attempts:
 
 
 class Relay:
-    """Relays answers of workers; shared by all requests and without state of its own."""
+    """Relays answers of workers; shared by all requests and without state of its own. `note_failure` is told the cause,
+    the model and the worker of each attempt that failed."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Relay:
         table: RoutingTable,
         breaker: CircuitBreaker,
         metrics: Metrics,
+        note_failure: Callable[[str, str, str], None],
         *,
         max_attempts: int,
         replay_wait_s: float,
@@ -86,6 +88,7 @@ class Relay:
         self._table = table
         self._breaker = breaker
         self._metrics = metrics
+        self._note_failure = note_failure
         self._max_attempts = max_attempts
         self._replay_wait_s = replay_wait_s
 
@@ -168,6 +171,7 @@ class Relay:
         """Tell the circuit breaker and the log."""
         if trouble.no_listener:
             self._breaker.refused((worker.worker_id, worker.epoch), round(self._table.store_time() * 1000))
+        self._note_failure(trouble.reason, worker.card.name, worker.worker_id)
         if trouble.blame:
             self._breaker.failed((worker.worker_id, worker.epoch))
         log_event(

@@ -7,7 +7,8 @@ last copy stays in use for STALE_S, with the registrations and counts of leases 
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -52,12 +53,37 @@ class Snapshot:
     taken_at: float  #: time.monotonic() of this process
 
 
+class Controls(Protocol):
+    """What an administrator has taken out of service."""
+
+    def is_off(self, model: str) -> bool:
+        """Whether the model takes nothing new."""
+        ...
+
+    def is_drained(self, worker_id: str) -> bool:
+        """Whether the worker gets no new work."""
+        ...
+
+
+class NoControls:
+    """Everything is in service."""
+
+    def is_off(self, model: str) -> bool:
+        """Never."""
+        return False
+
+    def is_drained(self, worker_id: str) -> bool:
+        """Never."""
+        return False
+
+
 class RoutingTable:
     """Owns the snapshot. `refresh_round` is background work. Runs on the event loop."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, controls: Controls | None = None) -> None:
         self._store = store
         self._keys = keys
+        self._controls = controls or NoControls()
         self._snapshot = Snapshot({}, {}, 0, float("-inf"))
         self._is_store_reachable = True
         self._callbacks: list[Callable[[], None]] = []
@@ -81,16 +107,29 @@ class RoutingTable:
         return self._snapshot.now_ms / 1000 + self.age_s if self._snapshot.now_ms else time.time()
 
     def live(self) -> Iterable[Worker]:
-        """All registered workers in any state; none when the table is older than STALE_S."""
-        return self._snapshot.workers.values() if self.age_s < STALE_S else ()
+        """All registered workers in any state, drained ones as draining; none when the table is older than STALE_S."""
+        if self.age_s >= STALE_S:
+            return ()
+        return [
+            replace(worker, state="draining") if self._controls.is_drained(worker.worker_id) else worker
+            for worker in self._snapshot.workers.values()
+        ]
 
     def ready(self, model: str) -> list[Worker]:
         """Workers of `model` that take requests, the full ones included."""
         return [worker for worker in self.live() if worker.card.name == model and worker.state == "ready"]
 
     def ready_models(self) -> dict[str, ModelCard]:
-        """Models with a worker that takes requests, by name."""
-        return {worker.card.name: worker.card for worker in self.live() if worker.state == "ready"}
+        """Models that are on and have a worker that takes requests, by name."""
+        return {
+            worker.card.name: worker.card
+            for worker in self.live()
+            if worker.state == "ready" and not self._controls.is_off(worker.card.name)
+        }
+
+    def is_off(self, model: str) -> bool:
+        """Whether an administrator has switched the model off."""
+        return self._controls.is_off(model)
 
     def knows(self, model: str) -> bool:
         """Whether a worker of `model` has ever registered."""

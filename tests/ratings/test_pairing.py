@@ -150,3 +150,21 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         PairTable("abc").probability("a", "a")
     with pytest.raises(KeyError):
         PairTable("abc").probability("a", "x")
+
+
+def test_a_pair_is_drawn_in_proportion_to_the_weights_of_its_models() -> None:
+    table = PairTable("abc", weights={"a": 1.0, "b": 1.0, "c": 0.25})
+    assert table.probability("a", "b") == pytest.approx(1 / 1.5)
+    assert table.probability("a", "c") == table.probability("b", "c") == pytest.approx(0.25 / 1.5)
+
+
+def test_no_weight_makes_a_pair_likelier_than_the_limit() -> None:
+    names = "abcdefghij"
+    table = PairTable(names, weights={name: 100.0 if name in "ab" else 1.0 for name in names})
+    assert table.probability("a", "b") == pytest.approx(0.25)
+    assert sum(table.probability(x, y) for x, y in combinations(names, 2)) == pytest.approx(1.0)
+
+
+def test_a_weight_is_above_zero() -> None:
+    with pytest.raises(ValueError):
+        PairTable("ab", weights={"a": 1.0, "b": 0.0})

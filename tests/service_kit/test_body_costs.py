@@ -11,12 +11,14 @@ import pytest
 from pydantic import BaseModel
 
 from docs import api_page
+from wire.admin import CreateNotice, DrainWorker, SetModel, SetTerms
 from wire.battles import CastVote, CreateBattle, CreateTurn
 from wire.captcha import CheckVisitor
 from wire.errors import ApiError
 from wire.invitations import CreateInvitation
 from wire.judgements import CastJudgement, Judgement
 from wire.model_cards import BoardCard
+from wire.notices import AcceptTerms
 from wire.openai import ChatCompletionRequest, CompletionRequest
 from wire.strict_json import parse_model
 from wire.votes import VoteRecord
@@ -61,6 +63,11 @@ OBJECTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "invitation": (CreateInvitation, "{", "}"),
     "board card": (BoardCard, "{", "}"),
     "check": (CheckVisitor, "{", "}"),
+    "switch": (SetModel, "{", "}"),
+    "drain": (DrainWorker, "{", "}"),
+    "notice": (CreateNotice, "{", "}"),
+    "terms": (SetTerms, "{", "}"),
+    "acceptance": (AcceptTerms, "{", "}"),
 }
 TEXTS = {"letters": "x", "escapes": "\\u00e9", "NUL": "\\u0000", "quotes": '\\"', "emoji": "\\ud83d\\ude00"}
 

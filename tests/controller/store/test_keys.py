@@ -4,7 +4,7 @@ import asyncio
 
 from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, Keys
 from tests.controller.support.arena import Arena, eventually
-from wire.ids import BattleId, WorkerId
+from wire.ids import BattleId, Pseudonym, WorkerId
 
 KEYS = Keys("p")
 
@@ -29,6 +29,10 @@ RELEASED = {
     "invited": (KEYS.invited, "p:invited"),
     "judge": (KEYS.judge, "p:judge"),
     "integrity": (KEYS.integrity, "p:integrity"),
+    "admin_state": (KEYS.admin_state, "p:admin"),
+    "actions": (KEYS.actions, "p:actions"),
+    "failures": (KEYS.failures(12), "p:failures:12"),
+    "accepted_terms": (KEYS.accepted_terms(Pseudonym("x")), "p:terms:x"),
     "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
 }
 PARTS = {"worker_prefix", "leases_prefix", "battle_prefix", "events_suffix"}

@@ -37,7 +37,7 @@ class _Parts:
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, lease_s=lease_s)
         rate = Rate(per_minute=1, burst=2)
-        self.limits = RateLimiter(self.store, self.keys, metrics, Rates(rate, rate, rate, rate))
+        self.limits = RateLimiter(self.store, self.keys, metrics, Rates(rate, rate, rate, rate), lambda _: None)
         self.registry = WorkerRegistry(
             self.store, self.keys, self.table, WorkerHosts(["127.0.0.0/8"]), heartbeat_s=1, lease_s=60
         )
