@@ -22,7 +22,7 @@ from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
-from webui.battle.pending_votes import PendingVotes
+from webui.battle.pending_votes import PendingVotes, casting
 from webui.battle.turn import Turns
 from webui.boards import Boards
 from webui.captcha import add_check_page
@@ -57,12 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
-    pending_votes = PendingVotes(
-        lambda battle_id, choice, visitor: client.vote(
-            battle_id, choice.outcome, visitor, has_consent=choice.has_consent
-        ),
-        settings.webui_undo_s,
-    )
+    pending_votes = PendingVotes(casting(client, boards.leaderboard), settings.webui_undo_s)
     turns = Turns(
         client, settings.webui_update_interval_s, boards.leaderboard, pending_votes, settings.webui_max_prompt_chars
     )

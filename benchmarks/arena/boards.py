@@ -61,7 +61,7 @@ def measure_restart(arena: BenchArena, num_votes: int) -> list[dict[str, Any]]:
     first_s = arena.start_controller("/arena/leaderboard")
     assert arena.controller is not None
     first_cpu_s = cpu_s(arena.controller.pid)
-    seen = httpx.get(f"{arena.url}/arena/leaderboard", trust_env=False, timeout=60).json()["num_votes"]
+    board = httpx.get(f"{arena.url}/arena/leaderboard", trust_env=False, timeout=60).json()
     listening_s = _start_without_board(arena)
     arena.stop()
     store_s = arena.start_store()
@@ -70,7 +70,7 @@ def measure_restart(arena: BenchArena, num_votes: int) -> list[dict[str, Any]]:
         {
             "name": "restart",
             "votes": num_votes,
-            "votes_on_board": seen,
+            "votes_on_board": board["num_votes"] + board["num_unrated"],
             "controller_to_first_board_s": round(first_s, 2),
             "controller_cpu_to_first_board_s": round(first_cpu_s, 2),
             "controller_to_health_s": round(listening_s, 2),

@@ -11,8 +11,8 @@ from tests.webui.fake_answers import MODELS
 from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.batches import batches
-from webui.battle.pending_votes import Choice, PendingVotes
-from webui.battle.session import Session, bookmark_of, from_storage
+from webui.battle.pending_votes import PendingVotes, casting
+from webui.battle.session import Choice, Session, bookmark_of, from_storage
 from webui.battle.turn import Sessions, Turns
 from webui.boards import Boards
 from webui.client import ControllerClient
@@ -38,13 +38,8 @@ async def client(controller: str) -> AsyncGenerator[ControllerClient, None]:
 
 
 def new_turns(client: ControllerClient, *, undo_s: float = 0.0) -> Turns:
-    pending = PendingVotes(
-        lambda battle_id, choice, visitor: client.vote(
-            battle_id, choice.outcome, visitor, has_consent=choice.has_consent
-        ),
-        undo_s,
-    )
-    return Turns(client, 0.01, Boards(client, max_age_s=0).leaderboard, pending)
+    boards = Boards(client, max_age_s=0)
+    return Turns(client, 0.01, boards.leaderboard, PendingVotes(casting(client, boards.leaderboard), undo_s))
 
 
 async def vote(turns: Turns, session: Session, outcome: Outcome, *, has_consent: bool = False) -> Sessions:

@@ -12,8 +12,7 @@ import gradio as gr
 from webui import texts
 from webui.battle.look import look_of
 from webui.battle.parts import BattleParts
-from webui.battle.pending_votes import Choice
-from webui.battle.session import Session, from_storage
+from webui.battle.session import Choice, Session, from_storage
 from webui.battle.turn import Turns
 from webui.controllers import ControllerUnreachable
 from webui.seats import Seat

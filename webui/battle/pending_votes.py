@@ -9,23 +9,28 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from webui.battle.session import Choice
+from webui.client import ControllerClient
+from webui.controllers import ControllerUnreachable
 from webui.visitors import Visitor
-from wire.battles import Outcome, VoteReply
+from wire.battles import VoteReply
+from wire.errors import ApiError
 from wire.ids import BattleId
+from wire.leaderboard import LeaderboardView
 
 MOST_WAITING: Final = 10_000  #: beyond it votes are sent at once
 KEPT_S: Final = 60.0  #: how long the end of a vote is known here
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a visitor clicked. `has_consent`: they agree to a release of the texts."""
+class Recorded:
+    """The answer of the controller, and the board just before: it tells by how much the vote moved the ratings."""
 
-    outcome: Outcome
-    has_consent: bool = False
+    reply: VoteReply
+    before: LeaderboardView | None
 
 
-Cast = Callable[[BattleId, Choice, Visitor], Awaitable[VoteReply]]
+Cast = Callable[[BattleId, Choice, Visitor], Awaitable[Recorded]]
 _Key = tuple[BattleId, str]
 
 
@@ -64,7 +69,7 @@ class PendingVotes:
         if vote is not None:
             vote.over.set()
 
-    def result(self, battle_id: BattleId, visitor: Visitor) -> "asyncio.Task[VoteReply | None] | None":
+    def result(self, battle_id: BattleId, visitor: Visitor) -> "asyncio.Task[Recorded | None] | None":
         """The task that ends with the answer of the controller, or with None if the vote was taken back. None if no
         such vote waits."""
         vote = self._votes.get(_key(battle_id, visitor))
@@ -86,7 +91,7 @@ class PendingVotes:
 
     async def _send(
         self, vote: "_PendingVote", battle_id: BattleId, choice: Choice, visitor: Visitor, wait_s: float
-    ) -> VoteReply | None:
+    ) -> Recorded | None:
         try:
             async with asyncio.timeout(wait_s):
                 await vote.over.wait()
@@ -98,9 +103,23 @@ class PendingVotes:
         return await self._cast(battle_id, choice, visitor)
 
 
+def casting(client: ControllerClient, known_board: Callable[[Visitor], Awaitable[LeaderboardView]]) -> Cast:
+    """Votes through `client`. `known_board`: a board that is at most a second old and shared by all visitors."""
+
+    async def cast(battle_id: BattleId, choice: Choice, visitor: Visitor) -> Recorded:
+        try:
+            before = await known_board(visitor)
+        except (ApiError, ControllerUnreachable):
+            before = None
+        reply = await client.vote(battle_id, choice.outcome, visitor, has_consent=choice.has_consent)
+        return Recorded(reply, before)
+
+    return cast
+
+
 class _PendingVote:
     def __init__(self) -> None:
-        self.task: asyncio.Task[VoteReply | None] | None = None
+        self.task: asyncio.Task[Recorded | None] | None = None
         self.over = asyncio.Event()  #: ends the wait
         self.is_undone = False
         self.is_sent = False

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
-from webui.battle.pending_votes import Choice
 from wire.battles import (
     SIDES,
     Answer,
@@ -76,6 +75,14 @@ class Standing:
     num_models: int
     change: float | None = None
     is_new: bool = False  #: this was its first vote
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a visitor clicked. `has_consent`: they agree to a release of the texts."""
+
+    outcome: Outcome
+    has_consent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

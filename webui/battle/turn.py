@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from webui import texts
 from webui.batches import batches
-from webui.battle.pending_votes import Choice, PendingVotes
-from webui.battle.session import Bookmark, Session, StreamEvent, from_view, standings
+from webui.battle.pending_votes import PendingVotes
+from webui.battle.session import Bookmark, Choice, Session, StreamEvent, from_view, standings
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
@@ -213,16 +213,12 @@ class Turns:
         if voting is None:  # its end is forgotten here; the controller knows it
             yield await self.restore(session.battle_id, visitor)
             return
-        try:
-            before = await self.known_board(visitor)
-        except (ApiError, ControllerUnreachable):
-            before = None
         await asyncio.wait([voting], timeout=self.pending_votes.undo_s + _QUICK_VOTE_S)
         if not voting.done():
             yield replace(session, notice=texts.VOTING)
         battle_id, outcome, session = session.battle_id, session.choice.outcome, replace(session, choice=None)
         try:
-            reply = await asyncio.shield(voting)
+            recorded = await asyncio.shield(voting)
         except ControllerUnreachable:
             yield replace(session, notice=texts.VOTE_UNKNOWN)
             return
@@ -230,11 +226,12 @@ class Turns:
             if error.code is not ErrorCode.BATTLE_ALREADY_VOTED:
                 yield replace(session, notice=_sentence(error))
                 return
-            recorded = await self.restore(battle_id, visitor)
-            yield recorded if recorded.outcome == outcome else replace(recorded, notice=_sentence(error))
+            now = await self.restore(battle_id, visitor)
+            yield now if now.outcome == outcome else replace(now, notice=_sentence(error))
             return
-        if reply is None:
+        if recorded is None:
             return
+        reply, before = recorded.reply, recorded.before
         revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated, flags=reply.flags)
         yield revealed
         for delay_s in _RATING_DELAYS_S:
