@@ -28,8 +28,10 @@ async def pace_of_turn(arena: Arena, battle_id: str, prompt: str, client: httpx.
         both = [(at, size) for at, size in seen if at <= together_s]
         rest = [(at, size) for at, size in seen if at > together_s]
         gaps = [after - before for (before, _), (after, _) in itertools.pairwise(both)]
+        figures[f"pace first {side}"] = seen[0][0]
+        if not both:  # it began when the other had been shown
+            continue
         figures |= {
-            f"pace first {side}": seen[0][0],
             f"pace speed {side}": sum(size for _, size in both[1:]) / max(both[-1][0] - both[0][0], 0.01),
             f"pace largest event {side}": max(size for _, size in both[:-1] or both),
             f"pace longest gap {side}": max(gaps, default=0.0),
