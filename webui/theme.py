@@ -65,7 +65,7 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("reconnect.js", "agon.js"))
+    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("reconnect.js", "agon.js", "notices.js"))
     tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -77,4 +77,4 @@ def head() -> str:
 
 def css() -> str:
     """The style sheet of every page."""
-    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "ranking.css"))
+    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "ranking.css", "notices.css"))
