@@ -65,7 +65,8 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("reconnect.js", "agon.js", "notices.js"))
+    names = ("connection.js", "events.js", "agon.js", "notices.js")
+    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
     tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
