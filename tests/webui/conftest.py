@@ -35,11 +35,8 @@ _BROWSER_FLAGS = (
 #: A busy machine shows a page late; a broken page never does.
 PATIENCE_MS = 45_000
 MAX_EVENTS = 123
-<<<<<<< HEAD
 UNDO_S = 0.3
-=======
 MAX_AGE_S = 0.2  #: of what the web UI asks the controller for all visitors
->>>>>>> main
 PROXY_TOKEN = "proxy-token-for-tests"
 
 
@@ -75,12 +72,8 @@ def site() -> Generator[Site, None, None]:
     def make_app(controller_url: str) -> Any:
         settings = Settings(
             controller_url=controller_url,
-<<<<<<< HEAD
-            webui_board_max_age_s=0.2,
-            webui_undo_s=UNDO_S,
-=======
             webui_board_max_age_s=MAX_AGE_S,
->>>>>>> main
+            webui_undo_s=UNDO_S,
             webui_max_events=MAX_EVENTS,
             proxy_token=SecretStr(PROXY_TOKEN),
         )
