@@ -27,13 +27,17 @@ from webui.boards import Boards
 from webui.captcha import add_check_page
 from webui.client import ControllerClient
 from webui.config import Settings
+from webui.connection_routes import add_connection_routes
 from webui.csv_route import add_csv_route
 from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
+from webui.event_stream import EventStreams
 from webui.invitations import add_join_page
+from webui.joins_once import JoinsOnce
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
+from webui.page_head import PageHead
 from webui.page_sessions import PageSessions
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
@@ -42,7 +46,7 @@ from webui.visitors import VisitorCookies
 from wire.voters import VoterCookies
 
 _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half of it on average
-_FORGET_EVERY_S = 10.0  #: between two looks for abandoned sessions
+_FORGET_EVERY_S = 5.0  #: between two looks for abandoned sessions
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -88,15 +92,18 @@ def create_app(settings: Settings) -> FastAPI:
         add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
     add_csv_route(app, boards)
     ui = build_ui(settings, client, turns, boards)
+    streams = OpenStreams()
+    event_streams = EventStreams(ui._queue, streams.by_address.__getitem__)
+    add_connection_routes(app, event_streams, lambda session_hash: sessions.keep(session_hash))
     with warnings.catch_warnings():
         # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         gradio_app = _mount(app, ui)
-    streams = OpenStreams()
     rates = EventRates(settings.webui_events_per_second)
     sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
     background.add("forget quiet addresses", rates.forget_quiet, every_s=_FORGET_EVERY_S)
+    app.add_middleware(PageHead, head=head())
     if cookies is not None:
         app.add_middleware(VisitorCookies, cookies=cookies, gives_new=settings.identity == "cookie", checks=checks)
     app.add_middleware(
@@ -108,6 +115,7 @@ def create_app(settings: Settings) -> FastAPI:
         max_streams_per_address=settings.webui_max_streams_per_address,
         num_waiting=sessions.num_waiting,
     )
+    app.add_middleware(JoinsOnce)
     app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
@@ -123,7 +131,6 @@ def _mount(app: FastAPI, ui: Any) -> App:
         path="/",
         theme=build_theme(),
         css=css(),
-        head=head(),
         favicon_path=str(ASSETS / "favicon.svg"),
         footer_links=[],
         run_history=False,  # it would store the texts of visitors

@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     webui_max_streams: int = Field(
         default=4000,
         ge=1,
-        description="Event streams and heartbeats of browsers that are open at once, up to two a page.",
+        description="Event streams of browsers that are open at once, one a page that waits for something.",
     )
     webui_max_streams_per_address: int = Field(
         default=400, ge=1, description="Of these, how many one address may open. A school or an office is one address."

@@ -18,12 +18,11 @@ from wire.errors import ApiError, ErrorCode
 
 JOIN = "/gradio_api/queue/join"
 DATA = "/gradio_api/queue/data"
-HEARTBEAT = "/gradio_api/heartbeat/"
 BURST_S = 10.0  #: an address that was quiet may send the events of this many seconds at once
 
 
 class OpenStreams:
-    """The event streams and heartbeats that browsers hold open, by session and by address."""
+    """The event streams that browsers hold open, by session and by address."""
 
     def __init__(self) -> None:
         self.by_session: Counter[str] = Counter()
@@ -105,10 +104,10 @@ class Limits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else ""
         if path == JOIN:
-            refusal = self._refusal_of_event(_address(scope))
+            refusal = self._refusal_of_event(address_in(scope))
             await (self._app(scope, receive, send) if refusal is None else _refuse(refusal, scope, receive, send))
-        elif path == DATA or path.startswith(HEARTBEAT):
-            await self._stream(_session(scope), _address(scope), scope, receive, send)
+        elif path == DATA:
+            await self._stream(_session(scope), address_in(scope), scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -120,7 +119,7 @@ class Limits:
         return None
 
     async def _stream(self, session: str, address: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """One event stream or heartbeat, counted while it is open."""
+        """One event stream, counted while it is open."""
         refusal = self._refusal_of_stream(address)
         if refusal is not None:
             await _refuse(refusal, scope, receive, send)
@@ -141,13 +140,11 @@ class Limits:
 
 
 def _session(scope: Scope) -> str:
-    if scope["path"].startswith(HEARTBEAT):
-        return str(scope["path"].removeprefix(HEARTBEAT))
     values = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])
     return str(values[-1])
 
 
-def _address(scope: Scope) -> str:
+def address_in(scope: Scope) -> str:
     """The visitor's address, of IPv6 its network."""
     host = scope["client"][0] if scope.get("client") else "unknown"
     try:

@@ -7,7 +7,6 @@ beyond `capacity` the one that was idle for longest is forgotten. A visitor who 
 restored from the id in the browser, a chat from the transcript there.
 """
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -16,13 +15,12 @@ from typing import Any
 import gradio as gr
 from gradio.queueing import Queue
 from gradio.routes import App
-from gradio.server_messages import UnexpectedErrorMessage
 from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import LRUCache
 
-ABANDONED_AFTER_S = 60.0  #: without an open stream and without a running event
-#: Updates that wait for one browser. Ten come in a second, so a browser that has this many waiting is gone.
-MAX_UNREAD_MESSAGES = 200
+from webui.event_stream import Messages
+
+ABANDONED_AFTER_S = 90.0  #: without an open stream and without a sign of life (assets/connection.js)
 
 
 class _Latest:
@@ -67,31 +65,16 @@ class _PageSession(SessionState):
         """Nothing, as above."""
 
 
-class _Messages(asyncio.Queue[Any]):
-    """Messages for one browser. A browser that does not read them gets one that makes its page reload, and no more."""
-
-    is_overrun = False
-
-    def put_nowait(self, item: Any) -> None:
-        if self.is_overrun:
-            return
-        if self.qsize() >= MAX_UNREAD_MESSAGES:
-            self.is_overrun = True
-            while not self.empty():
-                self.get_nowait()
-            item = UnexpectedErrorMessage(message="The page did not read its updates.", session_not_found=True)
-        super().put_nowait(item)
-
-
 class _MessagesBySession(LRUCache[str, Any]):
-    """The queues of messages by session hash. Gradio's own drops the oldest of 2,000, even while it is being read; here
-    they live as long as their session."""
+    """The messages of each session, by its hash. Gradio's own drops the oldest of 2,000, even while it is being read;
+    here they live as long as their session."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: Queue) -> None:
         super().__init__(sys.maxsize)
+        self._queue = queue
 
     def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, _Messages())
+        super().__setitem__(key, Messages(lambda: self._queue.pending_event_ids_session.get(key, set())))
 
 
 class PageSessions(StateHolder):
@@ -108,7 +91,7 @@ class PageSessions(StateHolder):
         self._is_read = is_read
         self._latest = _Latest()
         self._queue: Queue = blocks._queue
-        self._queue.pending_messages_per_session = _MessagesBySession()
+        self._queue.pending_messages_per_session = _MessagesBySession(self._queue)
         app.state_holder = self
 
     def __getitem__(self, session_id: str) -> Any:
@@ -125,18 +108,25 @@ class PageSessions(StateHolder):
         """Events that wait until fewer events run."""
         return len(self._queue)
 
+    def keep(self, session_id: str) -> None:
+        """A page says that it is still open. One whose session is forgotten has nothing to keep."""
+        session: Any = self.session_data.get(session_id)
+        if session is not None:
+            session.last_used = time.monotonic()
+
     async def forget_abandoned(self) -> None:
-        """Forget the sessions that nothing reads and nothing runs for, and those whose browser has stopped reading."""
+        """Forget the sessions whose page is gone, with their events, and those whose browser has stopped reading; of
+        the others the messages that were sent long ago."""
         now = time.monotonic()
-        messages = self._queue.pending_messages_per_session
         sessions: list[tuple[str, Any]] = list(self.session_data.items())
         for session_id, session in sessions:
-            if getattr(messages.get(session_id), "is_overrun", False):
+            messages: Messages | None = self._queue.pending_messages_per_session.get(session_id)
+            if messages is not None:
+                messages.forget_sent(now)
+            if self._is_read(session_id):
+                session.last_used = now
+            if (messages is not None and messages.is_overrun) or now - session.last_used > ABANDONED_AFTER_S:
                 await self._queue.clean_events(session_hash=session_id)
-                self._forget(session_id)
-            elif now - session.last_used > ABANDONED_AFTER_S and not (
-                self._is_read(session_id) or self._has_events(session_id)
-            ):
                 self._forget(session_id)
 
     def _make_room(self) -> None:

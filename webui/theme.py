@@ -65,7 +65,7 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    names = ("first_paint.js", "reconnect.js", "agon.js", "answers.js", "toast.js")
+    names = ("first_paint.js", "connection.js", "events.js", "agon.js", "answers.js", "toast.js")
     script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
     tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
     words = {

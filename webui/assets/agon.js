@@ -29,12 +29,23 @@
 
   function toggleTheme() {
     const next = document.body.classList.contains("dark") ? "light" : "dark";
-    showTheme(next);
     try {
       localStorage.setItem(THEME_KEY, next);
     } catch {
       // Storage may be forbidden in private windows; then the choice holds for this page only.
     }
+    showTheme(next);
+  }
+
+  // Gradio sets the theme of the system when it builds the page.
+  function keepTheme() {
+    if (new URLSearchParams(location.search).has("__theme")) return;
+    const keep = () => {
+      const theme = storedTheme();
+      if (theme && document.body.classList.contains("dark") !== (theme === "dark")) showTheme(theme);
+    };
+    keep();
+    new MutationObserver(keep).observe(document.body, { attributes: true, attributeFilter: ["class"] });
   }
 
   function isTyping(target) {
@@ -210,8 +221,7 @@
   }
 
   function start() {
-    const theme = storedTheme();
-    if (theme && !new URLSearchParams(location.search).has("__theme")) showTheme(theme);
+    keepTheme();
     document.body.append(live);
     setTimeout(() => root.classList.remove("agon-restoring"), MOST_RESTORING_MS);
     document.addEventListener("focusin", (event) => (lastFocused = event.target));
