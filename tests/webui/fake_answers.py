@@ -29,7 +29,7 @@ WIDE = (
     "Call `configuration.internationalization.translations.resolve_all_of_them(language_and_territory=True)` first.\n\n"
     "$$\\int_{-\\infty}^{\\infty} e^{-x^2}\\,dx = \\sqrt{\\pi} "
     "\\approx 1.7724538509055160272981674833411451827975494561$$\n\n"
-    "```python\nprint('a line of code that is so long that it fits into no card of any width unless it is scrolled')\n```"
+    "```python\nprint('a line of code that is so long that it fits into no card of any width without scrolling')\n```"
 )
 RIGHT_TO_LEFT = (
     "\u05e9\u05dc\u05d5\u05dd, \u05d4\u05e0\u05d4 \u05e8\u05e9\u05d9\u05de\u05d4:\n\n"
