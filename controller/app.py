@@ -284,6 +284,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         max_tokens=settings.battle_max_tokens,
         admission_wait_s=settings.admission_wait_s,
         replay_wait_s=settings.replay_wait_s,
+        paced=settings.paced,
     )
     runner = TurnRunner(battle_store, tools, flush_s=settings.flush_s, patience_s=settings.store_patience_s)
     battles = Battles(

@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     admin_users: Names = Field(
         default=(),
         description="Names of administrators, separated by commas, as a trusted proxy sends them in X-Forwarded-User "
-        "or X-Auth-Request-User: they need no admin token. Empty: only the admin token opens what is the admins.",
+        "or X-Auth-Request-User: they need no admin token. Empty: only that token makes an administrator.",
     )
     terms_file: FilePath | None = Field(
         default=None,
@@ -214,6 +214,12 @@ class Settings(BaseSettings):
         default=0.045,
         description="Seconds for which text of a battle is gathered before it is stored and sent. The default gives "
         "about 22 updates a second: smooth to the eye, and cheap.",
+    )
+    paced: Annotated[float, Field(ge=0)] = Field(
+        default=300.0,
+        description="Characters a second at which both answers of an anonymous battle are shown, so that the timing of "
+        "the stream does not tell the models; a model that is slower holds both back. 0: text is shown as it comes, as "
+        "it always is in a named battle.",
     )
     drain_s: Seconds = Field(default=10.0, description="Seconds that running answers get after SIGTERM.")
     store_timeout_s: Seconds = Field(default=1.0, description="Time limit of one command to the store, in seconds.")

@@ -68,6 +68,17 @@ ABOUT: Final = (
     ),
 )
 TERMS_TITLE: Final = "Terms of use"
+NO_TERMS: Final = "This arena has no terms of use."
+#: Words of assets/notices.js.
+NOTICE_WORDS: Final = {
+    "region": "Notices of the operator",
+    "hide": "Hide this notice",
+    "title": TERMS_TITLE,
+    "lead": "Please read the terms of this arena. You are asked once, and again if they change.",
+    "accept": "I accept",
+    "decline": "Not now, show me the leaderboard",
+    "failed": "That was not recorded. Please try again.",
+}
 NOT_FOUND: Final = "There is nothing at this address."
 TO_BATTLE: Final = "To the arena"
 

@@ -65,9 +65,10 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    names = ("first_paint.js", "connection.js", "events.js", "agon.js", "answers.js", "toast.js")
+    names = ("first_paint.js", "connection.js", "events.js", "agon.js", "answers.js", "toast.js", "notices.js")
     script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
-    tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
+    # Gradio's page applies its style sheet late; notices may come before it.
+    styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "notices.css"))
     words = {
         "reconnecting": texts.RECONNECTING,
         "failed": texts.EVENT_FAILED,
@@ -79,7 +80,7 @@ def head() -> str:
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark">{metas}'
-        f"<style>{tokens}</style><script>{script}</script>"
+        f"<style>{styles}</style><script>{script}</script>"
     )
 
 

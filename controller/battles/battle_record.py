@@ -25,6 +25,7 @@ class StoredAnswer(BaseModel):
     usage: Usage | None = None
     first_token_ms: float | None = None
     total_ms: float | None = None
+    shown_ms: float | None = None  #: for how long the text grew before its visitor's eyes, where that differs
 
     @property
     def counts(self) -> bool:

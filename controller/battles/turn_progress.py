@@ -1,7 +1,8 @@
 """How far a running turn has come, read back from its events: what a controller needs to go on with the turn.
 
 The event stream is the only record of a running answer. The field `private` of an event holds what clients do not get:
-the token ids of a delta, times and token counts. Pure functions, no I/O.
+the token ids of a delta, the text that has come and may not have been shown (shared_pace.py), times and token counts.
+Pure functions, no I/O.
 """
 
 import json
@@ -19,7 +20,9 @@ from wire.errors import ErrorDetail
 class SideProgress:
     """One side's answer as far as it was written. Times are milliseconds from the beginning of the turn."""
 
-    texts: list[str] = field(default_factory=list)  #: of the deltas, in order
+    texts: list[str] = field(default_factory=list)  #: that have come, in order
+    num_deltas: int = 0
+    num_shown: int = 0  #: characters in the deltas
     token_ids: list[int] = field(default_factory=list)  #: for a replay
     has_all_tokens: bool = True  #: False: a delta lacks its token ids, so the answer cannot be continued
     finish_reason: FinishReason | None = None
@@ -27,6 +30,11 @@ class SideProgress:
     first_token_ms: float | None = None
     total_ms: float | None = None
     error: ErrorDetail | None = None  #: why the side failed
+
+    @property
+    def waiting(self) -> str:
+        """Text that has come and was not shown."""
+        return "".join(self.texts)[self.num_shown :]
 
     @property
     def has_ended(self) -> bool:
@@ -58,9 +66,12 @@ def read_progress(entries: Iterable[StreamEntry]) -> dict[Side, SideProgress]:
 
 
 def _add_delta(side: SideProgress, text: str, private: dict[str, Any]) -> None:
-    side.texts.append(text)
+    come = private.get("text", text)  # without a shared pace text is shown as it comes
+    side.texts.append(come)
+    side.num_deltas += 1
+    side.num_shown += len(text)
     side.token_ids.extend(private.get("tokens", ()))
-    if not private.get("tokens"):
+    if come and not private.get("tokens"):
         side.has_all_tokens = False
     if side.first_token_ms is None:
         side.first_token_ms = private.get("first_token_ms", 0.0)

@@ -32,6 +32,7 @@ from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail
 from wire.workers import GenerateRequest
 
+ADMISSION_STEP_S = 0.25  #: a turn of hidden models is admitted at a whole number of these after it began
 LANE_RETRY_S = 0.2  #: pause between two requests for a place at a worker, after a take-over
 #: A place may become free, a worker may start again, or the routing table is not read yet.
 _PASSING = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCode.STORE_UNAVAILABLE})
@@ -53,6 +54,11 @@ class TurnTools:
     max_tokens: int  #: longest answer
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
     replay_wait_s: float  #: longest wait for a place at a worker after a take-over
+    paced: float = 0.0  #: characters a second at which both answers of an anonymous battle are shown; 0: as they come
+
+    def pace_of(self, battle: Battle) -> float:
+        """The speed of both answers of `battle`, 0: as they come."""
+        return 0.0 if battle.names_are_known else self.paced
 
 
 @dataclass
@@ -92,13 +98,14 @@ class _SideAnswer:
         if self.lane is not None:
             await self.lane.close()
 
-    def to_store(self) -> StoredAnswer:
+    def to_store(self, shown_ms: float | None) -> StoredAnswer:
         return StoredAnswer(
             text="".join(self.texts),
             finish_reason=self.finish_reason,
             usage=self.usage,
             first_token_ms=self.first_token_ms,
             total_ms=self.total_ms,
+            shown_ms=shown_ms,
         )
 
 
@@ -150,13 +157,15 @@ class TurnRun:
 
     def _resume_side(self, side: Side, progress: SideProgress) -> None:
         self._answers[side] = _SideAnswer.resumed(self._battle.sides[side], progress)
-        self._writer.resume(side, len(progress.texts))
+        self._writer.resume(side, progress)
         if progress.error is not None:
             self._failures[side] = progress.error
 
     async def admitted(self) -> None:
         """Return once events may be read. Raises ApiError if the workers refused the turn before that."""
         await asyncio.shield(self._admission)
+        if self._tools.pace_of(self._battle) > 0:  # how soon two workers have accepted would tell which they are
+            await asyncio.sleep(-self._elapsed_ms() / 1000 % ADMISSION_STEP_S)
 
     def stop(self) -> None:
         """End both answers now and keep their text so far."""
@@ -195,10 +204,13 @@ class TurnRun:
         """Run both answers and end the turn. Returns how it ended."""
         answers = [asyncio.create_task(self._answer(side)) for side in self._open_sides()]
         stops = [asyncio.create_task(event.wait()) for event in (self._stop, self._writer.stop_asked)]
+        shown = [asyncio.create_task(self._writer.shown(side)) for side in SIDES]
         try:
             refusal = await self._watch(answers, stops, flusher)
+            if refusal is None:
+                await self._watch(shown, stops, flusher)
         finally:
-            await cancel(*answers, *stops, flusher)
+            await cancel(*answers, *shown, *stops, flusher)
         if refusal is not None:
             return await self._end_refused(refusal)
         return await (self._end_aborted() if self._failures else self._end_answered())
@@ -329,18 +341,24 @@ class TurnRun:
         shown = usage if self._battle.names_are_known else None
         private = {"total_ms": answer.total_ms, "usage": None if usage is None else usage.model_dump()}
         event = FinishedEvent(side=side, finish_reason=finish_reason, usage=shown)
-        self._writer.event("finished", event, private=private)
+        self._writer.end_side(side, "finished", event, private)
 
     async def _fail_side(self, failure: _SideFailed) -> None:
         """The battle cannot be voted on any more, but the other side can still be read to its end."""
         detail = neutral(failure.error).body().error
         self._failures[failure.side] = detail
-        self._writer.event("failed", FailedEvent(side=failure.side, error=detail))
+        self._writer.end_side(failure.side, "failed", FailedEvent(side=failure.side, error=detail))
         self._open()
         await self._answers[failure.side].close()
 
     def _finish_open_sides(self) -> None:
-        """End the streams of sides that were stopped."""
+        """End the streams of sides that were stopped: with the text that has been shown."""
+        for side, answer in self._answers.items():
+            dropped = None if side in self._failures else self._writer.cut(side)
+            if dropped is not None:
+                text = "".join(answer.texts)
+                answer.texts = [text[: len(text) - dropped]]
+                answer.finish_reason = answer.usage = answer.total_ms = None
         for side in self._open_sides():
             self._finish_side(side, self._answers[side], "abort", None)
 
@@ -404,7 +422,8 @@ class TurnRun:
         return changes
 
     def _stored_turn(self) -> StoredTurn:
-        return StoredTurn(content=self._content, a=self._answers["a"].to_store(), b=self._answers["b"].to_store())
+        a, b = (self._answers[side].to_store(self._writer.shown_ms(side)) for side in SIDES)
+        return StoredTurn(content=self._content, a=a, b=b)
 
     @property
     def _is_taken_over(self) -> bool:

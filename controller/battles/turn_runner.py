@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore, BegunTurn
+from controller.battles.shared_pace import SharedPace
 from controller.battles.turn_progress import SideProgress
 from controller.battles.turn_run import TurnRun, TurnTools
 from controller.battles.turn_writer import TurnWriter
@@ -16,6 +17,8 @@ from controller.workers.dispatch import Lane
 from service_kit.logs import log_event, short
 from wire.battles import Side
 from wire.ids import BattleId
+
+AT_ONCE = 1e6  #: characters a second
 
 _logger = logging.getLogger(__name__)
 
@@ -37,7 +40,7 @@ class TurnRunner:
 
     def start(self, battle: Battle, begun: BegunTurn, content: str, lanes: dict[Side, Lane]) -> TurnRun:
         """Run a turn in a background task, which closes `lanes`. The arguments are those of TurnRun."""
-        run = TurnRun(battle, begun, content, self._writer(begun), self._tools, lanes=lanes)
+        run = TurnRun(battle, begun, content, self._writer(battle, begun), self._tools, lanes=lanes)
         self._run(run)
         log_event(_logger, "turn_began", battle=short(begun.battle_id), turn=begun.turn)
         return run
@@ -52,14 +55,17 @@ class TurnRunner:
         is_given_up: bool,
     ) -> None:
         """Run the rest of a turn that another controller began. The arguments are those of TurnRun."""
-        writer = self._writer(begun)
+        # Text that waits goes on waiting, also where the setting was changed meanwhile.
+        writer = self._writer(battle, begun, is_paced=any(side.waiting for side in progress.values()))
         self._run(TurnRun(battle, begun, content, writer, self._tools, progress=progress, is_given_up=is_given_up))
         self._tools.metrics.failovers.labels("takeover").inc()
         age_ms = round(begun.age_s * 1000)
         log_event(_logger, "turn_taken_over", battle=short(begun.battle_id), turn=begun.turn, age_ms=age_ms)
 
-    def _writer(self, begun: BegunTurn) -> TurnWriter:
-        return TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s)
+    def _writer(self, battle: Battle, begun: BegunTurn, *, is_paced: bool = False) -> TurnWriter:
+        speed = self._tools.pace_of(battle)
+        pace = SharedPace(speed or AT_ONCE, age_s=begun.age_s) if speed or is_paced else None
+        return TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s, pace=pace)
 
     def _run(self, run: TurnRun) -> None:
         task = asyncio.create_task(run.run())

@@ -4,6 +4,9 @@ Deltas are gathered: the first one is written at once, then one flush about ever
 so that a battle costs the store some twenty small writes a second and not one per token. While the store is away events
 are kept and sent again under the same numbers; the script drops those it has already. Events that the store has lost
 are written again. Knows no worker and no browser.
+
+With a SharedPace an event `delta` has the text that may be shown now; the tokens and the text that have come are in its
+private part, from which a controller that takes the turn over learns all of them.
 """
 
 import asyncio
@@ -17,6 +20,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
+from controller.battles.shared_pace import SharedPace
+from controller.battles.turn_progress import SideProgress
 from controller.errors import EventsLost
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, DeltaEvent, RestartedEvent, Side
@@ -30,9 +35,17 @@ _logger = logging.getLogger(__name__)
 
 class TurnWriter:
     """Owns the events that are not yet in Redis. `stop_asked` is set when a stop was asked for at any controller.
-    `patience_s`: seconds without the store after which a write is given up."""
+    `patience_s`: seconds without the store after which a write is given up. `pace`: None to show text as it comes."""
 
-    def __init__(self, store: BattleStore, begun: BegunTurn, *, flush_s: float, patience_s: float) -> None:
+    def __init__(
+        self,
+        store: BattleStore,
+        begun: BegunTurn,
+        *,
+        flush_s: float,
+        patience_s: float,
+        pace: SharedPace | None = None,
+    ) -> None:
         self._store = store
         self._begun = begun
         self._flush_s = flush_s
@@ -44,6 +57,11 @@ class TurnWriter:
         self._unsent: list[Event] = []
         self._changes: dict[str, str] = {}
         self._texts: dict[Side, list[str]] = {side: [] for side in SIDES}
+        self._pace = pace
+        self._ends: dict[Side, Event] = {}  #: of sides that have ended and are not shown to their end
+        self._all_shown = {side: asyncio.Event() for side in SIDES}
+        self._first_shown_s: dict[Side, float] = {}
+        self._last_write = 0.0
         self._seqs: dict[Side, int] = dict.fromkeys(SIDES, 0)
         self._ending: TurnEnd | None = None  #: how the turn ends, once that is decided
         self._wake = asyncio.Event()
@@ -59,9 +77,13 @@ class TurnWriter:
         """Whether events may be written."""
         return self._opened.is_set()
 
-    def resume(self, side: Side, num_deltas: int) -> None:
-        """Number the next delta of `side` behind those that a former owner of the turn has written."""
-        self._seqs[side] = num_deltas
+    def resume(self, side: Side, progress: SideProgress) -> None:
+        """Go on behind what a former owner of the turn has written of `side`."""
+        self._seqs[side] = progress.num_deltas
+        if self._pace is not None:
+            self._pace.add(side, progress.waiting)
+        if progress.has_ended:
+            self._all_shown[side].set()
 
     def first_token(self, side: Side, ms: float) -> None:
         """Note when the first token of a side came, in milliseconds from the beginning of the turn."""
@@ -73,6 +95,8 @@ class TurnWriter:
         self._tokens[side].extend(token_ids)
         if text:
             self._texts[side].append(text)
+            if self._pace is not None:
+                self._pace.add(side, text)
             self._wake.set()
 
     def event(
@@ -89,10 +113,39 @@ class TurnWriter:
         self._changes.update(changes or {})
         self._wake.set()
 
+    def end_side(self, side: Side, name: str, event: BaseModel, private: Mapping[str, Any] | None = None) -> None:
+        """Queue the last event of a side. It is written when all text of the side is."""
+        self._ends[side] = (name, event.model_dump_json(), json.dumps(private) if private else "")
+        if self._pace is not None:
+            self._pace.end(side)
+        self._gather()
+        self._wake.set()
+
+    async def shown(self, side: Side) -> None:
+        """Return when the last event of a side is queued behind all its text."""
+        await self._all_shown[side].wait()
+
+    def cut(self, side: Side) -> int | None:
+        """End a side where its visitor has read to; its last event is to be queued again. Returns how many characters
+        were dropped, None if the side has been shown to its end."""
+        if self._all_shown[side].is_set():
+            return None
+        self._ends.pop(side, None)
+        return 0 if self._pace is None else self._pace.cut(side)
+
+    def shown_ms(self, side: Side) -> float | None:
+        """For how long the text of a side has been growing before its visitor's eyes; None if this owner does not know
+        or text is shown as it comes."""
+        first_s = self._first_shown_s.get(side)
+        return None if first_s is None or self._pace is None else (time.monotonic() - first_s) * 1000
+
     def restarted(self, side: Side, changes: Mapping[str, str]) -> None:
         """Queue the event `restarted`, after which the text of `side` begins again at offset 0."""
         self._seqs[side] = 0
         self._tokens[side].clear()
+        self._texts[side].clear()
+        if self._pace is not None:
+            self._pace.restart(side)
         self.event("restarted", RestartedEvent(side=side), changes)
 
     async def run(self) -> None:
@@ -104,8 +157,11 @@ class TurnWriter:
                 async with asyncio.timeout(IDLE_S):
                     await self._wake.wait()
             self._wake.clear()
-            await self._send("append")
+            if self._has_something_to_write():
+                await self._send("append")
             await asyncio.sleep(self._flush_s)
+            if self._pace is not None and any(self._pace.has_waiting(side) for side in SIDES):
+                self._wake.set()
 
     async def end(self, how: TurnEnd, changes: Mapping[str, str]) -> None:
         """Write the remaining events and end the turn. `run` must have been cancelled. Raises as `run` does.
@@ -119,24 +175,38 @@ class TurnWriter:
             self._unsent.clear()
         await self._send(self._ending)
 
+    def _has_something_to_write(self) -> bool:
+        """Whether events are due, or the ownership: text that waits for its time makes the writer look often."""
+        self._gather()
+        return bool(self._unsent) or self._pace is None or time.monotonic() - self._last_write > IDLE_S
+
     def _gather(self) -> None:
-        for side in SIDES:
-            text = "".join(self._texts[side])
+        """Make events of the text that may be shown now, and of the ends of sides that are shown to their end."""
+        due = self._pace.take() if self._pace is not None else {side: "".join(self._texts[side]) for side in SIDES}
+        for side, text in due.items():
             if text:
+                self._first_shown_s.setdefault(side, time.monotonic())
                 delta = DeltaEvent(side=side, seq=self._seqs[side], text=text)
                 self._unsent.append(("delta", delta.model_dump_json(), self._private_of_delta(side)))
                 self._seqs[side] += 1
-                self._texts[side].clear()
+        for side in list(self._ends):
+            if self._pace is None or not self._pace.has_waiting(side):
+                self._unsent.append(self._ends.pop(side))
+                self._all_shown[side].set()
 
     def _private_of_delta(self, side: Side) -> str:
         private: dict[str, Any] = {"tokens": self._tokens[side].copy()}
+        if self._pace is not None:
+            private["text"] = "".join(self._texts[side])  # that has come since the last event, shown or not
         self._tokens[side].clear()
+        self._texts[side].clear()
         if side in self._first_token_ms:
             private["first_token_ms"] = self._first_token_ms.pop(side)
         return json.dumps(private, separators=(",", ":"))
 
     async def _send(self, how: TurnEnd) -> None:
         self._gather()
+        self._last_write = time.monotonic()
         events, changes = tuple(self._unsent), dict(self._changes)
         if await self._persist(how, events, changes):
             self.stop_asked.set()

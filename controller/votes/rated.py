@@ -26,6 +26,8 @@ class ReadingPace:
         first_ms = min((answer.first_token_ms for answer in answers if answer.first_token_ms is not None), default=None)
         last_ms = max((answer.total_ms for answer in answers if answer.total_ms is not None), default=None)
         streamed_ms = max(0.0, last_ms - first_ms) if first_ms is not None and last_ms is not None else 0.0
+        shown_ms = [answer.shown_ms for answer in answers if answer.shown_ms is not None]
+        streamed_ms = max(shown_ms, default=streamed_ms)
         seen_s = (streamed_ms + since_answers_ms) / 1000
         return seen_s < max(self.min_s, sum(len(answer.text) for answer in answers) / self.max_chars_per_s)
 

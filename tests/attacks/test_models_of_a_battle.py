@@ -1,6 +1,7 @@
 """An attacker plays battles, watches everything public meanwhile, and guesses the models before the vote.
 
-What the answers themselves tell, their words and their pace, is not used: no server can hide the style of a model.
+The pace of the stream is watched, too: delays, speeds, gaps and sizes of events. What the answers themselves tell,
+their words and lengths, is not used: no server can hide the style of a model.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from tests.attacks.observer import (
     movements,
     routes_of,
 )
+from tests.attacks.pace import pace_of_turn
 from tests.controller.support.arena import visitor
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -77,6 +79,8 @@ async def test_the_same_attacker_finds_the_models_where_figures_are_shown_and_sa
     engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     """The attack works: it finds what it is told, one leak at a time."""
+    async with open_target(engines, tmp_path / "pace", paced=0.0) as target:
+        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL)
     async with open_target(engines, tmp_path / "figures") as target:
         shown = await _attack(target, NUM_BATTLES_OF_CONTROL, **target.arena.admin)
     monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
@@ -84,7 +88,7 @@ async def test_the_same_attacker_finds_the_models_where_figures_are_shown_and_sa
         unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL)
 
     found = {}
-    for leak, guesses in (("figures shown", shown), ("no salts", unsalted)):
+    for leak, guesses in (("figures shown", shown), ("no salts", unsalted), ("no pace", as_it_comes)):
         for what, scores, chance in _results(guesses):
             name, hits, trials, found[leak, what] = best(scores, chance)
             told = f"{what}, {leak}: {hits} of {trials} ({name}), p = {found[leak, what]:.2g}"
@@ -93,6 +97,7 @@ async def test_the_same_attacker_finds_the_models_where_figures_are_shown_and_sa
     assert found["figures shown", "pair"] < FOUND
     assert found["no salts", "pair"] < FOUND
     assert found["no salts", "sides"] < FOUND
+    assert min(found["no pace", "pair"], found["no pace", "sides"]) < FOUND
 
 
 def _results(guesses: Guesses) -> list[tuple[str, dict[str, tuple[int, int]], float]]:
@@ -125,7 +130,7 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
     prompt = f"Story {number}: " + " ".join(f"a bird with {number + count} feathers" for count in range(12))
     battle_id = (await target.arena.create(client=client))["id"]
     before = await observer.look()
-    turn = asyncio.create_task(target.arena.turn(battle_id, prompt, client=client))
+    turn = asyncio.create_task(pace_of_turn(target.arena, battle_id, prompt, client))
     during = []
     while not turn.done():
         during.append(await observer.look())
@@ -133,7 +138,7 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
     view = await target.arena.view(battle_id)
     probed = await _probe(client, prompt, {side: view["turns"][0][side]["text"] for side in ("a", "b")})
     await asyncio.sleep(SETTLE_S)
-    moved = movements(before, during, await observer.look()) | probed
+    moved = movements(before, during, await observer.look()) | probed | turn.result()
     vote = await client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
     revealed = vote.raise_for_status().json()["models"]
     return moved, (revealed["a"], revealed["b"])

@@ -64,7 +64,14 @@ class UpProcess:
             *("--worker-port", str(ports.first_worker), *flags),
         ]
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
-        self.environment = {**own, **_RATES, "AGON_MIN_READ_S": "0", "AGON_JUDGE_EVERY_S": "0", **environment}
+        self.environment = {
+            **own,
+            **_RATES,
+            "AGON_MIN_READ_S": "0",
+            "AGON_PACED": "0",
+            "AGON_JUDGE_EVERY_S": "0",
+            **environment,
+        }
         self.started = time.monotonic()
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(

@@ -41,6 +41,7 @@ _ENVIRONMENT = {
     "AGON_VOTE_RATE_PER_MINUTE": "6000000",
     "AGON_VOTE_RATE_BURST": "100000",
     "AGON_MIN_READ_S": "0",
+    "AGON_PACED": "0",  # the figures are of text as it comes
     "AGON_JUDGE_EVERY_S": "0",
 }
 Probe = Callable[[], Awaitable[bool]]

@@ -45,6 +45,7 @@ def make_settings(redis_url: str, prefix: str, **changes: Any) -> Settings:
         "owner_lease_s": 20.0,
         "replay_wait_s": 0.0,
         "flush_s": 0.02,
+        "paced": 0.0,  # tests of the pace set it
         "admission_wait_s": 20.0,
         "store_timeout_s": 5.0,
         "board_refresh_s": 0.0,

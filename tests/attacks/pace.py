@@ -1,0 +1,46 @@
+"""The pace of one turn as its visitor sees it, as numbers that do not depend on what the answers say."""
+
+import itertools
+import json
+import time
+
+import httpx
+
+from tests.attacks.observer import Figures
+from tests.controller.support.arena import Arena
+from wire.battles import SIDES
+
+
+async def pace_of_turn(arena: Arena, battle_id: str, prompt: str, client: httpx.AsyncClient) -> Figures:
+    """Take a turn and return its delays, speeds, gaps and sizes of events, per side and as the lead of side a."""
+    began = time.perf_counter()
+    deltas: dict[str, list[tuple[float, int]]] = {side: [] for side in SIDES}
+    path = f"/arena/battles/{battle_id}/turns"
+    async for event in arena.streamed("POST", path, client=client, json={"content": prompt}):
+        if event.event == "delta":
+            delta = json.loads(event.data)
+            deltas[delta["side"]].append((time.perf_counter() - began, len(delta["text"])))
+    if not all(deltas.values()):
+        return {}
+    together_s = min(seen[-1][0] for seen in deltas.values())  # up to here both were still growing
+    figures: Figures = {}
+    for side, seen in deltas.items():
+        both = [(at, size) for at, size in seen if at <= together_s]
+        rest = [(at, size) for at, size in seen if at > together_s]
+        gaps = [after - before for (before, _), (after, _) in itertools.pairwise(both)]
+        figures[f"pace first {side}"] = seen[0][0]
+        if not both:  # it began when the other had been shown
+            continue
+        figures |= {
+            f"pace speed {side}": sum(size for _, size in both[1:]) / max(both[-1][0] - both[0][0], 0.01),
+            f"pace largest event {side}": max(size for _, size in both[:-1] or both),
+            f"pace longest gap {side}": max(gaps, default=0.0),
+            f"pace events a second {side}": len(both) / max(together_s - seen[0][0], 0.05),
+        }
+        if len(rest) > 2:
+            figures[f"pace of the rest {side}"] = sum(size for _, size in rest[1:]) / (rest[-1][0] - rest[0][0])
+    for name in [name for name in figures if name.endswith(" a")]:
+        kind = name.removesuffix(" a")
+        figures[f"{kind} lead of a"] = figures[name] - figures.get(f"{kind} b", 0.0)
+        figures[f"{kind} of both"] = figures[name] + figures.get(f"{kind} b", 0.0)
+    return figures
