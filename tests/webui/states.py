@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from playwright.sync_api import Page
 
 from tests.webui.fake_answers import MODELS
-from tests.webui.fake_controller import ADMIN_TOKEN
+from tests.webui.fake_admin import ADMIN_TOKEN
 from webui import texts
 
 
