@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from playwright.sync_api import Page
 
-from tests.webui.fake_answers import MODELS
 from tests.webui.fake_admin import ADMIN_TOKEN
+from tests.webui.fake_answers import MODELS
 from webui import texts
 
 
