@@ -1,6 +1,6 @@
 """Takes a picture of every page in every state, at four widths, in both themes and at 200 %, into a folder.
 
-    python -m tests.webui.screenshots /tmp/pictures [--only battle]
+    python -m tests.webui.screenshots pictures [--only battle]
 
 For people who look at them one by one after a change of the layout; they are not compared by a machine.
 """
