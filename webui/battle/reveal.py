@@ -30,10 +30,11 @@ def spoken(session: Session) -> str:
 
 def _plate(session: Session, side: Side) -> str:
     chosen = " agon-chosen" if session.outcome == side else ""
+    standing = _standing(session.standings.get(side), is_rated=session.is_rated)
     return (
         f'<div class="agon-plate agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
         f'<div><strong class="agon-name">{escape(session.name(side) or "")}</strong>'
-        f'<span class="agon-standing">{_standing(session.standings.get(side), is_rated=session.is_rated)}</span></div></div>'
+        f'<span class="agon-standing">{standing}</span></div></div>'
     )
 
 
