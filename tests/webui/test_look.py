@@ -9,6 +9,7 @@ from webui.battle.look import look_of
 from webui.battle.parts import battle_parts
 from webui.battle.session import Exchange, Session, SideAnswer, Standing
 from webui.ranking import words
+from wire.battles import Side
 from wire.ids import BattleId
 
 DONE = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("Good day", "finished"))
@@ -106,7 +107,7 @@ def test_the_reveal_shows_place_and_change() -> None:
 
 def test_a_vote_that_is_not_rated_shows_no_change_of_a_rating() -> None:
     voted = replace(answered(), mode="named").revealed({"a": "owl", "b": "fox"}, "a", is_rated=False, flags=("named",))
-    standings = {"a": Standing(1012.4, 1, 4, 12.4), "b": Standing(990, 3, 4, is_new=True)}
+    standings: dict[Side, Standing] = {"a": Standing(1012.4, 1, 4, 12.4), "b": Standing(990, 3, 4, is_new=True)}
     reveal = look_of(replace(voted, standings=standings)).reveal
     assert texts.rank(1, 4) in reveal
     assert "+12.4" not in reveal
