@@ -133,12 +133,12 @@ class _BattleHandlers:
     async def settle(self, request: gr.Request, seat: Seat[Session]) -> Updates:
         """The end of what was begun, and of a vote that is waiting to be recorded."""
         yield self._parts.show_rest(seat.value, look_of(seat.value))
-        voted = seat.value
-        async with aclosing(self._turns.finish_vote(voted, visitor_of(request))) as sessions:
+        shown = seat.value
+        async with aclosing(self._turns.finish_vote(shown, visitor_of(request))) as sessions:
             async for session in sessions:
-                if seat.value.battle_id != voted.battle_id:
-                    return  # the visitor has gone on to another battle
-                seat.value = session
+                if seat.value is not shown:
+                    return  # the visitor has gone on
+                shown = seat.value = session
                 yield self._parts.show_rest(session, look_of(session))
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Any]:
@@ -151,8 +151,10 @@ class _BattleHandlers:
         return vote
 
     def undo(self, request: gr.Request, seat: Seat[Session]) -> list[Any]:
-        seat.value = self._turns.undo(seat.value, visitor_of(request))
-        return self._parts.show_rest(seat.value, look_of(seat.value))
+        session = self._turns.undo(seat.value, visitor_of(request))
+        if session.choice is None:  # otherwise it is too late, and `settle` shows how the vote ends
+            seat.value = session
+        return self._parts.show_rest(session, look_of(session))
 
     async def stop(self, request: gr.Request, seat: Seat[Session]) -> Any:
         try:
