@@ -150,7 +150,7 @@ class ControllerClient:
     ) -> AsyncGenerator[StreamEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         path = f"/arena/battles/{battle_id}/turns"
-        request = _TurnRequest("POST", path, CreateTurn(content=content), secrets.token_urlsafe(16))
+        request = _TurnRequest("POST", path, CreateTurn(content=content, number=number), secrets.token_urlsafe(16))
         for delay_s in _RESUME_DELAYS_S:
             await asyncio.sleep(delay_s)
             try:

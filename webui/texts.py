@@ -166,6 +166,8 @@ RECONNECTING_SIDE: Final = "reconnecting, goes on in a moment"
 CUT: Final = "reached the length limit"
 BOTH_DONE: Final = "Both answers are finished."
 STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
+TURN_FAILED: Final = "Nothing is lost: ask again, or start a new battle."
+TURN_FAILED_LATER: Final = "Nothing is lost: ask again, ask something else, or vote on the turns before it."
 FAILED_SIDE: Final = "This side could not answer."
 ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
 EXPIRED: Final = "This battle is too old to go on."
@@ -191,6 +193,7 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.BATTLE_NOT_FINISHED: "Both answers must be finished before you can vote.",
     ErrorCode.BATTLE_ALREADY_VOTED: "This battle has a vote already.",
     ErrorCode.BATTLE_ABORTED: "A side failed, so this battle is over.",
+    ErrorCode.STALE_TURN: "This battle went on in another tab. Here is what it came to; your question is in the box.",
     ErrorCode.BATTLE_FULL: "This conversation is as long as it can be. You can still vote.",
     ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
     ErrorCode.VOTER_NOT_KNOWN: (

@@ -88,6 +88,7 @@ class FakeArena:
         self.delta_s = delta_s
         self.battles: dict[str, FakeBattle] = {}
         self.votes: list[tuple[str, str, Outcome]] = []
+        self.fails = True  #: whether prompts with "fail a" or "fail b" in them fail that side
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
         self.refusal = ErrorCode.QUEUE_FULL
@@ -128,7 +129,7 @@ class FakeArena:
                 for side, text in zip(SIDES, texts, strict=True)
             )
         )
-        battle.state = "aborted" if battle.error else "answered"
+        battle.state = "answered"
         self._emit(battle, "turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state))
 
     async def _answer(self, battle: FakeBattle, side: Side, text: str, content: str, pace: float) -> None:
@@ -137,9 +138,8 @@ class FakeArena:
             if battle.stopping:
                 finish_reason = "abort"
                 break
-            if f"fail {side}" in content and seq == 3:
-                battle.error = ApiError(ErrorCode.WORKER_FAILED, f"The worker of {battle.models[0]} failed.")
-                error = battle.error.body().error
+            if f"fail {side}" in content and seq == 3 and self.fails:
+                error = ApiError(ErrorCode.WORKER_FAILED, f"The worker of {battle.models[0]} failed.").body().error
                 self._record(battle, side, Answer(text=done, error=error))
                 self._emit(battle, "failed", FailedEvent(side=side, error=error))
                 return
@@ -234,7 +234,8 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
         battle = arena.find(battle_id)
         if battle.outcome not in (None, body.outcome):
             raise ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "Another outcome is recorded.")
-        if battle.state not in ("answered", "voted"):
+        is_answered = any(turn.a.error is None and turn.b.error is None for turn in battle.turns)
+        if battle.state not in ("answered", "voted") or not is_answered:
             raise ApiError(ErrorCode.BATTLE_NOT_FINISHED, "Not finished.")
         if battle.outcome is None:
             battle.outcome, battle.state = body.outcome, "voted"
@@ -259,6 +260,8 @@ def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:
         battle = arena.find(battle_id)
         if battle.state == "streaming":
             raise ApiError(ErrorCode.BATTLE_BUSY, "Busy.")
+        if body.number not in (None, len(battle.turns) + 1):
+            raise ApiError(ErrorCode.STALE_TURN, "Stale.")
         arena.run_turn(battle, body.content)
         drop = 7 if "drop" in body.content else None
         return StreamingResponse(arena.follow(battle, 0, break_after=drop), media_type="text/event-stream")

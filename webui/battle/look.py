@@ -31,6 +31,7 @@ class Look:
     send_shown: bool
     stop_shown: bool
     regenerate_shown: bool
+    regenerate_text: str
     again_shown: bool
     new_shown: bool
     resume_shown: bool
@@ -53,6 +54,7 @@ def look_of(session: Session) -> Look:
         send_shown=not streaming,
         stop_shown=streaming,
         regenerate_shown=session.is_votable,
+        regenerate_text=texts.ASK_AGAIN if session.has_failed_turn else texts.REGENERATE,
         again_shown=session.state == "aborted" and bool(session.exchanges),
         new_shown=bool(session.exchanges) and not session.is_busy,
         resume_shown=session.can_resume,
@@ -110,6 +112,8 @@ def _notice(session: Session) -> str:
         sentence = texts.EXPIRED
     elif session.refusal_code is not None:
         sentence = texts.failure(session.refusal_code)
+    elif session.has_failed_turn and session.notice is None:
+        sentence = texts.TURN_FAILED_LATER if session.has_answers else texts.TURN_FAILED
     elif session.notice is not None:
         sentence = session.notice
     elif session.is_votable and session.has_answers and session.stopped_turns and session.mode == "anonymous":

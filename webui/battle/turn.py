@@ -129,6 +129,10 @@ class Turns:
                 async with aclosing(self._running_turn(session, session.battle_id, visitor)) as sessions:
                     async for current in sessions:
                         yield current
+            elif session.pending == "turn" and isinstance(error, ApiError) and error.code is ErrorCode.STALE_TURN:
+                # Another page has gone on with the battle: this one shows it, with its own prompt back in the box.
+                now = await self.restore(session.battle_id, visitor)
+                yield replace(now, notice=_sentence(error), unsent_text=session.exchanges[-1].content)
             elif session.pending == "turn":
                 # The turn was not taken: its text goes back into the box.
                 untaken = replace(current, exchanges=current.exchanges[:-1], state=_state_without_turn(session))
