@@ -33,6 +33,7 @@ from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
 from webui.event_stream import EventStreams
+from webui.history.pages import add_history_pages
 from webui.invitations import add_join_page
 from webui.joins_once import JoinsOnce
 from webui.limits import EventRates, Limits, OpenStreams
@@ -91,6 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
     if checks and cookies is not None:
         add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
     add_csv_route(app, boards)
+    add_history_pages(app, client)
     ui = build_ui(settings, client, turns, boards)
     streams = OpenStreams()
     event_streams = EventStreams(ui._queue, streams.by_address.__getitem__)

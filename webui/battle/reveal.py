@@ -17,8 +17,14 @@ def reveal(session: Session) -> str:
     unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(words.not_rated(session.flags))}</p>'
     return (
         f'<section class="agon-reveal" aria-live="polite">{plates[0]}'
-        f'<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}'
+        f'<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}{_link(session)}'
     )
+
+
+def _link(session: Session) -> str:
+    """The way to the battle's own page, with its files and its link."""
+    path = f"{texts.HISTORY_PATH}/{session.battle_id}"
+    return f'<p class="agon-unrated"><a href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a></p>'
 
 
 def _plate(session: Session, side: Side) -> str:
