@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     admin_users: Names = Field(
         default=(),
         description="Names of administrators, separated by commas, as a trusted proxy sends them in X-Forwarded-User "
-        "or X-Auth-Request-User: they need no admin token. Empty: only the admin token opens what is the admins.",
+        "or X-Auth-Request-User: they need no admin token. Empty: only that token makes an administrator.",
     )
     terms_file: FilePath | None = Field(
         default=None,

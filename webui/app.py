@@ -38,6 +38,7 @@ from webui.invitations import add_join_page
 from webui.joins_once import JoinsOnce
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
+from webui.notices import add_notice_routes
 from webui.page_head import PageHead
 from webui.page_sessions import PageSessions
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
@@ -93,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
         add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
     add_csv_route(app, boards)
     add_history_pages(app, client)
+    add_notice_routes(app, client, max_age_s=settings.webui_board_max_age_s)
     ui = build_ui(settings, client, turns, boards)
     streams = OpenStreams()
     event_streams = EventStreams(ui._queue, streams.by_address.__getitem__)

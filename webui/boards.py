@@ -23,7 +23,7 @@ _COMPARED_AGE_S = 10.0  #: a comparison needs the fits of two boards
 _PATIENCE_S = 1.0  #: for what a board can be shown without
 
 
-class _Shared(Generic[T]):
+class Shared(Generic[T]):
     """The last answer of `fetch`, until it is `max_age_s` old. Concurrent callers share one request."""
 
     def __init__(self, fetch: Callable[[Visitor], Awaitable[T]], max_age_s: float) -> None:
@@ -35,6 +35,7 @@ class _Shared(Generic[T]):
         self._failed_at = float("-inf")
 
     async def get(self, visitor: Visitor) -> T:
+        """The answer; asked for on behalf of `visitor` if it is too old. Raises what `fetch` raises."""
         async with self._lock:
             if self._value is None or time.monotonic() - self._fetched_at > self._max_age_s:
                 self._value = await self._fetch(visitor)
@@ -56,13 +57,13 @@ class _Shared(Generic[T]):
 
 
 class _SharedByKey(Generic[K, T]):
-    """A _Shared for each key, the _MAX_KEPT that were asked for last."""
+    """A Shared for each key, the _MAX_KEPT that were asked for last."""
 
-    def __init__(self, make: Callable[[K], _Shared[T]]) -> None:
+    def __init__(self, make: Callable[[K], Shared[T]]) -> None:
         self._make = make
-        self._kept: OrderedDict[K, _Shared[T]] = OrderedDict()
+        self._kept: OrderedDict[K, Shared[T]] = OrderedDict()
 
-    def of(self, key: K) -> _Shared[T]:
+    def of(self, key: K) -> Shared[T]:
         """The shared answer for a key."""
         if key not in self._kept:
             self._kept[key] = self._make(key)
@@ -78,17 +79,15 @@ class Boards:
     def __init__(self, client: ControllerClient, *, max_age_s: float) -> None:
         self._client = client
         self._leaderboards: _SharedByKey[BoardQuery, LeaderboardView] = _SharedByKey(
-            lambda query: _Shared(partial(client.leaderboard, query=query), max_age_s)
+            lambda query: Shared(partial(client.leaderboard, query=query), max_age_s)
         )
         self._histories: _SharedByKey[str, HistoryView] = _SharedByKey(
-            lambda board: _Shared(partial(client.history, board=board), max(max_age_s, _HISTORY_AGE_S))
+            lambda board: Shared(partial(client.history, board=board), max(max_age_s, _HISTORY_AGE_S))
         )
         self._comparisons: _SharedByKey[tuple[str, str], CohortView] = _SharedByKey(
-            lambda pair: _Shared(
-                partial(client.cohorts, first=pair[0], second=pair[1]), max(max_age_s, _COMPARED_AGE_S)
-            )
+            lambda pair: Shared(partial(client.cohorts, first=pair[0], second=pair[1]), max(max_age_s, _COMPARED_AGE_S))
         )
-        self._workers = _Shared(client.workers, max_age_s)
+        self._workers = Shared(client.workers, max_age_s)
 
     async def leaderboard(self, visitor: Visitor, query: BoardQuery | None = None) -> LeaderboardView:
         """One leaderboard, by default that of all rated votes."""

@@ -41,6 +41,7 @@ from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
 from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
+from wire.notices import AcceptTerms, NoticeList, TermsView
 from wire.openai import ModelList
 from wire.workers import WorkerPool, WorkerView
 
@@ -247,6 +248,18 @@ class ControllerClient:
     async def join(self, token: str, visitor: Visitor) -> JoinReply:
         """The invitation with this token, if it holds."""
         return JoinReply.model_validate(await self._http.json("POST", f"/arena/voters/join/{token}", visitor))
+
+    async def notices(self, visitor: Visitor) -> NoticeList:
+        """The notices that visitors see now."""
+        return NoticeList.model_validate(await self._http.json("GET", "/arena/notices", visitor))
+
+    async def terms(self, visitor: Visitor) -> TermsView:
+        """The terms in force, and whether this visitor has accepted them."""
+        return TermsView.model_validate(await self._http.json("GET", "/arena/terms", visitor))
+
+    async def accept_terms(self, version: str, visitor: Visitor) -> None:
+        """Accept this version of the terms."""
+        await self._http.request("POST", "/arena/terms", visitor, AcceptTerms(version=version))
 
     async def leaderboard(self, visitor: Visitor, query: BoardQuery | None = None) -> LeaderboardView:
         """One board, by default that of all rated votes."""

@@ -78,7 +78,8 @@ class Settings(BaseSettings):
     webui_board_max_age_s: float = Field(
         default=1.0,
         ge=0,
-        description="Seconds between two requests for leaderboard and workers, however many visitors watch them.",
+        description="Seconds between two requests for leaderboard, workers and notices, however many "
+        "visitors watch them.",
     )
     webui_max_prompt_chars: int = Field(
         default=8000,

@@ -26,6 +26,13 @@ HISTORY: Final = "Your battles"
 HISTORY_LEAD: Final = "The battles that this browser has begun and the arena still keeps. Only you see this list."
 HISTORY_EMPTY: Final = "There is none yet."
 NOT_VOTED: Final = "not voted on"
+THEIR_VOTE: Final[dict[Outcome, str]] = {
+    "a": "The vote: A is better",
+    "tie": "The vote: a tie",
+    "both_bad": "The vote: both are bad",
+    "b": "The vote: B is better",
+}
+COPY_LINK: Final = "Copy the link"
 CONVERSATION: Final = "A conversation with two models"
 QUESTION: Final = "Question"
 SIDE_LABELS: Final[dict[Side, str]] = {"a": "Answer A", "b": "Answer B"}
@@ -90,6 +97,17 @@ ABOUT: Final = (
     ),
 )
 TERMS_TITLE: Final = "Terms of use"
+NO_TERMS: Final = "This arena has no terms of use."
+#: Words of assets/notices.js.
+NOTICE_WORDS: Final = {
+    "region": "Notices of the operator",
+    "hide": "Hide this notice",
+    "title": TERMS_TITLE,
+    "lead": "Please read the terms of this arena. You are asked once, and again if they change.",
+    "accept": "I accept",
+    "decline": "Not now, show me the leaderboard",
+    "failed": "That was not recorded. Please try again.",
+}
 NOT_FOUND: Final = "There is nothing at this address."
 TO_BATTLE: Final = "To the arena"
 

@@ -65,13 +65,15 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("connection.js", "events.js", "agon.js"))
-    tokens = (ASSETS / "tokens.css").read_text(encoding="utf-8")
+    names = ("connection.js", "events.js", "agon.js", "notices.js")
+    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
+    # Gradio's page applies its style sheet late; notices may come before it.
+    styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "notices.css"))
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f'<meta name="agon-reconnecting" content="{escape(texts.RECONNECTING)}">'
-        f"<style>{tokens}</style><script>{script}</script>"
+        f"<style>{styles}</style><script>{script}</script>"
     )
 
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import gradio as gr
 
 CHECK_PATH = "/check"
+NOTICES_PATH = "/notices"
+TERMS_PATH = "/terms"
 _PAGES = frozenset((*dict(texts.PAGES), texts.ABOUT_PATH))
+_ASKED_BY_SCRIPT = frozenset((NOTICES_PATH, TERMS_PATH))
 _SHOWN, _NEW = "agon.voter_cookie", "agon.new_voter_cookie"  #: keys of a request's scope
 SIGNED_IN = "agon.signed_in"  #: key of the name that a trusted proxy gives a visitor (believed_proxies.py)
 
@@ -81,7 +84,8 @@ class VisitorCookies:
             return
         shown = HTTPConnection(scope).cookies.get(self._cookies.name)
         known = self._cookies.read(shown)
-        if self._checks and scope["method"] == "GET" and (known is None or not known.opens):
+        is_page = scope["method"] == "GET" and scope["path"] not in _ASKED_BY_SCRIPT
+        if self._checks and is_page and (known is None or not known.opens):
             await RedirectResponse(CHECK_PATH, 303, headers={"Cache-Control": "no-store"})(scope, receive, send)
             return
         given: str | None = None
@@ -109,9 +113,10 @@ def came_over_tls(scope: Scope) -> bool:
 
 
 def _is_visit(scope: Scope) -> bool:
-    """Whether a page is loaded, or one of its events sent."""
+    """Whether a page is loaded, or one of its events or questions sent."""
     path = scope["path"]
-    if path.split("/")[1] == texts.HISTORY_PATH.strip("/"):  # pages and forms of the visitor's own battles
+    is_of_history = path.split("/")[1] == texts.HISTORY_PATH.strip("/")  # pages and forms of the visitor's own battles
+    if is_of_history or path in _ASKED_BY_SCRIPT:
         return True
     return (scope["method"] == "GET" and ("/" + path.strip("/")) in _PAGES) or (
         scope["method"] == "POST" and path == JOIN

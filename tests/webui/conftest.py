@@ -35,6 +35,7 @@ _BROWSER_FLAGS = (
 #: A busy machine shows a page late; a broken page never does.
 PATIENCE_MS = 45_000
 MAX_EVENTS = 123
+MAX_AGE_S = 0.2  #: of what the web UI asks the controller for all visitors
 PROXY_TOKEN = "proxy-token-for-tests"
 
 
@@ -70,7 +71,7 @@ def site() -> Generator[Site, None, None]:
     def make_app(controller_url: str) -> Any:
         settings = Settings(
             controller_url=controller_url,
-            webui_board_max_age_s=0.2,
+            webui_board_max_age_s=MAX_AGE_S,
             webui_max_events=MAX_EVENTS,
             proxy_token=SecretStr(PROXY_TOKEN),
         )

@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
 from tests.webui import fake_views
+from tests.webui.fake_admin import FakeAdmin, add_fake_admin, is_admin
 from tests.webui.fake_answers import MODELS, answers
 from wire.battles import (
     SIDES,
@@ -47,8 +48,6 @@ from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, Mode
 from wire.sse import SseEvent, encode
 from wire.voters import NEW_COOKIE_HEADER
 from wire.workers import WorkerPool, WorkerView
-
-ADMIN_TOKEN = "admin-token-of-the-fake"
 
 
 @dataclass
@@ -118,6 +117,7 @@ class FakeArena:
         self.board_queries: list[str] = []
         self.num_more_votes = 0  #: on those boards
         self.vote_flags: tuple[str, ...] = ()  #: why the next votes are not rated
+        self.admin = FakeAdmin()
         self.consents: list[bool | None] = []  #: those of all votes
 
     @property
@@ -225,15 +225,17 @@ def create_fake(arena: FakeArena) -> FastAPI:
     _add_turn_routes(app, arena)
     _add_board_routes(app, arena)
     _add_chat_route(app, arena)
+    add_fake_admin(app, arena.admin, arena.models)
     return app
 
 
 def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.post("/arena/battles", status_code=201)
-    async def create(body: CreateBattle) -> BattleView:
+    async def create(body: CreateBattle, request: Request) -> BattleView:
         if arena.refuse_creation:
             arena.refuse_creation -= 1
             raise ApiError(arena.refusal, "Not now.", retry_after_s=1)
+        arena.admin.require_terms(request)
         number = next(arena.ids)
         pair = body.models or (arena.models[number % len(arena.models)], arena.models[(number + 1) % len(arena.models)])
         battle = FakeBattle(f"battle-{number}", body.mode, pair)
@@ -347,17 +349,13 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/workers")
     async def workers(request: Request) -> list[WorkerView]:
         views = fake_views.workers(arena.models, arena.num_streaming)
-        return views if _is_admin(request) else [view.without_figures() for view in views]
+        return views if is_admin(request) else [view.without_figures() for view in views]
 
     @app.get("/arena/pools")
     async def pools(request: Request) -> list[WorkerPool]:
-        if not _is_admin(request):
+        if not is_admin(request):
             raise ApiError(ErrorCode.UNAUTHORIZED, "This needs a credential.")
         return fake_views.pools(arena.num_streaming)
-
-
-def _is_admin(request: Request) -> bool:
-    return request.headers.get("authorization") == f"Bearer {ADMIN_TOKEN}"
 
 
 def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:

@@ -58,6 +58,8 @@ OPEN = {
         "/health",
         "/ready",
         "/metrics",
+        "/notices",
+        "/terms",
         "/config",
         "/theme.css",
         "/favicon.ico",

@@ -39,6 +39,11 @@ def test_a_voted_battle_is_listed_shared_read_by_others_and_taken_back(visit: Vi
     assert all(model in other.text for model in battle.models)
     assert battle.id not in other.text
 
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("[data-copy=link]")
+    page.locator("#said", has_text=texts.COPIED).wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == visit.site.url + link
+
     page.click("#unshare")
     page.wait_for_selector("#share")
     gone = httpx.get(visit.site.url + link)
@@ -57,7 +62,7 @@ def test_a_conversation_fits_a_phone_and_is_copied(visit: Visit) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{visit.site.url}{texts.HISTORY_PATH}/{battle.id}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.click("[data-copy]")
+    page.click("[data-copy=text]")
     page.locator("#said", has_text=texts.COPIED).wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.locator("#text").text_content()
 

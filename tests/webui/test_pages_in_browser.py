@@ -6,8 +6,9 @@ import pytest
 from playwright.sync_api import Route
 
 from tests.webui.conftest import Visit
+from tests.webui.fake_admin import ADMIN_TOKEN
 from tests.webui.fake_answers import MODELS, STORY
-from tests.webui.fake_controller import ADMIN_TOKEN, FakeBattle
+from tests.webui.fake_controller import FakeBattle
 from webui import texts
 from webui.page_sessions import PageSessions
 

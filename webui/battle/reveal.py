@@ -24,7 +24,7 @@ def reveal(session: Session) -> str:
 def _link(session: Session) -> str:
     """The way to the battle's own page, with its files and its link."""
     path = f"{texts.HISTORY_PATH}/{session.battle_id}"
-    return f'<p class="agon-unrated"><a href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a></p>'
+    return f'<p class="agon-unrated"><a class="agon-keep" href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a></p>'
 
 
 def _plate(session: Session, side: Side) -> str:

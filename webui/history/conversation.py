@@ -39,7 +39,7 @@ class Conversation:
 
     def as_markup(self) -> str:
         """Outcome and turns, for a page."""
-        verdict = "" if self.outcome is None else f'<p class="verdict">{escape(texts.VOTED[self.outcome])}</p>'
+        verdict = "" if self.outcome is None else f'<p class="verdict">{escape(texts.THEIR_VOTE[self.outcome])}</p>'
         return verdict + "".join(self._turn_markup(turn) for turn in self.turns)
 
     def _turn_markup(self, turn: Turn) -> str:
@@ -59,7 +59,7 @@ class Conversation:
         """The conversation as a Markdown file."""
         parts = [f"# {texts.CONVERSATION}"]
         if self.outcome is not None:
-            parts.append(f"{texts.VOTED[self.outcome]}.")
+            parts.append(f"{texts.THEIR_VOTE[self.outcome]}.")
         for turn in self.turns:
             parts.append(f"## {turn.number}. {texts.QUESTION}\n\n{turn.content}")
             parts += [f"### {self._title(side)}\n\n{_answer(turn, side).text}" for side in SIDES]

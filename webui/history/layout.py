@@ -22,7 +22,8 @@ _SCRIPT = """
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
-    const text = document.getElementById(button.dataset.copy).textContent;
+    const source = document.getElementById(button.dataset.copy);
+    const text = source.href || source.textContent;
     try {
       await navigator.clipboard.writeText(text);
     } catch {

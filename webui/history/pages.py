@@ -116,8 +116,7 @@ def _conversation_page(conversation: Conversation, path: str, tools: str) -> HTM
     models = " · ".join(conversation.models.values())
     title = models or texts.CONVERSATION
     files = (
-        f'<p class="tools"><button type="button" data-copy="text" data-done="{escape(texts.COPIED)}">'
-        f'{escape(texts.COPY)}</button><a href="{path}.md" download>Markdown</a>'
+        f'<p class="tools">{_copy("text", texts.COPY)}<a href="{path}.md" download>Markdown</a>'
         f'<a href="{path}.json" download>JSON</a></p>'
     )
     copied = f'<pre id="text" hidden>{escape(conversation.as_markdown())}</pre>'
@@ -133,8 +132,12 @@ def _tools_of_owner(entry: HistoryEntry) -> str:
     link = f"{texts.SHARED_PATH}/{entry.share_id}"
     return (
         f'<p class="quiet">{escape(texts.IS_SHARED)} <a id="link" href="{link}">{link}</a></p>'
-        f'<div class="tools">{_button(entry, "unshare", texts.UNSHARE)}{forget}</div>'
+        f'<div class="tools">{_copy("link", texts.COPY_LINK)}{_button(entry, "unshare", texts.UNSHARE)}{forget}</div>'
     )
+
+
+def _copy(element: str, name: str) -> str:
+    return f'<button type="button" data-copy="{element}" data-done="{escape(texts.COPIED)}">{escape(name)}</button>'
 
 
 def _button(entry: HistoryEntry, action: str, name: str) -> str:
