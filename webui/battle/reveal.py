@@ -24,7 +24,8 @@ def reveal(session: Session) -> str:
 def _link(session: Session) -> str:
     """The way to the battle's own page, with its files and its link."""
     path = f"{texts.HISTORY_PATH}/{session.battle_id}"
-    return f'<p class="agon-unrated"><a class="agon-keep" href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a></p>'
+    link = f'<a class="agon-keep" href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a>'
+    return f'<p class="agon-unrated">{link}</p>'
 
 
 def _plate(session: Session, side: Side) -> str:
