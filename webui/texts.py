@@ -184,6 +184,7 @@ NEW_TO_BOARD: Final = "first rating"
 RATING_PENDING: Final = "rating follows"
 
 SIDE_NAME: Final[dict[Side, str]] = {"a": "A", "b": "B"}
+ANSWER_OF_SIDE: Final[dict[Side, str]] = {"a": "Answer A", "b": "Answer B"}
 STATUS: Final = {
     "waiting": "thinking",
     "writing": "writing",
@@ -203,6 +204,7 @@ RECONNECTING: Final = "Reconnecting. Nothing is lost: this page goes on by itsel
 ARENA_AWAY: Final = "The arena does not answer at the moment. Your question is kept and sent as soon as it does."
 STREAM_LOST: Final = "The connection to the answers was lost. They may still be written."
 UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
+CLOSE: Final = "Close"
 EVENT_FAILED: Final = "That did not work. Reload the page and try again."
 RESTORED_ELSEWHERE: Final = "This battle belongs to another visitor."
 
@@ -305,7 +307,7 @@ FLAGS: Final = {
     "never_won": "has never won",
     "only_ties": "has only ties",
     "disconnected": "never met some of the others",
-    "one_sided": "its group won or lost every battle against the others",
+    "one_sided": "not yet comparable with all others",
 }
 
 WORKERS_TITLE: Final = "Workers"
@@ -422,6 +424,11 @@ def votes_restored(count: int, time_s: float) -> str:
 def rank(place: int, num_models: int) -> str:
     """A model's place on the board."""
     return f"rank {place} of {num_models}"
+
+
+def revealed(side: Side, model: str) -> str:
+    """Which model was on a side, for screen readers."""
+    return f"{SIDE_NAME[side]} is {model}."
 
 
 def flag(name: str) -> str:

@@ -65,18 +65,25 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    names = ("connection.js", "events.js", "agon.js", "notices.js")
+    names = ("first_paint.js", "connection.js", "events.js", "agon.js", "answers.js", "toast.js", "notices.js")
     script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
     # Gradio's page applies its style sheet late; notices may come before it.
     styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "notices.css"))
+    words = {
+        "reconnecting": texts.RECONNECTING,
+        "failed": texts.EVENT_FAILED,
+        "close": texts.CLOSE,
+        "conversation": texts.THREAD_LABEL,
+        **{f"answer-{side}": name for side, name in texts.ANSWER_OF_SIDE.items()},
+    }
+    metas = "".join(f'<meta name="agon-{name}" content="{escape(text)}">' for name, text in words.items())
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<meta name="agon-reconnecting" content="{escape(texts.RECONNECTING)}">'
+        f'<meta name="color-scheme" content="light dark">{metas}'
         f"<style>{styles}</style><script>{script}</script>"
     )
 
 
 def css() -> str:
     """The style sheet of every page."""
-    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "ranking.css"))
+    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "ranking.css", "compact.css"))

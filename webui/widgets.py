@@ -26,8 +26,10 @@ def header(path: str) -> gr.HTML:
         f'<a href="{target}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
         for target, name in texts.PAGES
     )
+    # A page of conversations hides its introduction, title included, once one has begun.
+    title = next((f'<h1 class="agon-said">{escape(name)}</h1>' for at, name in texts.PAGES[:3] if at == path), "")
     return gr.HTML(
-        f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>'
+        f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
         f'<nav aria-label="{texts.BRAND}">{links}</nav>'
         f'<button type="button" class="agon-theme" data-agon="theme" aria-label="{texts.THEME_TOGGLE}" '
         f'title="{texts.THEME_TOGGLE}">{_HALF_MOON}</button></header>',
@@ -72,7 +74,7 @@ def thread(*, columns: Literal[1, 2]) -> gr.Chatbot:
 def intro(title: str, lead: str) -> gr.HTML:
     """Title and lead of a page, with a link to About."""
     return gr.HTML(
-        f'<div class="agon-intro"><h1>{escape(title)}</h1><p>{escape(lead)} '
+        f'<div class="agon-intro"><h2>{escape(title)}</h2><p>{escape(lead)} '
         f'<a href="{texts.ABOUT_PATH}">{texts.ABOUT_LINK}</a> '
         f'<a href="{texts.HISTORY_PATH}">{texts.HISTORY}</a></p></div>',
         apply_default_css=False,

@@ -20,11 +20,32 @@ CODE = (
 )
 CODE_B = "12 + 30 = 42.\n\n| step | value |\n|---|---|\n| tens | 40 |\n| ones | 2 |\n\nThe sum is $40 + 2 = 42$."
 
+#: What is hard to lay out: a table of long words, code without a blank, wide formulas and lines, and right to left.
+WIDE = (
+    "Some languages compared:\n\n"
+    "| Language | Characteristic | Internationalization | Recommended |\n|---|---|---|---|\n"
+    "| Python | interpreted, garbage-collected | comprehensive | unconditionally |\n"
+    "| Rust | ownership and borrowing | community-maintained | conditionally |\n\n"
+    "Call `configuration.internationalization.translations.resolve_all_of_them(language_and_territory=True)` first.\n\n"
+    "$$\\int_{-\\infty}^{\\infty} e^{-x^2}\\,dx = \\sqrt{\\pi} "
+    "\\approx 1.7724538509055160272981674833411451827975494561$$\n\n"
+    "```python\nprint('a line of code that is so long that it fits into no card of any width without scrolling')\n```"
+)
+RIGHT_TO_LEFT = (
+    "\u05e9\u05dc\u05d5\u05dd, \u05d4\u05e0\u05d4 \u05e8\u05e9\u05d9\u05de\u05d4:\n\n"
+    "- \u05ea\u05e4\u05d5\u05d7 \u05d0\u05d3\u05d5\u05dd\n- \u05d0\u05d2\u05e1 \u05d9\u05e8\u05d5\u05e7\n\n"
+    "1. \u05e8\u05d0\u05e9\u05d5\u05df\n2. \u05e9\u05e0\u05d9\n\n"
+    "| \u05e4\u05e8\u05d9 | \u05e6\u05d1\u05e2 |\n|---|---|\n"
+    "| \u05ea\u05e4\u05d5\u05d7 | \u05d0\u05d3\u05d5\u05dd |\n\n> \u05d5\u05d6\u05d4 \u05e6\u05d9\u05d8\u05d5\u05d8"
+)
+
 
 def answers(prompt: str) -> tuple[str, str]:
     text = prompt.lower()
     if text.startswith("raw "):
         return prompt[4:], prompt[4:]
+    if "compare" in text:
+        return WIDE, RIGHT_TO_LEFT
     if "capital" in text:
         return "The capital of France is Paris.", "It is **Paris**, a city on the river Seine."
     if "12 + 30" in text:

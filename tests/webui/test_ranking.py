@@ -85,7 +85,7 @@ def test_a_model_without_a_rank_stands_below_those_that_have_one() -> None:
     markup = rendered(FULL.model_copy(update={"rows": (lucky, *FULL.rows[:-1]), "statements": ()}))
     table = markup.partition("<tbody")[2].partition("</tbody>")[0]
     assert table.rindex("<tr") < table.index("lucky")
-    assert "1<span>vote</span>" in table
+    assert "1<span> vote</span>" in table
     # Its matrices are in the order of the view: it is their last row here.
     rates = markup.partition("How often two models met</title>")[2]
     assert rates.index("1  marsh-heron-9m") < rates.index("6  lucky")

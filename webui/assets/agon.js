@@ -8,12 +8,14 @@
   const VOTE_KEYS = { ArrowLeft: "vote-left", ArrowRight: "vote-right", ArrowUp: "vote-up", ArrowDown: "vote-down" };
   // For this long after the vote bar has appeared keys do not vote: the key may have been pressed for something else.
   const VOTE_GRACE_MS = 500;
+  const TALKING_KEY = `agon-talking ${location.pathname}`;
+  const MOST_RESTORING_MS = 4000;
 
   const find = (id) => document.getElementById(id);
   const root = document.documentElement;
 
   function showTheme(name) {
-    document.body.classList.toggle("dark", name === "dark");
+    for (const element of [root, document.body]) element.classList.toggle("dark", name === "dark");
     root.style.colorScheme = name;
   }
 
@@ -86,6 +88,22 @@
   let watchedDock = null;
   let numQuestions = 0;
 
+  // The next load of this page hides its introduction while the conversation is fetched again (first_paint.js).
+  function noteTalking(isTalking) {
+    root.classList.remove("agon-restoring");
+    try {
+      if (isTalking) localStorage.setItem(TALKING_KEY, "yes");
+      else localStorage.removeItem(TALKING_KEY);
+    } catch {
+      // Without storage the introduction is seen until the conversation is there.
+    }
+  }
+
+  // Nothing was restored: the battle is gone, or the server did not answer in time.
+  function endRestoring() {
+    if (root.classList.contains("agon-restoring") && document.querySelector("#heads p.agon-said")) noteTalking(false);
+  }
+
   // A new question is scrolled to the top once: the answers grow downwards and nothing above them moves.
   function placeQuestion() {
     const thread = find("thread");
@@ -93,6 +111,7 @@
     if (questions.length === numQuestions) return;
     const isNew = questions.length > numQuestions;
     numQuestions = questions.length;
+    noteTalking(numQuestions > 0);
     if (numQuestions === 0) {
       root.style.removeProperty("--agon-room");
       window.scrollTo(0, 0);
@@ -130,7 +149,7 @@
   live.setAttribute("role", "status");
 
   function speak() {
-    const said = document.querySelector("#heads .agon-said")?.textContent ?? "";
+    const said = document.querySelector("#heads p.agon-said")?.textContent ?? "";
     if (live.textContent !== said) live.textContent = said;
   }
 
@@ -198,11 +217,13 @@
     }
     if (!hasVotes) votesSince = 0;
     placeQuestion();
+    endRestoring();
   }
 
   function start() {
     keepTheme();
     document.body.append(live);
+    setTimeout(() => root.classList.remove("agon-restoring"), MOST_RESTORING_MS);
     document.addEventListener("focusin", (event) => (lastFocused = event.target));
     document.addEventListener("keydown", onKey);
     document.addEventListener("toggle", onToggle, true);

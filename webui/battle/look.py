@@ -6,7 +6,7 @@ from html import escape
 
 from webui import texts
 from webui.as_written import as_written
-from webui.battle.reveal import reveal
+from webui.battle.reveal import reveal, spoken
 from webui.battle.session import Exchange, Session, SideAnswer
 from webui.ranking import words
 from webui.widgets import notice
@@ -21,7 +21,7 @@ class Look:
 
     thread: tuple[Message, ...]
     heads: str
-    said: str  #: for screen readers, when it is time to vote
+    said: str  #: for screen readers: that it is time to vote, and which models it were
     is_empty: bool
     votes_shown: bool
     notice: str
@@ -43,7 +43,7 @@ def look_of(session: Session) -> Look:
     return Look(
         thread=messages(session.exchanges),
         heads=_heads(session),
-        said=texts.BOTH_DONE + " " + texts.VOTE_HINT if can_vote else "",
+        said=texts.BOTH_DONE + " " + texts.VOTE_HINT if can_vote else spoken(session),
         is_empty=not session.exchanges,
         votes_shown=can_vote,
         notice=_notice(session),
@@ -96,7 +96,8 @@ def _head(session: Session, side: Side) -> str:
     shown_status = "" if session.state == "voted" and answer.status == "finished" else escape(status)
     chosen = " agon-chosen" if session.outcome == side else ""
     return (
-        f'<div class="agon-head agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
+        f'<div class="agon-head agon-side-{side}{chosen}"><span class="agon-chip" aria-hidden="true">'
+        f'{texts.SIDE_NAME[side]}</span><span class="agon-said">{texts.ANSWER_OF_SIDE[side]}</span>'
         f'<div>{named}<span class="agon-status agon-{answer.status}">{shown_status}</span></div></div>'
     )
 

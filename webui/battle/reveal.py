@@ -16,9 +16,17 @@ def reveal(session: Session) -> str:
     verdict = escape(texts.VOTED[session.outcome])
     unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(words.not_rated(session.flags))}</p>'
     return (
-        f'<section class="agon-reveal" aria-live="polite">{plates[0]}'
-        f'<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}{_link(session)}'
+        f'<section class="agon-reveal">{plates[0]}<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}'
+        f"{_link(session)}"
     )
+
+
+def spoken(session: Session) -> str:
+    """The same for screen readers; nothing before the vote."""
+    if session.outcome is None or session.names is None:
+        return ""
+    named = (texts.revealed(side, session.name(side) or "") for side in SIDES)
+    return " ".join((f"{texts.VOTED[session.outcome]}.", *named))
 
 
 def _link(session: Session) -> str:
@@ -43,7 +51,7 @@ def _standing(standing: Standing | None) -> str:
     change = ""
     if standing.is_new:
         change = f" {texts.NEW_TO_BOARD}"
-    elif standing.change is not None:
+    elif standing.change is not None and standing.rank is not None:  # without a rank it would be noise
         direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
         change = f' <b class="agon-{direction}">{standing.change:+.1f}</b>'
     place = texts.NO_RANK if standing.rank is None else texts.rank(standing.rank, standing.num_models)

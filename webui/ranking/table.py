@@ -73,8 +73,8 @@ def _row(row: LeaderboardRow, scale: plots.Scale, known: Known, *, shows_flip: b
         ("model", _model(row, known) + ("" if flip is None else f"<small>{escape(texts.votes_to_flip(flip))}</small>")),
         ("rating", f"<b>{rating}</b><small>{bounds}</small>"),
         ("interval", plots.interval(row, scale) if row.votes else ""),
-        ("votes", f"{row.votes:,}<span>{texts.num_votes(row.votes).rpartition(' ')[2]}</span>"),
-        ("rate", f"{rate}<span>{texts.COLUMN_WIN_RATE.lower()}</span>"),
+        ("votes", f"{row.votes:,}<span> {texts.num_votes(row.votes).rpartition(' ')[2]}</span>"),
+        ("rate", f"{rate}<span> {texts.COLUMN_WIN_RATE.lower()}</span>"),
     )
     tds = "".join(f'<td role="cell" class="agon-col-{name}">{content}</td>' for name, content in cells)
     return f'<tr role="row">{tds}</tr>'

@@ -1,0 +1,97 @@
+"""Every page in every state, one after another: for the check with axe-core and for screenshots."""
+
+from collections.abc import Iterator
+
+from playwright.sync_api import Page
+
+from tests.webui.fake_admin import ADMIN_TOKEN
+from tests.webui.fake_answers import MODELS
+from webui import texts
+
+
+def ask(page: Page, text: str) -> None:
+    """Type a question and send it."""
+    page.fill("#prompt textarea", text)
+    page.press("#prompt textarea", "Enter")
+
+
+def walk(page: Page, url: str) -> Iterator[str]:
+    """Bring the page into each state and yield the state's name. The arena behind it has all that a board can hold."""
+    yield from _battle(page, url)
+    yield from _side_by_side(page, url)
+    yield from _chat(page, url)
+    page.goto(f"{url}/leaderboard")
+    page.wait_for_selector(".agon-ranking")
+    page.wait_for_selector(".agon-history")
+    yield "leaderboard"
+    page.locator("#why-unrated summary").click()
+    page.locator(".agon-method > button").click()
+    page.wait_for_selector("#weighting input")
+    yield "leaderboard-unfolded"
+    page.goto(f"{url}/workers")
+    page.wait_for_selector(".agon-worker")
+    yield "workers"
+    page.get_by_text(texts.OPERATOR).click()
+    page.fill("#token input", ADMIN_TOKEN)
+    page.press("#token input", "Enter")
+    page.wait_for_selector(".agon-pool")
+    yield "workers-admin"
+    page.goto(f"{url}{texts.ABOUT_PATH}")
+    page.wait_for_selector(".agon-about")
+    yield "about"
+
+
+def _battle(page: Page, url: str) -> Iterator[str]:
+    page.goto(url)
+    page.wait_for_selector("#send")
+    yield "battle-empty"
+    ask(page, "slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once").wait_for()
+    yield "battle-streaming"
+    page.wait_for_selector("#vote-left")
+    ask(page, "compare")
+    page.locator("#thread .bot-row table").first.wait_for()
+    page.wait_for_selector("#vote-left")
+    page.locator("#thread pre[tabindex]").first.wait_for()
+    yield "battle-answered"
+    page.click("#vote-up")
+    page.wait_for_selector(".agon-reveal")
+    yield "battle-voted"
+    page.click("#new")
+    page.locator("#thread .user-row").first.wait_for(state="detached")
+    ask(page, "fail b please")
+    page.locator("#notice .agon-notice").wait_for()
+    yield "battle-failed"
+
+
+def _side_by_side(page: Page, url: str) -> Iterator[str]:
+    page.goto(f"{url}/side-by-side")
+    page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
+    yield from _parameters(page, "side-by-side")
+    page.click("#model-a input")
+    page.locator("[role=option]").first.wait_for()
+    yield "side-by-side-choosing"
+    page.keyboard.press("Escape")
+    ask(page, "Hello!")
+    page.wait_for_selector("#vote-left")
+    yield "side-by-side-answered"
+    page.click("#vote-left")
+    page.wait_for_selector(".agon-reveal")
+    yield "side-by-side-voted"
+
+
+def _chat(page: Page, url: str) -> Iterator[str]:
+    page.goto(f"{url}/chat")
+    page.wait_for_function(f"document.querySelector('#model input')?.value === '{MODELS[0]}'")
+    yield from _parameters(page, "chat")
+    ask(page, "What is 12 + 30?")
+    page.wait_for_selector("#retry")
+    yield "chat-answered"
+
+
+def _parameters(page: Page, name: str) -> Iterator[str]:
+    yield f"{name}-empty"
+    page.get_by_text(texts.PARAMETERS).click()
+    page.get_by_label(texts.OWN_PARAMETERS).uncheck()
+    page.locator(".agon-sliders input[type=range]").first.wait_for()
+    yield f"{name}-parameters"

@@ -1,0 +1,72 @@
+"""The pages for those who hear them or use the keyboard alone: axe-core, names and announcements."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import axe_playwright_python
+import pytest
+
+from tests.webui.conftest import Visit
+from tests.webui.states import walk
+from webui import texts
+
+_AXE = next(Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")).read_text(encoding="utf-8")
+#: WCAG 2.2 AA and axe's best practices; the size of targets is not among its defaults.
+_RUN = """axe.run(document, {
+  resultTypes: ["violations"],
+  rules: {"target-size": {enabled: true}},
+}).then((found) => found.violations.flatMap(
+  (rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 140)}`)
+))
+"""
+THEMES = [{"color_scheme": "light"}, {"color_scheme": "dark"}]
+
+
+@pytest.fixture
+def full(visit: Visit) -> Iterator[None]:
+    """A controller whose boards have everything that a view can hold."""
+    visit.site.arena.has_full_board = True
+    yield
+    visit.site.arena.has_full_board = False
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize("visit", THEMES, indirect=True, ids=["light", "dark"])
+def test_axe_finds_nothing_on_any_page_in_any_state(visit: Visit) -> None:
+    found: dict[str, list[str]] = {}
+    for state in walk(visit.page, visit.site.url):
+        visit.page.wait_for_function(
+            "document.getAnimations().every((one) => one.playState !== 'running' || "
+            "one.effect.getTiming().iterations === Infinity)"
+        )  # fading text has no contrast
+        if visit.page.evaluate("typeof axe") == "undefined":
+            visit.page.evaluate(_AXE)
+        violations = visit.page.evaluate(_RUN)
+        if violations:
+            found[state] = violations
+    assert found == {}
+
+
+def test_each_answer_has_a_name_and_no_text_is_read_out_while_it_streams(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("Hello!")
+    assert page.get_by_role("log").count() == 0
+    assert page.locator("#thread [aria-live]:not([aria-live=off])").count() == 0
+    for side, beginning in (("a", "Hello!"), ("b", "Good day")):
+        page.get_by_role("group", name=texts.ANSWER_OF_SIDE[side]).get_by_text(beginning).wait_for()  # type: ignore[index]
+    assert page.locator("#thread [aria-label*='message:']").count() == 0, "no label repeats the text"
+    assert page.locator("h1").count() == 1
+
+
+def test_the_reveal_is_announced_in_a_region_that_was_there_before(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("Hello!")
+    region = page.locator("body > [role=status]", has_text=texts.BOTH_DONE)
+    region.wait_for(state="attached")
+    page.evaluate("document.querySelector('body > [role=status]').dataset.old = ''")
+    page.click("#vote-left")
+    page.wait_for_selector(".agon-reveal")
+    names = page.locator(".agon-reveal .agon-name").all_inner_texts()
+    said = page.locator("body > [role=status][data-old]", has_text=texts.VOTED["a"])
+    said.wait_for(state="attached")
+    assert all(name in (said.text_content() or "") for name in names)
