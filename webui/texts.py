@@ -199,6 +199,7 @@ STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
 FAILED_SIDE: Final = "This side could not answer."
 ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
 EXPIRED: Final = "This battle is too old to go on."
+WAITING_BEHIND: Final = "All models are busy. Your question is in line; up to {count} others are before it."
 WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
 RECONNECTING: Final = "Reconnecting. Nothing is lost: this page goes on by itself in a moment."
 ARENA_AWAY: Final = "The arena does not answer at the moment. Your question is kept and sent as soon as it does."
@@ -249,6 +250,11 @@ FAILURE_OTHER: Final = "Something went wrong in the arena. Please try again."
 
 CHECK: Final = "One moment: please show that you are a person. It is asked once for this browser."
 CHECK_SEND: Final = "Go on"
+
+
+def waiting_in_line(num_before: int) -> str:
+    """Where a question stands that waits for room, in coarse steps."""
+    return WAITING_BEHIND.format(count=num_before) if num_before else WAITING_FOR_ROOM
 
 
 def shared_on(day: str) -> str:

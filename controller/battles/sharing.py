@@ -115,7 +115,7 @@ def _entry(battle: Battle) -> HistoryEntry:
         began_s=battle.began_s,
         mode=battle.mode,
         state=battle.state,
-        question=question if len(question) <= QUESTION_CHARS else question[: QUESTION_CHARS - 1] + "…",
+        question=question if len(question) <= QUESTION_CHARS else question[: QUESTION_CHARS - 1] + "\u2026",
         num_turns=len(battle.turns),
         outcome=battle.outcome,
         models=_models(battle) if battle.names_are_known else None,
