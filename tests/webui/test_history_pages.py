@@ -30,7 +30,7 @@ def test_a_voted_battle_is_listed_shared_read_by_others_and_taken_back(visit: Vi
     visit.vote_with("ArrowRight")
     battle_page = page.locator("a", has_text=texts.KEEP_BATTLE).get_attribute("href")
     page.goto(visit.site.url + str(battle_page))
-    assert page.locator("h1").inner_text() == " · ".join(battle.models)
+    assert page.locator("h1").inner_text() == " \u00b7 ".join(battle.models)
     page.click("#share")
     link = page.locator("#link").get_attribute("href")
     assert link is not None

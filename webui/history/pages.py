@@ -113,7 +113,7 @@ def _file(conversation: Conversation, form: str) -> Response:
 
 
 def _conversation_page(conversation: Conversation, path: str, tools: str) -> HTMLResponse:
-    models = " · ".join(conversation.models.values())
+    models = " \u00b7 ".join(conversation.models.values())
     title = models or texts.CONVERSATION
     files = (
         f'<p class="tools">{_copy("text", texts.COPY)}<a href="{path}.md" download>Markdown</a>'
@@ -157,11 +157,13 @@ def _list(entries: tuple[HistoryEntry, ...]) -> str:
 
 def _row(entry: HistoryEntry) -> str:
     began = time.gmtime(entry.began_s)
-    models = "" if entry.models is None else " · ".join(entry.models.values())
+    models = "" if entry.models is None else " \u00b7 ".join(entry.models.values())
     verdict = texts.NOT_VOTED if entry.outcome is None else texts.VOTED[entry.outcome]
-    details = " · ".join(part for part in (models, verdict, texts.IS_SHARED_SHORT if entry.share_id else "") if part)
+    details = " \u00b7 ".join(
+        part for part in (models, verdict, texts.IS_SHARED_SHORT if entry.share_id else "") if part
+    )
     return (
         f'<li><a href="{texts.HISTORY_PATH}/{entry.id}" dir="auto">{escape(entry.question)}</a>'
         f'<p class="quiet"><time datetime="{time.strftime("%Y-%m-%dT%H:%MZ", began)}">'
-        f"{time.strftime('%Y-%m-%d %H:%M', began)} UTC</time> · {escape(details)}</p></li>"
+        f"{time.strftime('%Y-%m-%d %H:%M', began)} UTC</time> &middot; {escape(details)}</p></li>"
     )
