@@ -25,7 +25,7 @@ _OPEN = re.compile(
     rf"/(({_PAGES})/?)?|/check|/join/[A-Za-z0-9._-]{{1,128}}|{csv_files.PATH}/({'|'.join(csv_files.NAMES)})\.csv"
     rf"|{texts.HISTORY_PATH}(/[A-Za-z0-9_-]{{1,{MAX_ID_CHARS}}}(\.md|\.json|/(share|unshare|forget))?)?"
     rf"|{texts.SHARED_PATH}/[A-Za-z0-9_-]{{1,{MAX_ID_CHARS}}}(\.md|\.json)?"
-    r"|/(health|ready|alive|metrics|notices|terms|config|theme\.css|favicon\.ico|robots\.txt)"
+    r"|/(health|ready|alive|metrics|notices|terms|admin(/(desk|act|actions))?|config|theme\.css|favicon\.ico|robots\.txt)"
     r"|/(assets|static)(/[A-Za-z0-9_@][A-Za-z0-9_@.-]{0,127}){1,8}"
     rf"|/gradio_api/(queue/(join|data)|cancel|reset/?|startup-events|theme\.css|app_id|info)"
 )
