@@ -48,7 +48,8 @@ def page(title: str, body: str, *, status: int = 200, is_private: bool = True) -
     markup = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">'
-        f"<title>{escape(title)} &middot; {texts.BRAND}</title><style>{_style()}</style><script>{_SCRIPT}</script></head>"
+        f"<title>{escape(title)} &middot; {texts.BRAND}</title>"
+        f"<style>{_style()}</style><script>{_SCRIPT}</script></head>"
         f'<body><header><nav aria-label="{texts.BRAND}"><a class="brand" href="/">{texts.BRAND}</a>{links}</nav>'
         f'</header><main>{body}</main><p id="said" role="status"></p></body></html>'
     )
