@@ -48,6 +48,9 @@ def card(
     licence: Annotated[str | None, typer.Option(help="Licence of its weights.")] = None,
     parameters: Annotated[int | None, typer.Option(min=0, help="Number of its parameters.")] = None,
     link: Annotated[str | None, typer.Option(help="Its page.")] = None,
+    starter_prompt: Annotated[
+        list[str] | None, typer.Option(help="A prompt that suits it, which pages offer; may be given several times.")
+    ] = None,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
@@ -58,6 +61,7 @@ def card(
         "licence": licence,
         "num_parameters": parameters,
         "link": link,
+        "starter_prompts": starter_prompt or None,
     }
     with _admin(url, data_dir) as client:
         _write(client, name, {field: value for field, value in given.items() if value is not None})

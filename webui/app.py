@@ -22,6 +22,7 @@ from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from webui import texts
+from webui.admin.page import add_admin_page
 from webui.battle.turn import Turns
 from webui.boards import Boards
 from webui.captcha import add_check_page
@@ -42,6 +43,7 @@ from webui.page_head import PageHead
 from webui.page_sessions import PageSessions
 from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
+from webui.starter_prompts import StarterPrompts, read_file
 from webui.theme import ASSETS, build_theme, css, head
 from webui.visitors import VisitorCookies
 from wire.voters import VoterCookies
@@ -92,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
     if checks and cookies is not None:
         add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
     add_csv_route(app, boards)
+    add_admin_page(app, client)
     add_notice_routes(app, client, max_age_s=settings.webui_board_max_age_s)
     ui = build_ui(settings, client, turns, boards)
     streams = OpenStreams()
@@ -153,13 +156,14 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
     """All pages in one Blocks. A browser is sent only the components of its page. No component holds a model's name
     when it is built; events of the pages that may show names fill them in."""
     names = dict(texts.PAGES)
+    starters = StarterPrompts(client, read_file(settings.starter_prompts))
     with QuietBlocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
-        battle.build(ui, turns)
+        battle.build(ui, turns, starters)
     with ui.route(names["/side-by-side"], "/side-by-side"):
-        side_by_side.build(ui, turns, client)
+        side_by_side.build(ui, turns, client, starters)
     with ui.route(names["/chat"], "/chat"):
         chats = DirectChats(client, settings.webui_update_interval_s, settings.webui_max_prompt_chars)
-        direct.build(ui, chats, client)
+        direct.build(ui, chats, client, starters)
     with ui.route(names["/leaderboard"], "/leaderboard"):
         leaderboard.build(ui, boards)
     with ui.route(names["/workers"], "/workers"):

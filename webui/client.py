@@ -40,6 +40,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
+from wire.model_cards import BoardCards
 from wire.notices import AcceptTerms, NoticeList, TermsView
 from wire.openai import ModelList
 from wire.workers import WorkerPool, WorkerView
@@ -256,11 +257,27 @@ class ControllerClient:
 
     async def workers(self, visitor: Visitor, admin_token: str = "") -> tuple[WorkerView, ...]:
         """Every registered worker; with figures where the visitor has shown the admin token."""
-        return _WORKERS.validate_python(await self._http.as_admin("/arena/workers", visitor, admin_token), strict=False)
+        return _WORKERS.validate_python(
+            await self.as_admin("GET", "/arena/workers", visitor, admin_token), strict=False
+        )
 
     async def pools(self, visitor: Visitor, admin_token: str) -> tuple[WorkerPool, ...]:
         """The page pools of all workers that have one."""
-        return _POOLS.validate_python(await self._http.as_admin("/arena/pools", visitor, admin_token), strict=False)
+        return _POOLS.validate_python(await self.as_admin("GET", "/arena/pools", visitor, admin_token), strict=False)
+
+    async def as_admin(
+        self, method: str, path: str, visitor: Visitor, admin_token: str, body: BaseModel | None = None
+    ) -> Any:
+        """The JSON of an answer to the administrator: by the token, or by a name that the controller knows."""
+        return (await self._http.as_admin(method, path, visitor, admin_token, body)).json()
+
+    async def admin_text(self, path: str, visitor: Visitor, admin_token: str) -> bytes:
+        """The same for a GET whose answer is no JSON."""
+        return (await self._http.as_admin("GET", path, visitor, admin_token)).content
+
+    async def cards(self, visitor: Visitor) -> BoardCards:
+        """The model cards."""
+        return BoardCards.model_validate(await self._http.json("GET", "/arena/models", visitor))
 
     async def chat(
         self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: Visitor

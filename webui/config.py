@@ -95,6 +95,13 @@ class Settings(BaseSettings):
         default=None, description="File of plain text: the terms of the operator of this arena, shown under About."
     )
 
+    starter_prompts: FilePath | None = Field(
+        default=None,
+        description="File of prompts that pages offer to begin with, in TOML: tables `[[prompts]]` with `text`, and "
+        "where wanted `models` (patterns; it is offered while such a model is served) and `language` (two letters). "
+        "Default: those of the served models' cards, else built-in ones.",
+    )
+
     @property
     def controller_urls(self) -> tuple[str, ...]:
         """The URLs of all controllers, in the order in which they are tried."""

@@ -65,10 +65,12 @@ class ControllerHttp:
         except json.JSONDecodeError as error:
             raise ApiError(ErrorCode.INTERNAL_ERROR, "The controller gave an answer that is not JSON.") from error
 
-    async def as_admin(self, path: str, visitor: Visitor, admin_token: str) -> Any:
-        """A GET with the token that this visitor has shown; without one it is as any other request."""
+    async def as_admin(
+        self, method: str, path: str, visitor: Visitor, admin_token: str, body: BaseModel | None = None
+    ) -> httpx.Response:
+        """One answer to the token that this visitor has shown; without one it is as any other request."""
         headers = {"Authorization": f"Bearer {admin_token}"} if admin_token else {}
-        return (await self.request("GET", path, visitor, headers=headers)).json()
+        return await self.request(method, path, visitor, body, headers)
 
     async def request(
         self,

@@ -22,7 +22,7 @@ from wire.errors import ApiError, ErrorCode
 _PAGES = "|".join(re.escape(path.strip("/")) for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/")
 _OPEN = re.compile(
     rf"/(({_PAGES})/?)?|/check|/join/[A-Za-z0-9._-]{{1,128}}|{csv_files.PATH}/({'|'.join(csv_files.NAMES)})\.csv"
-    r"|/(health|ready|alive|metrics|notices|terms|config|theme\.css|favicon\.ico|robots\.txt)"
+    r"|/(health|ready|alive|metrics|notices|terms|admin(/(desk|act|actions))?|config|theme\.css|favicon\.ico|robots\.txt)"
     r"|/(assets|static)(/[A-Za-z0-9_@][A-Za-z0-9_@.-]{0,127}){1,8}"
     rf"|/gradio_api/(queue/(join|data)|cancel|reset/?|startup-events|theme\.css|app_id|info)"
 )

@@ -22,19 +22,22 @@ _MAX_TYPED_CHARS = 100_000
 
 def header(path: str) -> gr.HTML:
     """The bar at the top of every page; the current page is marked visually and for screen readers."""
+    return gr.HTML(header_markup(path), elem_id="agon-top", apply_default_css=False)
+
+
+def header_markup(path: str) -> str:
+    """The same for pages without Gradio."""
     links = "".join(
         f'<a href="{target}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
         for target, name in texts.PAGES
     )
     # A page of conversations hides its introduction, title included, once one has begun.
     title = next((f'<h1 class="agon-said">{escape(name)}</h1>' for at, name in texts.PAGES[:3] if at == path), "")
-    return gr.HTML(
+    return (
         f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
         f'<nav aria-label="{texts.BRAND}">{links}</nav>'
         f'<button type="button" class="agon-theme" data-agon="theme" aria-label="{texts.THEME_TOGGLE}" '
-        f'title="{texts.THEME_TOGGLE}">{_HALF_MOON}</button></header>',
-        elem_id="agon-top",
-        apply_default_css=False,
+        f'title="{texts.THEME_TOGGLE}">{_HALF_MOON}</button></header>'
     )
 
 

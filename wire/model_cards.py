@@ -1,10 +1,12 @@
 """Model cards of the board: what a lab says of a model, apart from the worker that serves it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl
 
 from wire.model_names import ModelName
+
+MAX_STARTER_CHARS = 300
 
 
 class BoardCard(BaseModel):
@@ -20,6 +22,12 @@ class BoardCard(BaseModel):
     licence: str | None = Field(default=None, max_length=120)
     num_parameters: int | None = Field(default=None, ge=0, le=10**15)
     link: HttpUrl | None = None
+    starter_prompts: tuple[Annotated[str, Field(min_length=1, max_length=MAX_STARTER_CHARS)], ...] = Field(
+        default=(),
+        max_length=12,
+        fail_fast=True,
+        description="prompts that suit it, which pages offer while it is served",
+    )
     submitted: float | None = Field(default=None, description="Unix time at which the card was made")
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -43,6 +43,7 @@ LISTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "voted": (VoteRecord, '{"conversations":{"a":[', "]}}"),
     "card": (RegisterRequest, '{"card":[', "]}"),
     "judged": (Judgement, '{"kind":"judgement","battle_ids":[', "]}"),
+    "starters": (BoardCard, '{"model":"m","starter_prompts":[', "]}"),
     "flagged": (CastJudgement, '{"battle_ids":[', "]}"),
 }
 ITEMS = (

@@ -43,6 +43,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, HistoryView, LeaderboardView
+from wire.model_cards import BoardCard, BoardCards
 from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
 from wire.sse import SseEvent, encode
 from wire.voters import NEW_COOKIE_HEADER
@@ -101,6 +102,7 @@ class FakeArena:
         self.num_more_votes = 0  #: on those boards
         self.vote_flags: tuple[str, ...] = ()  #: why the next votes are not rated
         self.admin = FakeAdmin()
+        self.cards: list[BoardCard] = []
         self.consents: list[bool | None] = []  #: those of all votes
 
     @property
@@ -298,6 +300,10 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/leaderboard/cohorts")
     async def cohorts(first: str, second: str) -> CohortView:
         return fake_views.comparison(first, second)
+
+    @app.get("/arena/models")
+    async def cards() -> BoardCards:
+        return BoardCards(models=tuple(arena.cards))
 
     @app.get("/arena/workers")
     async def workers(request: Request) -> list[WorkerView]:

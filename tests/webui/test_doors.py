@@ -59,6 +59,7 @@ OPEN = {
         "/ready",
         "/metrics",
         "/notices",
+        *("/admin", "/admin/desk", "/admin/act", "/admin/actions"),
         "/terms",
         "/config",
         "/theme.css",

@@ -11,6 +11,7 @@ from tests.webui.fake_answers import MODELS, STORY
 from tests.webui.fake_controller import FakeBattle
 from webui import texts
 from webui.page_sessions import PageSessions
+from wire.model_cards import BoardCard
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DARK_PHONE = {**PHONE, "color_scheme": "dark"}
@@ -375,3 +376,22 @@ def test_a_pool_fits_a_phone_and_its_squares_can_be_told_apart(visit: Visit) -> 
     assert box is not None
     assert box["width"] / 32 >= 8
     assert box["x"] + box["width"] <= 390
+
+
+def test_a_page_offers_the_prompts_of_the_served_models_cards(visit: Visit) -> None:
+    cards = visit.site.arena.cards
+    cards.append(BoardCard(model=MODELS[0], starter_prompts=("What is a fugue?",)))
+    try:
+        page = visit.page
+        visit.open("/")
+        example = page.get_by_role("button", name="What is a fugue?")
+        while not example.count():  # the web UI asks for the cards every ten seconds
+            page.wait_for_timeout(500)
+            page.reload()
+            page.wait_for_selector("#send")
+            page.wait_for_load_state("networkidle")
+        assert page.locator(".agon-example:visible").count() == 1
+        example.click()
+        page.locator("#thread .user-row", has_text="What is a fugue?").wait_for()
+    finally:
+        cards.clear()

@@ -13,6 +13,7 @@ from webui.client import ControllerClient
 from webui.direct_chat import Chat, DirectChats, from_storage
 from webui.pages.side_by_side import ASK_AGAIN_S, served_models
 from webui.seats import STORAGE_SECRET, Seat
+from webui.starter_prompts import StarterPrompts
 from webui.visitors import visitor_of
 from webui.widgets import (
     PRIVATE,
@@ -89,10 +90,11 @@ class ChatParts:
         return [self.show_text(chat), *self.show_rest(chat, clears_box=clears_box)]
 
 
-def build(page: Any, chats: DirectChats, client: ControllerClient) -> None:
+def build(page: Any, chats: DirectChats, client: ControllerClient, starters: StarterPrompts) -> None:
     """Create the page's components and bind their events."""
     header("/chat")
     parts = _chat_parts()
+    starters.bind(page, parts.examples)
     _wire_chat(page, parts, chats)
     _wire_models(page, parts, client)
 

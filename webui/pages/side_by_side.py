@@ -10,6 +10,7 @@ from webui.battle.parts import battle_parts
 from webui.battle.turn import Turns
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
+from webui.starter_prompts import StarterPrompts
 from webui.visitors import Visitor, visitor_of
 from webui.widgets import PRIVATE, Sampling, header, model_choice, notice, sampling
 from wire.battles import BattleSampling, CreateBattle
@@ -18,7 +19,7 @@ from wire.errors import ApiError, ErrorCode
 ASK_AGAIN_S = 3.0  #: poll interval while there are too few models to choose from
 
 
-def build(page: Any, turns: Turns, client: ControllerClient) -> None:
+def build(page: Any, turns: Turns, client: ControllerClient, starters: StarterPrompts) -> None:
     """Create the page's components and bind their events."""
     header("/side-by-side")
     choices: list[gr.Dropdown] = []
@@ -34,6 +35,8 @@ def build(page: Any, turns: Turns, client: ControllerClient) -> None:
 
     parts = battle_parts("named", texts.NAMED_TITLE, texts.NAMED_LEAD, settings=settings)
     wire_battle(page, parts, turns, "named", open_named, [*choices, *parameters[0].inputs])
+
+    starters.bind(page, parts.examples)
 
     timer = gr.Timer(ASK_AGAIN_S)
 

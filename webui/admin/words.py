@@ -1,0 +1,104 @@
+"""What the admin page says. It is the operator's page, so it is in English only."""
+
+from typing import Final
+
+from wire.admin import ActionName
+
+TITLE: Final = "Administration"
+LEAD: Final = (
+    "What you set here holds for all controllers within two seconds. Every action is kept in a log, with your reason."
+)
+TOKEN: Final = "Admin token"
+TOKEN_HELP: Final = "agon up keeps it in secrets.json of its data directory. It stays in this tab until you close it."
+SIGN_IN: Final = "Sign in"
+SIGN_OUT: Final = "Sign out"
+SIGNED_IN: Final = "Signed in as"
+WRONG_TOKEN: Final = "This is not the admin token."
+REFRESH: Final = "Refresh"
+DONE: Final = "Done, and in the log."
+UNREACHABLE: Final = "The arena does not answer at the moment. Nothing was changed, as far as is known."
+REASON: Final = "Reason"
+SAVE: Final = "Save"
+NONE: Final = "None."
+CONTENTS: Final = "Sections of this page"
+
+MODELS: Final = "Models"
+MODELS_HELP: Final = (
+    "A model that is off begins no battle, chat or API request; battles under way are finished with it. Pairs are "
+    "drawn in proportion to the product of both weights; a model of weight 0 is only chosen by name."
+)
+IS_ON: Final = "On"
+WEIGHT: Final = "Weight"
+RETIRED: Final = "retired by its card"
+
+WORKERS: Final = "Workers"
+WORKERS_HELP: Final = (
+    "A drained worker finishes its answers and gets no new ones, also after a restart, until it is resumed. Stop it "
+    "when nothing is in flight. Workers are added by starting them: agon worker."
+)
+DRAIN: Final = "Drain"
+RESUME: Final = "Resume"
+DRAINED: Final = "drained"
+AWAY: Final = "not registered"
+IN_FLIGHT: Final = "in flight"
+
+NOTICES: Final = "Notices to visitors"
+NOTICE_TEXT: Final = "Notice"
+SEVERITY: Final = "Severity"
+SEVERITIES: Final = {"info": "Information", "warning": "Warning", "critical": "Critical"}
+STARTS: Final = "From (empty: now)"
+ENDS: Final = "Until (empty: until removed)"
+SHOW_NOTICE: Final = "Show to visitors"
+REMOVE: Final = "Remove"
+NOTICE_STATES: Final = {"now": "shown now", "later": "not yet shown", "over": "over"}
+
+TERMS: Final = "Terms"
+TERMS_HELP: Final = (
+    "A visitor accepts them before the first battle or chat, and again when they change. An empty text ends the gate."
+)
+TERMS_TEXT: Final = "Text; an empty line begins a paragraph"
+TERMS_VERSION: Final = "Version in force"
+TERMS_FROM_FILE: Final = "from AGON_TERMS_FILE"
+NO_TERMS: Final = "No terms are in force."
+
+VOTES: Final = "Newest votes"
+VOTES_HELP: Final = (
+    "Voiding appends a judgement to the vote log; the vote itself is never edited, and can be made to count again."
+)
+VOTE_COLUMNS: Final = ("Time", "Models", "Outcome", "Voter", "Not rated because", "")
+VOID: Final = "Void"
+RESTORE: Final = "Count again"
+SCOPE: Final = "What"
+THIS_VOTE: Final = "this vote"
+THIS_VOTER: Final = "all of this voter"
+OLDER: Final = "Older votes"
+NEWEST: Final = "Newest votes"
+
+FAILURES: Final = "Failures of the last day"
+FAILURE_COLUMNS: Final = ("Cause", "Model", "Worker", "Times", "Latest")
+RATES: Final = "Rate limits"
+RATES_HELP: Final = "For one address. They are settings (AGON_..._RATE_PER_MINUTE and _BURST), read at start."
+RATE_COLUMNS: Final = ("Requests", "A minute", "At once", "Refused in the last day")
+RATE_KINDS: Final = {
+    "battle": "new battles",
+    "vote": "votes",
+    "other": "each other kind",
+    "local": "processes of this machine",
+}
+
+ACTIONS: Final = "Log of actions"
+ACTION_COLUMNS: Final = ("Time", "Who", "What", "Subject", "Set", "Reason")
+EXPORT: Final = "Export all (JSON lines)"
+ACTION_NAMES: Final[dict[ActionName, str]] = {
+    "set_model": "model set",
+    "drain_worker": "worker drained",
+    "resume_worker": "worker resumed",
+    "add_notice": "notice shown",
+    "remove_notice": "notice removed",
+    "set_terms": "terms set",
+    "judge_votes": "votes judged",
+    "import_votes": "votes imported",
+    "put_card": "model card written",
+    "invite_voter": "voter invited",
+    "revoke_voter": "invitation revoked",
+}
