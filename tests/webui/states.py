@@ -39,6 +39,17 @@ def walk(page: Page, url: str) -> Iterator[str]:
     page.goto(f"{url}{texts.ABOUT_PATH}")
     page.wait_for_selector(".agon-about")
     yield "about"
+    yield from _admin(page, url)
+
+
+def _admin(page: Page, url: str) -> Iterator[str]:
+    page.goto(f"{url}/admin")
+    page.wait_for_selector("#sign-in:not([hidden])")
+    yield "admin-sign-in"
+    page.fill("#token", ADMIN_TOKEN)
+    page.press("#token", "Enter")
+    page.wait_for_selector("#models")
+    yield "admin"
 
 
 def _battle(page: Page, url: str) -> Iterator[str]:
