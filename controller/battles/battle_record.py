@@ -10,7 +10,7 @@ from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView,
 from wire.chat import ChatMessage, FinishReason, Usage
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ErrorDetail
-from wire.ids import BattleId
+from wire.ids import BattleId, ShareId
 from wire.votes import IdentityKind
 
 
@@ -116,6 +116,8 @@ class Battle:
     vote_id: str | None
     flags: tuple[str, ...]  #: why the vote is not rated
     since_answers_ms: float | None  #: from the end of the last turn to now; None if it is not known
+    began_s: float = 0.0  #: when it was created
+    share_id: ShareId | None = None  #: of the link that shows it to others
 
     @property
     def names_are_known(self) -> bool:
@@ -188,6 +190,8 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         error=ErrorDetail.model_validate_json(error) if error else None,
         vote_id=fields.get("vote_id"),
         flags=tuple(flag for flag in fields.get("flags", "").split(",") if flag),
+        began_s=int(fields.get("created_ms", 0)) / 1000,
+        share_id=ShareId.parse(fields.get("share")),
         since_answers_ms=max(0, now_ms - int(fields["ended_ms"])) if "ended_ms" in fields else None,
         **values,
     )

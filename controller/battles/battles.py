@@ -98,7 +98,8 @@ class Battles:
         }
         for side, stored in sides.items():
             fields.update(side_fields(side, stored))
-        await self._store.create(battle_id, fields)
+        history_of = self._voters.history_of(visitor)
+        await self._store.create(battle_id, fields, history_of, is_returning=visitor.kind != "address")
         self._metrics.battles.labels("created").inc()
         log_event(_logger, "battle_created", battle=short(battle_id), mode=request.mode)
         return await self._store.read(battle_id)

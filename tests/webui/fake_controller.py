@@ -40,7 +40,8 @@ from wire.battles import (
 )
 from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId
+from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
+from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, HistoryView, LeaderboardView
 from wire.model_cards import BoardCard, BoardCards
@@ -60,6 +61,8 @@ class FakeBattle:
     events: list[SseEvent] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
+    share_id: ShareId | None = None
+    is_forgotten: bool = False
     flags: tuple[str, ...] = ()
     error: ApiError | None = None
     stopping: bool = False
@@ -78,6 +81,20 @@ class FakeBattle:
             flags=self.flags,
             error=None if self.error is None else self.error.body().error,
             max_turns=8,
+        )
+
+    def entry(self) -> HistoryEntry:
+        view = self.view()
+        return HistoryEntry(
+            id=view.id,
+            began_s=1_795_435_200,
+            mode=view.mode,
+            state=view.state,
+            question=self.turns[0].content,
+            num_turns=len(self.turns),
+            outcome=self.outcome,
+            models=dict(zip(SIDES, self.models, strict=True)) if view.a.model else None,
+            share_id=self.share_id,
         )
 
 
@@ -230,6 +247,36 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/battles/{battle_id}")
     async def show(battle_id: str) -> BattleView:
         return arena.find(battle_id).view()
+
+    @app.get("/arena/history")
+    async def history() -> HistoryReply:
+        own = [battle for battle in reversed(arena.battles.values()) if battle.turns and not battle.is_forgotten]
+        return HistoryReply(battles=tuple(battle.entry() for battle in own))
+
+    @app.delete("/arena/history/{battle_id}", status_code=204)
+    async def forget(battle_id: str) -> None:
+        arena.find(battle_id).is_forgotten = True
+
+    @app.post("/arena/battles/{battle_id}/share")
+    async def share(battle_id: str) -> ShareReply:
+        battle = arena.find(battle_id)
+        battle.share_id = ShareId(f"link-{battle_id.removeprefix('battle-')}")
+        return ShareReply(share_id=battle.share_id)
+
+    @app.delete("/arena/battles/{battle_id}/share", status_code=204)
+    async def unshare(battle_id: str) -> None:
+        arena.find(battle_id).share_id = None
+
+    @app.get("/arena/shared/{share_id}")
+    async def shared(share_id: str) -> SharedBattle:
+        for battle in arena.battles.values():
+            if battle.share_id == share_id and battle.outcome is not None:
+                models = dict(zip(SIDES, battle.models, strict=True))
+                turns = battle.view().turns
+                return SharedBattle(
+                    mode=battle.mode, outcome=battle.outcome, models=models, turns=turns, day="2026-11-23"
+                )
+        raise ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle.")
 
     @app.post("/arena/battles/{battle_id}/vote")
     async def vote(battle_id: str, body: CastVote) -> VoteReply:
