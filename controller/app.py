@@ -30,6 +30,7 @@ from controller.battles.battle_store import BattleStore
 from controller.battles.battles import Battles
 from controller.battles.identity_guard import IdentityGuard
 from controller.battles.matchmaking import WEIGH_S, Matchmaker
+from controller.battles.sharing import Sharing
 from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
@@ -40,6 +41,7 @@ from controller.metrics import Metrics
 from controller.routes.admin import AdminParts, add_admin_routes
 from controller.routes.battles import add_battle_routes
 from controller.routes.health import add_health_routes, add_metrics_route
+from controller.routes.history import add_history_routes
 from controller.routes.integrity import add_integrity_routes
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.model_cards import add_model_card_admin_route, add_model_cards_route
@@ -130,6 +132,7 @@ class _BattleParts:
     matchmaker: Matchmaker
     battles: Battles
     stream: TurnStream
+    sharing: Sharing
     votes: VoteCasting
     log: VoteLog
     boards: Leaderboards
@@ -307,6 +310,14 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         matchmaker=matchmaker,
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
+        sharing=Sharing(
+            store,
+            keys,
+            battle_store,
+            voters,
+            kept_s=settings.kept_voted_s,
+            shared_s=settings.shared_battle_ttl_s,
+        ),
         votes=VoteCasting(
             store,
             keys,
@@ -353,7 +364,15 @@ def _build_journal(settings: Settings, base: _Base, log: VoteLog, battles: Battl
     files = TranscriptFiles(settings.journal_dir / "transcripts")
     return _JournalParts(
         journal=VoteJournal(file, log, restorer, base.metrics),
-        archiver=Archiver(base.store, base.keys, log, battles, files, ttl_s=settings.kept_voted_s),
+        archiver=Archiver(
+            base.store,
+            base.keys,
+            log,
+            battles,
+            files,
+            ttl_s=settings.kept_voted_s,
+            shared_ttl_s=settings.shared_battle_ttl_s,
+        ),
         files=files,
     )
 
@@ -437,6 +456,7 @@ def _add_routes(
         user, bodies, addresses, limits, _cache_salts(settings), workers.table, workers.dispatcher, workers.relay
     )
     add_battle_routes(user, bodies, identities, limits, battles.battles, terms)
+    add_history_routes(user, identities, limits, battles.sharing)
     add_notice_routes(user, bodies, identities, limits, base.state, terms, clock)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, identities, limits, battles.votes)

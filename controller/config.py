@@ -236,6 +236,10 @@ class Settings(BaseSettings):
         description="Seconds that the store keeps the conversation of a voted battle; 0 keeps it for ever. Default: a "
         f"week ({WEEK_S}) with a journal, whose folder archives it, for ever without one. The vote always stays.",
     )
+    shared_battle_ttl_s: Seconds = Field(
+        default=90 * 86_400,
+        description="Seconds that a voted battle is kept and can be read after its visitor has made a link for others.",
+    )
     journal_dir: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,
         description="Folder of the journal, in which every vote is written before it is acknowledged and from which "

@@ -38,7 +38,9 @@ DECLARED = {
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
         "POST /arena/voters/join/{invitation}, POST /arena/voters/check, GET /arena/leaderboard, "
         "GET /arena/leaderboard/history, GET /arena/leaderboard/cohorts, GET /arena/models, "
-        "GET /arena/workers, GET /arena/integrity, GET /arena/notices, GET /arena/terms, POST /arena/terms",
+        "GET /arena/workers, GET /arena/integrity, GET /arena/notices, GET /arena/terms, POST /arena/terms, "
+        "GET /arena/history, DELETE /arena/history/{battle_id}, POST /arena/battles/{battle_id}/share, "
+        "DELETE /arena/battles/{battle_id}/share, GET /arena/shared/{share_id}",
     },
     "worker": {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",

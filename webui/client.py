@@ -37,7 +37,8 @@ from wire.battles import (
 from wire.captcha import CheckReply, CheckVisitor
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId
+from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
+from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.model_cards import BoardCards
@@ -151,7 +152,7 @@ class ControllerClient:
     ) -> AsyncGenerator[StreamEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
         path = f"/arena/battles/{battle_id}/turns"
-        request = _TurnRequest("POST", path, CreateTurn(content=content), secrets.token_urlsafe(16))
+        request = _TurnRequest("POST", path, CreateTurn(content=content, number=number), secrets.token_urlsafe(16))
         for delay_s in _RESUME_DELAYS_S:
             await asyncio.sleep(delay_s)
             try:
@@ -218,6 +219,27 @@ class ControllerClient:
                     raise
                 failure = error
         raise failure
+
+    async def own_battles(self, visitor: Visitor) -> tuple[HistoryEntry, ...]:
+        """The visitor's battles, newest first."""
+        return HistoryReply.model_validate(await self._http.json("GET", "/arena/history", visitor)).battles
+
+    async def forget(self, battle_id: BattleId, visitor: Visitor) -> None:
+        """Take a battle off the visitor's history."""
+        await self._http.request("DELETE", f"/arena/history/{battle_id}", visitor)
+
+    async def share(self, battle_id: BattleId, visitor: Visitor) -> ShareId:
+        """The link of a voted battle."""
+        reply = await self._http.json("POST", f"/arena/battles/{battle_id}/share", visitor)
+        return ShareReply.model_validate(reply).share_id
+
+    async def unshare(self, battle_id: BattleId, visitor: Visitor) -> None:
+        """Take the link of a battle back."""
+        await self._http.request("DELETE", f"/arena/battles/{battle_id}/share", visitor)
+
+    async def shared(self, share_id: ShareId, visitor: Visitor) -> SharedBattle:
+        """What a link shows."""
+        return SharedBattle.model_validate(await self._http.json("GET", f"/arena/shared/{share_id}", visitor))
 
     async def check_visitor(self, response: str, visitor: Visitor) -> CheckReply:
         """What became of a visitor's response to the captcha."""

@@ -20,6 +20,33 @@ PAGES: Final = (
     ("/workers", "Workers"),
 )
 
+HISTORY_PATH: Final = "/history"
+SHARED_PATH: Final = "/shared"
+HISTORY: Final = "Your battles"
+HISTORY_LEAD: Final = "The battles that this browser has begun and the arena still keeps. Only you see this list."
+HISTORY_EMPTY: Final = "There is none yet."
+NOT_VOTED: Final = "not voted on"
+THEIR_VOTE: Final[dict[Outcome, str]] = {
+    "a": "The vote: A is better",
+    "tie": "The vote: a tie",
+    "both_bad": "The vote: both are bad",
+    "b": "The vote: B is better",
+}
+COPY_LINK: Final = "Copy the link"
+CONVERSATION: Final = "A conversation with two models"
+QUESTION: Final = "Question"
+SIDE_LABELS: Final[dict[Side, str]] = {"a": "Answer A", "b": "Answer B"}
+COPY: Final = "Copy"
+COPIED: Final = "Copied"
+SHARE: Final = "Make a link for others"
+UNSHARE: Final = "Take the link back"
+FORGET: Final = "Remove from your battles"
+IS_SHARED: Final = "Everybody with this link can read the conversation:"
+IS_SHARED_SHORT: Final = "has a link"
+SHARED_AFTER_VOTE: Final = "Once you have voted, you can make a link to this battle for others."
+NOT_SHARED: Final = "There is nothing under this link. It may have been taken back, or its time is over."
+KEEP_BATTLE: Final = "Copy, save or share this battle"
+
 ABOUT_PATH: Final = "/about"
 ABOUT_LINK: Final = "How it works, and what is kept"
 ABOUT_TITLE: Final = "About this arena"
@@ -45,6 +72,8 @@ ABOUT: Final = (
             "changes; a vote holds a pseudonym made from it, and no address. Without cookies everything works, too: "
             "then the pseudonym comes from your address and changes every day. Conversations under Chat are kept by "
             "your own browser; the arena does not store them. No page loads anything from anywhere else.",
+            "Under Your battles this browser finds the battles that it has begun. A link that you make there shows "
+            "one of them to everybody who has it, for 90 days or until you take it back.",
             "These are Agon's defaults. The operator of this arena may keep less or more; their own terms, if any, are "
             "below.",
         ),
@@ -170,9 +199,12 @@ RECONNECTING_SIDE: Final = "reconnecting, goes on in a moment"
 CUT: Final = "reached the length limit"
 BOTH_DONE: Final = "Both answers are finished."
 STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
+TURN_FAILED: Final = "Nothing is lost: ask again, or start a new battle."
+TURN_FAILED_LATER: Final = "Nothing is lost: ask again, ask something else, or vote on the turns before it."
 FAILED_SIDE: Final = "This side could not answer."
 ABORTED: Final = "A failed battle cannot be voted on; nothing was recorded."
 EXPIRED: Final = "This battle is too old to go on."
+WAITING_BEHIND: Final = "All models are busy. Your question is in line; up to {count} others are before it."
 WAITING_FOR_ROOM: Final = "All models are busy. Your question is in line."
 RECONNECTING: Final = "Reconnecting. Nothing is lost: this page goes on by itself in a moment."
 ARENA_AWAY: Final = "The arena does not answer at the moment. Your question is kept and sent as soon as it does."
@@ -196,6 +228,7 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.BATTLE_NOT_FINISHED: "Both answers must be finished before you can vote.",
     ErrorCode.BATTLE_ALREADY_VOTED: "This battle has a vote already.",
     ErrorCode.BATTLE_ABORTED: "A side failed, so this battle is over.",
+    ErrorCode.STALE_TURN: "This battle went on in another tab. Here is what it came to; your question is in the box.",
     ErrorCode.BATTLE_FULL: "This conversation is as long as it can be. You can still vote.",
     ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
     ErrorCode.VOTER_NOT_KNOWN: (
@@ -223,6 +256,16 @@ FAILURE_OTHER: Final = "Something went wrong in the arena. Please try again."
 
 CHECK: Final = "One moment: please show that you are a person. It is asked once for this browser."
 CHECK_SEND: Final = "Go on"
+
+
+def waiting_in_line(num_before: int) -> str:
+    """Where a question stands that waits for room, in coarse steps."""
+    return WAITING_BEHIND.format(count=num_before) if num_before else WAITING_FOR_ROOM
+
+
+def shared_on(day: str) -> str:
+    """What stands above a shared battle; `day` is an ISO date."""
+    return f"A visitor of this arena had this battle on {day} and shared it. The models were hidden until the vote."
 
 
 def bare_page(sentence: str) -> str:

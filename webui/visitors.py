@@ -115,7 +115,8 @@ def came_over_tls(scope: Scope) -> bool:
 def _is_visit(scope: Scope) -> bool:
     """Whether a page is loaded, or one of its events or questions sent."""
     path = scope["path"]
-    if path in _ASKED_BY_SCRIPT:
+    is_of_history = path.split("/")[1] == texts.HISTORY_PATH.strip("/")  # pages and forms of the visitor's own battles
+    if is_of_history or path in _ASKED_BY_SCRIPT:
         return True
     return (scope["method"] == "GET" and ("/" + path.strip("/")) in _PAGES) or (
         scope["method"] == "POST" and path == JOIN

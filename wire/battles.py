@@ -59,6 +59,12 @@ class CreateTurn(_Frozen):
     """Body of `POST /arena/battles/{id}/turns`: the prompt of both sides."""
 
     content: str = Field(min_length=1, description="the message; at most AGON_MAX_CONTENT_CHARS characters")
+    number: int | None = Field(
+        default=None,
+        ge=1,
+        description="the number that the turn shall have, as the client sees the battle; refused with `stale_turn` if "
+        "another page has gone on with it meanwhile",
+    )
 
 
 class CastVote(_Frozen):
@@ -147,9 +153,9 @@ class FinishedEvent(_Frozen):
 
 
 class FailedEvent(_Frozen):
-    """SSE `failed`: this side has failed for good and the battle is aborted. If the turn was only refused (the prompt
-    is too long, a worker is full), the turn is dropped instead; the state in `turn_finished` tells the two cases
-    apart."""
+    """SSE `failed`: this side could not answer. The turn stays, counts for nothing, and may be answered again. If it
+    was refused (the prompt is too long, a worker is full), or was to replace good answers, it is dropped instead:
+    `is_kept` in `turn_finished` tells the two cases apart."""
 
     side: Side
     error: ErrorDetail
@@ -168,3 +174,6 @@ class TurnFinishedEvent(_Frozen):
 
     turn: int
     state: BattleState
+    is_kept: bool = Field(
+        default=True, description="false: the turn was refused; the battle is as it was before, old answers included"
+    )

@@ -46,6 +46,12 @@ class BattleId(_WordId):
     __slots__ = ()
 
 
+class ShareId(_WordId):
+    """Id of a shared battle: random, known to those who have the link."""
+
+    __slots__ = ()
+
+
 class WorkerId(_WordId):
     """Id of a worker, which the controller derives from the worker's URL."""
 

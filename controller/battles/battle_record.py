@@ -10,7 +10,7 @@ from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView,
 from wire.chat import ChatMessage, FinishReason, Usage
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ErrorDetail
-from wire.ids import BattleId
+from wire.ids import BattleId, ShareId
 from wire.votes import IdentityKind
 
 
@@ -26,6 +26,7 @@ class StoredAnswer(BaseModel):
     first_token_ms: float | None = None
     total_ms: float | None = None
     shown_ms: float | None = None  #: for how long the text grew before its visitor's eyes, where that differs
+    error: ErrorDetail | None = None  #: why the side failed
 
     @property
     def counts(self) -> bool:
@@ -50,6 +51,11 @@ class StoredTurn(BaseModel):
     def is_votable(self) -> bool:
         """Whether both answers can be compared."""
         return self.a.counts and self.b.counts
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a side could not answer. Such a turn is shown, and counts for nothing: it may be answered again."""
+        return self.a.error is not None or self.b.error is not None
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,8 @@ class Battle:
     vote_id: str | None
     flags: tuple[str, ...]  #: why the vote is not rated
     since_answers_ms: float | None  #: from the end of the last turn to now; None if it is not known
+    began_s: float = 0.0  #: when it was created
+    share_id: ShareId | None = None  #: of the link that shows it to others
 
     @property
     def names_are_known(self) -> bool:
@@ -123,12 +131,19 @@ class Battle:
     @property
     def may_redraw(self) -> bool:
         """Whether a side may get another model: only once, and only in the first turn of an anonymous battle."""
-        return self.mode == "anonymous" and self.redraws == 0 and not self.turns
+        return self.mode == "anonymous" and self.redraws == 0 and not self.answered_turns
+
+    @property
+    def answered_turns(self) -> tuple[StoredTurn, ...]:
+        """The turns that did not fail: the conversation as the models know it, and what a vote is about."""
+        return tuple(turn for turn in self.turns if not turn.has_failed)
 
     def history(self, side: Side, num_turns: int) -> tuple[ChatMessage, ...]:
-        """The first `num_turns` turns as chat messages with the answers of `side`."""
+        """The first `num_turns` turns, except those that failed, as chat messages with the answers of `side`."""
         messages: list[ChatMessage] = []
         for turn in self.turns[:num_turns]:
+            if turn.has_failed:
+                continue
             messages.append(ChatMessage(role="user", content=turn.content))
             messages.append(ChatMessage(role="assistant", content=turn.answer(side).text))
         return tuple(messages)
@@ -175,6 +190,8 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         error=ErrorDetail.model_validate_json(error) if error else None,
         vote_id=fields.get("vote_id"),
         flags=tuple(flag for flag in fields.get("flags", "").split(",") if flag),
+        began_s=int(fields.get("created_ms", 0)) / 1000,
+        share_id=ShareId.parse(fields.get("share")),
         since_answers_ms=max(0, now_ms - int(fields["ended_ms"])) if "ended_ms" in fields else None,
         **values,
     )
@@ -218,4 +235,9 @@ def _turn_view(number: int, turn: StoredTurn, known: bool) -> Turn:
 
 
 def _answer_view(answer: StoredAnswer, known: bool) -> Answer:
-    return Answer(text=answer.text, finish_reason=answer.finish_reason, usage=answer.usage if known else None)
+    return Answer(
+        text=answer.text,
+        finish_reason=answer.finish_reason,
+        usage=answer.usage if known else None,
+        error=answer.error,
+    )

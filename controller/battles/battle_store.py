@@ -12,17 +12,18 @@ from typing import Any, Literal
 
 from controller.battles.battle_record import Battle, StoredTurn, parse_battle, parse_battle_before_turn
 from controller.errors import EventsLost, OwnershipLost
-from controller.store.keys import EVENTS_TTL_MS, Keys
+from controller.store.keys import EVENTS_TTL_MS, HISTORY_TTL_MS, Keys
 from controller.store.store import Store, StreamEntry, unavailable
 from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId
+from wire.ids import BattleId, Pseudonym
 
 TurnEnd = Literal["append", "finish", "refuse", "release"]
 Event = tuple[str, str, str]  #: SSE event name, its JSON, and JSON for other controllers only ("" for none)
 
 BEGIN_PATIENCE_S = 2.0  #: an answer that is missing this long is unknown to the client, too
 BEGIN_RETRY_S = 0.1
+HISTORY_LENGTH = 100  #: battles that a voter's history holds
 EVENTS_PAGE = 1000  #: events that are read at once
 MAX_TAKEOVERS = 10  #: of one turn: a turn that ends its controllers must not end all of them
 MAX_AGE_S = 900.0  #: a turn this old is not continued: its visitor has gone
@@ -82,12 +83,27 @@ class BattleStore:
     def _turn_keys(self, battle_id: BattleId) -> list[str]:
         return [self._keys.battle(battle_id), self._keys.events(battle_id), self._keys.turns]
 
-    async def create(self, battle_id: BattleId, fields: Mapping[str, str]) -> None:
-        """Write a new battle. `fields` are those of its hash, without times."""
+    async def create(
+        self,
+        battle_id: BattleId,
+        fields: Mapping[str, str],
+        history_of: Pseudonym | None = None,
+        *,
+        is_returning: bool = True,
+    ) -> None:
+        """Write a new battle. `fields` are those of its hash, without times; `history_of`: whose history it enters.
+        Without `is_returning` they may never show the cookie that they get now: then a new history ends with the
+        battle."""
+        keys = [self._keys.battle(battle_id)]
+        if history_of is not None:
+            keys.append(self._keys.history(history_of))
         await self._store.run(
             "create_battle",
-            [self._keys.battle(battle_id)],
+            keys,
             self._battle_ttl_ms,
+            battle_id,
+            HISTORY_LENGTH,
+            HISTORY_TTL_MS if is_returning else 2 * self._battle_ttl_ms,
             *(part for pair in fields.items() for part in pair),
         )
 

@@ -98,7 +98,8 @@ class Battles:
         }
         for side, stored in sides.items():
             fields.update(side_fields(side, stored))
-        await self._store.create(battle_id, fields)
+        history_of = self._voters.history_of(visitor)
+        await self._store.create(battle_id, fields, history_of, is_returning=visitor.kind != "address")
         self._metrics.battles.labels("created").inc()
         log_event(_logger, "battle_created", battle=short(battle_id), mode=request.mode)
         return await self._store.read(battle_id)
@@ -107,9 +108,11 @@ class Battles:
         """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
         return await self._store.read(battle_id)
 
-    async def take_turn(self, battle_id: BattleId, content: str, request_key: str | None = None) -> EntryId:
+    async def take_turn(
+        self, battle_id: BattleId, content: str, request_key: str | None = None, *, number: int | None = None
+    ) -> EntryId:
         """Begin the next turn. Returns, when its events may be read, the id of the last event before them. Raises
-        ApiError when the turn was refused.
+        ApiError when the turn was refused, STALE_TURN when its number is not `number`.
 
         A request that is sent again with the `request_key` of the last turn begins nothing and gets that turn.
         """
@@ -125,6 +128,10 @@ class Battles:
         async def begin(battle: Battle) -> EntryId:
             if len(battle.turns) >= self.max_turns:
                 raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
+            if number not in (None, len(battle.turns) + 1):
+                raise ApiError(
+                    ErrorCode.STALE_TURN, f"The battle has {len(battle.turns)} turns by now.", param="number"
+                )
             return await self._begin(battle, len(battle.turns) + 1, content, request_key)
 
         return await self._once(battle_id, _Request(request_key, content), begin)

@@ -2,7 +2,7 @@
 
 It is a background task of the controller that owns the turn. It needs no connected browser, and it ends by itself
 because every answer has a limit. It ends in exactly one way: finished, stopped, refused (the turn is forgotten),
-aborted, or released: then another controller goes on where the written events end, as it does after a `kill -9`.
+failed, or released: then another controller goes on where the written events end, as it does after a `kill -9`.
 """
 
 import asyncio
@@ -213,7 +213,7 @@ class TurnRun:
             await cancel(*answers, *shown, *stops, flusher)
         if refusal is not None:
             return await self._end_refused(refusal)
-        return await (self._end_aborted() if self._failures else self._end_answered())
+        return await (self._end_dropped() if self._failures and self._replaces_answers else self._end_kept())
 
     async def _watch(
         self,
@@ -344,7 +344,7 @@ class TurnRun:
         self._writer.end_side(side, "finished", event, private)
 
     async def _fail_side(self, failure: _SideFailed) -> None:
-        """The battle cannot be voted on any more, but the other side can still be read to its end."""
+        """The turn counts for nothing now, but the other side can still be read to its end."""
         detail = neutral(failure.error).body().error
         self._failures[failure.side] = detail
         self._writer.end_side(failure.side, "failed", FailedEvent(side=failure.side, error=detail))
@@ -362,20 +362,30 @@ class TurnRun:
         for side in self._open_sides():
             self._finish_side(side, self._answers[side], "abort", None)
 
-    async def _end_answered(self) -> str:
+    async def _end_kept(self) -> str:
+        """Keep the turn with its answers. One that has failed counts for nothing and may be answered again."""
         self._finish_open_sides()
-        stopped = any(answer.finish_reason == "abort" for answer in self._answers.values())
-        turns = (*self._battle.turns[: self.begun.turn - 1], self._stored_turn())
-        changes = self._changes("answered")
+        earlier = self._battle.turns[: self.begun.turn - 1]
+        last = self._stored_turn()
+        turns = (*earlier, last)
+        changes = self._changes(last)
         changes["votable"] = "1" if any(turn.is_votable for turn in turns) else "0"
-        if self.begun.turn == 1:
+        if all(turn.has_failed for turn in earlier):
             changes["prompt"] = self._tools.prompt_key(self._content)
-        prompts = [turn.content for turn in turns]
-        if self._tools.identity.is_revealed((turns[-1].a.text, turns[-1].b.text), prompts):
+        if self._tools.identity.is_revealed((last.a.text, last.b.text), [turn.content for turn in turns]):
             changes["identity"] = "1"
         self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="answered"))
         await self._writer.end("finish", changes)
-        return "stopped" if stopped else "finished"
+        if last.has_failed:
+            return "failed"
+        return "stopped" if "abort" in (last.a.finish_reason, last.b.finish_reason) else "finished"
+
+    async def _end_dropped(self) -> str:
+        """Nothing is lost when good answers were to be replaced and a side failed: the battle keeps them."""
+        self._finish_open_sides()
+        self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="answered", is_kept=False))
+        await self._writer.end("refuse", {})
+        return "failed"
 
     def _is_refusal(self, failure: _SideFailed) -> bool:
         """Whether the failure refuses the whole turn, which is then discarded."""
@@ -388,7 +398,7 @@ class TurnRun:
         shown = neutral(failure.error)
         state: BattleState = "answered" if self._battle.turns else "open"
         self._writer.event("failed", FailedEvent(side=failure.side, error=shown.body().error))
-        self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state=state))
+        self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state=state, is_kept=False))
         await self._writer.end("refuse", {})
         if not self._admission.done():
             self._admission.set_exception(shown)
@@ -404,26 +414,27 @@ class TurnRun:
             return "lost"
         return "released"
 
-    async def _end_aborted(self) -> str:
-        """End the turn and with it the battle, for the reason of the first failure."""
-        self._finish_open_sides()
-        self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="aborted"))
-        await self._writer.end("finish", self._changes("aborted", next(iter(self._failures.values()))))
-        self._tools.metrics.battles.labels("aborted").inc()
-        return "aborted"
-
-    def _changes(self, state: BattleState, error: ErrorDetail | None = None) -> dict[str, str]:
-        changes = {"state": state, f"turn:{self.begun.turn}": self._stored_turn().model_dump_json()}
-        if error is not None:
-            changes["error"] = error.model_dump_json()
+    def _changes(self, last: StoredTurn) -> dict[str, str]:
+        changes = {"state": "answered", f"turn:{self.begun.turn}": last.model_dump_json()}
         for side, answer in self._answers.items():
             if answer.lane is not None:
                 changes.update(side_fields(side, replace(answer.stored, worker_id=answer.lane.worker.worker_id)))
         return changes
 
+    @property
+    def _replaces_answers(self) -> bool:
+        """Whether the turn had good answers before."""
+        before = self._battle.turns[self.begun.turn - 1 : self.begun.turn]
+        return any(not turn.has_failed for turn in before)
+
     def _stored_turn(self) -> StoredTurn:
-        a, b = (self._answers[side].to_store(self._writer.shown_ms(side)) for side in SIDES)
-        return StoredTurn(content=self._content, a=a, b=b)
+        stored = {
+            side: self._answers[side]
+            .to_store(self._writer.shown_ms(side))
+            .model_copy(update={"error": self._failures.get(side)})
+            for side in SIDES
+        }
+        return StoredTurn(content=self._content, a=stored["a"], b=stored["b"])
 
     @property
     def _is_taken_over(self) -> bool:

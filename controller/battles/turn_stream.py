@@ -130,7 +130,8 @@ class _Reader:
         ran and left no end was refused before its first event; its reason was told to the request that began it."""
         if self._was_running:
             self._out.append(_event("failed", FailedEvent(side="a", error=_REFUSED.body().error)))
-        self._out.append(_event("turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state)))
+        end = TurnFinishedEvent(turn=len(battle.turns), state=battle.state, is_kept=not self._was_running)
+        self._out.append(_event("turn_finished", end))
         self.is_over = True
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, Owner
+from wire.ids import Pseudonym
 from wire.votes import IdentityKind
 
 _PSEUDONYM_CHARS = 24
@@ -79,6 +80,12 @@ class Voters:
         if address_counts and self.pseudonym(visitor.client.identity, owner.day) == owner.address:
             return Voter(owner.voter, owner.kind)
         return None
+
+    def history_of(self, visitor: Visitor) -> Pseudonym | None:
+        """Whose battles a visitor may list; None for one who is known by an address alone, which others may have."""
+        if visitor.kind != "address":
+            return Pseudonym(self.lasting(visitor.kind, visitor.name))
+        return None if visitor.offered is None else Pseudonym(self.lasting("cookie", visitor.offered))
 
     def _own(self, visitor: Visitor, day: str) -> str:
         if visitor.kind == "address":

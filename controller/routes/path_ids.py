@@ -6,11 +6,12 @@ from fastapi import Depends, Path
 
 from controller.battles.battle_store import not_found
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId, NoticeId, WorkerId
+from wire.ids import BattleId, NoticeId, ShareId, WorkerId
 
 #: Descriptions for `documented`.
 BATTLE_ID = {"battle_id": "id of the battle; it is a secret until the vote"}
 NOTICE_ID = {"notice_id": "id of the notice"}
+SHARE_ID = {"share_id": "id of the link"}
 WORKER_ID = {"worker_id": "id that the registration gave"}
 
 
@@ -36,7 +37,15 @@ async def _notice_id(notice_id: Annotated[str, Path()]) -> NoticeId:
         raise ApiError(ErrorCode.NOTICE_NOT_FOUND, "There is no such notice, or it was removed.") from None
 
 
+async def _share_id(share_id: Annotated[str, Path()]) -> ShareId:
+    try:
+        return ShareId(share_id)
+    except ValueError:
+        raise not_found() from None
+
+
 #: Types of path parameters. Refusals: BATTLE_NOT_FOUND, NOTICE_NOT_FOUND, and INVALID_REQUEST for a worker's id.
 BattleInPath = Annotated[BattleId, Depends(_battle_id)]
+ShareInPath = Annotated[ShareId, Depends(_share_id)]
 NoticeInPath = Annotated[NoticeId, Depends(_notice_id)]
 WorkerInPath = Annotated[WorkerId, Depends(_worker_id)]

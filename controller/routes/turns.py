@@ -88,7 +88,7 @@ def add_turn_routes(
         request=CreateTurn,
         example={"content": "What is 17 + 25?"},
         answer=Answer(events=TURN_EVENTS),
-        errors=(*TURN_ERRORS, ErrorCode.BATTLE_FULL),
+        errors=(*TURN_ERRORS, ErrorCode.BATTLE_FULL, ErrorCode.STALE_TURN),
     )
     async def take_turn(request: Request, battle_id: BattleInPath) -> Response:
         """Reserves a place at a worker of each side, or refuses both, and streams the two answers. The turn goes on
@@ -96,7 +96,7 @@ def add_turn_routes(
         turn = await bodies.parse(request, CreateTurn)
         key, after = _request_key(request), _last_event_id(request)
         await limits.check(addresses.of(request), "turn")
-        before = await battles.take_turn(battle_id, turn.content, key)
+        before = await battles.take_turn(battle_id, turn.content, key, number=turn.number)
         return EventStream(stream.follow(battle_id, after or before))
 
     @router.post("/arena/battles/{battle_id}/regenerate")

@@ -21,7 +21,7 @@ differ.
 
 from dataclasses import dataclass
 
-from wire.ids import BattleId, Pseudonym, WorkerId
+from wire.ids import BattleId, Pseudonym, ShareId, WorkerId
 
 #: The set of a worker's leases outlives the end of its last lease by this much. It has a TTL because expired leases are
 #: removed only when a request is sent to the worker, and none is sent to a worker that has left.
@@ -30,6 +30,8 @@ LEASES_GRACE_MS = 60_000
 EVENTS_TTL_MS = 3_600_000
 #: A day and the hour that has begun.
 FAILURES_TTL_MS = 25 * 3_600_000
+#: A visitor who has not begun a battle for so long has a new cookie, most likely.
+HISTORY_TTL_MS = 180 * 86_400_000
 #: Pieces of a restoration follow one another within milliseconds; a minute covers a store that hangs.
 BUILT_LOG_TTL_MS = 60_000
 
@@ -112,6 +114,17 @@ class Keys:
         """Sorted set: id of a battle whose turn is running -> end of its controller's ownership in ms. No TTL: a member
         is removed when its turn ends, and a turn whose ownership has ended is claimed by another controller."""
         return f"{self.prefix}:turns"
+
+    def history(self, pseudonym: Pseudonym) -> str:
+        """Sorted set: id of a battle of this voter -> ms of its beginning, the newest ones. TTL HISTORY_TTL_MS from the
+        last battle, twice AGON_BATTLE_TTL_S while the voter has not shown the cookie. Battles that the store has
+        forgotten are removed when the list is read."""
+        return f"{self.prefix}:history:{pseudonym}"
+
+    def shared(self, share_id: ShareId) -> str:
+        """String: id of the battle that this link shows. TTL AGON_SHARED_BATTLE_TTL_S, as long as the battle itself
+        lives because of it; deleted when its visitor takes the link back."""
+        return f"{self.prefix}:shared:{share_id}"
 
     # Votes
 

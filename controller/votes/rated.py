@@ -39,10 +39,11 @@ def known_flags(battle: Battle, pace: ReadingPace) -> tuple[VoteFlag, ...]:
         flags.append("named")
     if battle.identity_revealed:
         flags.append("identity_revealed")
-    if any(turn.answer(side).finish_reason == "abort" for turn in battle.turns for side in SIDES):
+    if any(turn.answer(side).finish_reason == "abort" for turn in battle.answered_turns for side in SIDES):
         flags.append("stopped")
     since_ms = battle.since_answers_ms
-    if battle.turns and since_ms is not None and pace.is_too_quick(battle.turns[-1], since_ms):
+    answered = battle.answered_turns
+    if answered and since_ms is not None and pace.is_too_quick(answered[-1], since_ms):
         flags.append("too_quick")
     if battle.sides["a"].model == battle.sides["b"].model:
         flags.append("same_model")

@@ -142,7 +142,7 @@ def _record(battle: Battle, vote: CastVote, voter: Voter, pace: ReadingPace) -> 
         a=_voted_side(battle, "a"),
         b=_voted_side(battle, "b"),
         probability=battle.probability,
-        turns=len(battle.turns),
+        turns=len(battle.answered_turns),
         reasons=vote.reasons,
         comment=vote.comment,
         voter=voter.pseudonym,
@@ -151,8 +151,8 @@ def _record(battle: Battle, vote: CastVote, voter: Voter, pace: ReadingPace) -> 
         cohort=battle.owner.cohort,
         prompt=battle.prompt_key,
         consent=vote.consent,
-        language=language_of(battle.turns[0].content) if battle.turns else None,
-        categories=_categories(battle.turns),
+        language=language_of(battle.answered_turns[0].content) if battle.answered_turns else None,
+        categories=_categories(battle.answered_turns),
         flags=known_flags(battle, pace),
         read_ms=battle.since_answers_ms,
     )
@@ -164,12 +164,12 @@ def _categories(turns: Sequence[StoredTurn]) -> tuple[str, ...]:
 
 
 def _voted_side(battle: Battle, side: Side) -> VotedSide:
-    answers = [turn.answer(side) for turn in battle.turns]
+    answers = [turn.answer(side) for turn in battle.answered_turns]
     last = answers[-1] if answers else None
     return VotedSide(
         model=battle.sides[side].model,
         revision=battle.sides[side].revision,
-        style=_total_style(battle.turns, side),
+        style=_total_style(battle.answered_turns, side),
         prompt_tokens=sum(answer.usage.prompt_tokens for answer in answers if answer.usage),
         completion_tokens=sum(answer.usage.completion_tokens for answer in answers if answer.usage),
         finish_reason=last.finish_reason if last else None,

@@ -27,6 +27,9 @@ USED_BY_A_BATTLE = {
     "POST /arena/battles/{battle_id}/stop",
     "POST /arena/battles/{battle_id}/regenerate",
     "POST /arena/battles/{battle_id}/vote",
+    "POST /arena/battles/{battle_id}/share",
+    "DELETE /arena/battles/{battle_id}/share",
+    "DELETE /arena/history/{battle_id}",
 }
 PROBES = {"POST /v1/chat/completions", "POST /v1/completions"}
 #: A token that nobody made is refused whatever it is, and one that holds changes only who its own client is.

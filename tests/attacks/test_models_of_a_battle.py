@@ -137,6 +137,12 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
         await asyncio.sleep(LOOK_EVERY_S)
     view = await target.arena.view(battle_id)
     probed = await _probe(client, prompt, {side: view["turns"][0][side]["text"] for side in ("a", "b")})
+    for name, method, path in (
+        ("share", "POST", f"/arena/battles/{battle_id}/share"),
+        ("history", "GET", "/arena/history"),
+    ):
+        reply = await client.request(method, path)
+        probed |= {f"{name} status": reply.status_code, f"{name} length": len(reply.content)}
     await asyncio.sleep(SETTLE_S)
     moved = movements(before, during, await observer.look()) | probed | turn.result()
     vote = await client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
@@ -192,4 +198,9 @@ async def _public_paths(target: Target, **headers: str) -> list[tuple[str, str]]
 
 
 def _filled(path: str) -> str:
-    return path.replace("{model:path}", MODELS[0]).replace("{battle_id}", "none").replace("{worker_id}", "none")
+    return (
+        path.replace("{model:path}", MODELS[0])
+        .replace("{battle_id}", "none")
+        .replace("{worker_id}", "none")
+        .replace("{share_id}", "none")
+    )

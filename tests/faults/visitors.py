@@ -63,6 +63,7 @@ class Reading:
     ends: dict[str, str] = field(default_factory=dict)  #: by side: finish reason or error code
     last_id: str | None = None
     state: str | None = None  #: of turn_finished
+    is_kept: bool = True  #: of turn_finished: false for a turn that was refused
     num_cuts: int = 0
     attempts: list[str] = field(default_factory=list)  #: how each connection ended, for a report
 
@@ -110,7 +111,7 @@ class Visitor:
             if number > 1 and state == "refused":  # the battle is as the turn before left it
                 break
             if state != "answered":
-                await self._after_failure(battle_id, state)
+                await self._after_failure(battle_id, state, number)
                 return False
         is_voted = await self._vote(battle_id, at)
         if is_voted and self._tally.round == 0:
@@ -120,7 +121,11 @@ class Visitor:
     async def state_of(self, battle_id: str) -> str:
         """The state of a battle; `missing` if there is none."""
         view = await self._view(battle_id, None)
-        return "missing" if view is None else str(view["state"])
+        if view is None:
+            return "missing"
+        last = view["turns"][-1] if view["turns"] else {side: {} for side in SIDES}
+        has_failed = any(last[side].get("error") for side in SIDES)
+        return "aborted" if has_failed and view["state"] == "answered" else str(view["state"])
 
     async def _create(self, at: int | None) -> str | None:
         for _, pause_s in self._until(_TURN_S):
@@ -161,7 +166,7 @@ class Visitor:
             if reply is not None and reply.status == 404:
                 return self._vanished(battle_id)
             if reply is not None and reply.status == 409 and reply.code != ErrorCode.BATTLE_BUSY:
-                return "aborted" if reply.code == ErrorCode.BATTLE_ABORTED else "refused"
+                return "refused"
             if reply is not None and reply.status not in (409, *_LATER):
                 self._tally.break_promise("unexpected_refusals", f"turn: {reply.status} {reply.code}")
                 return "refused"
@@ -194,23 +199,21 @@ class Visitor:
                 )
         has_failed = any(end in _CODES for end in reading.ends.values())
         match reading.state:
-            case "answered" if number > 1 and has_failed:
-                return "refused"
+            case "answered" if has_failed:
+                return "aborted" if reading.is_kept else "refused"
             case "answered":
                 if any(reading.ends.get(side) != "stop" for side in SIDES):
                     self._tally.break_promise("silent_cuts", f"battle {battle_id} answered, sides {reading.ends}")
                 return "answered"
-            case "aborted":
-                return "aborted"
             case "open" if number == 1 or self._site.forgets_battles:  # the store may have lost the first turn, too
                 return "refused"
         self._tally.break_promise("silent_cuts", f"battle {battle_id} ended a turn in state {reading.state}")
         return "gave_up"
 
-    async def _after_failure(self, battle_id: str, state: TurnState) -> None:
-        """A vote on a battle that was not answered must be refused."""
+    async def _after_failure(self, battle_id: str, state: TurnState, number: int) -> None:
+        """A vote on a battle without an answered turn must be refused; on earlier turns it may be cast."""
         self._tally.count(f"battles_{state}")
-        if state not in ("aborted", "refused"):
+        if state not in ("aborted", "refused") or number > 1:
             return
         for _, pause_s in self._until(10):
             try:
@@ -380,7 +383,7 @@ class Visitor:
                 reading.ends.pop(data["side"], None)
                 self._tally.count("restarted_sides")
             case "turn_finished":
-                reading.state = data["state"]
+                reading.state, reading.is_kept = data["state"], data["is_kept"]
                 return True
             case "error":
                 reading.ends["error"] = data["error"]["code"]

@@ -40,7 +40,8 @@ from wire.battles import (
 )
 from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId
+from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
+from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, HistoryView, LeaderboardView
 from wire.model_cards import BoardCard, BoardCards
@@ -60,6 +61,8 @@ class FakeBattle:
     events: list[SseEvent] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
+    share_id: ShareId | None = None
+    is_forgotten: bool = False
     flags: tuple[str, ...] = ()
     error: ApiError | None = None
     stopping: bool = False
@@ -80,6 +83,20 @@ class FakeBattle:
             max_turns=8,
         )
 
+    def entry(self) -> HistoryEntry:
+        view = self.view()
+        return HistoryEntry(
+            id=view.id,
+            began_s=1_795_435_200,
+            mode=view.mode,
+            state=view.state,
+            question=self.turns[0].content,
+            num_turns=len(self.turns),
+            outcome=self.outcome,
+            models=dict(zip(SIDES, self.models, strict=True)) if view.a.model else None,
+            share_id=self.share_id,
+        )
+
 
 class FakeArena:
     """The state of the fake controller, with attributes that a test may change."""
@@ -89,6 +106,7 @@ class FakeArena:
         self.delta_s = delta_s
         self.battles: dict[str, FakeBattle] = {}
         self.votes: list[tuple[str, str, Outcome]] = []
+        self.fails = True  #: whether prompts with "fail a" or "fail b" in them fail that side
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
         self.refusal = ErrorCode.QUEUE_FULL
@@ -130,7 +148,7 @@ class FakeArena:
                 for side, text in zip(SIDES, texts, strict=True)
             )
         )
-        battle.state = "aborted" if battle.error else "answered"
+        battle.state = "answered"
         self._emit(battle, "turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state))
 
     async def _answer(self, battle: FakeBattle, side: Side, text: str, content: str, pace: float) -> None:
@@ -139,9 +157,8 @@ class FakeArena:
             if battle.stopping:
                 finish_reason = "abort"
                 break
-            if f"fail {side}" in content and seq == 3:
-                battle.error = ApiError(ErrorCode.WORKER_FAILED, f"The worker of {battle.models[0]} failed.")
-                error = battle.error.body().error
+            if f"fail {side}" in content and seq == 3 and self.fails:
+                error = ApiError(ErrorCode.WORKER_FAILED, f"The worker of {battle.models[0]} failed.").body().error
                 self._record(battle, side, Answer(text=done, error=error))
                 self._emit(battle, "failed", FailedEvent(side=side, error=error))
                 return
@@ -231,12 +248,43 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
     async def show(battle_id: str) -> BattleView:
         return arena.find(battle_id).view()
 
+    @app.get("/arena/history")
+    async def history() -> HistoryReply:
+        own = [battle for battle in reversed(arena.battles.values()) if battle.turns and not battle.is_forgotten]
+        return HistoryReply(battles=tuple(battle.entry() for battle in own))
+
+    @app.delete("/arena/history/{battle_id}", status_code=204)
+    async def forget(battle_id: str) -> None:
+        arena.find(battle_id).is_forgotten = True
+
+    @app.post("/arena/battles/{battle_id}/share")
+    async def share(battle_id: str) -> ShareReply:
+        battle = arena.find(battle_id)
+        battle.share_id = ShareId(f"link-{battle_id.removeprefix('battle-')}")
+        return ShareReply(share_id=battle.share_id)
+
+    @app.delete("/arena/battles/{battle_id}/share", status_code=204)
+    async def unshare(battle_id: str) -> None:
+        arena.find(battle_id).share_id = None
+
+    @app.get("/arena/shared/{share_id}")
+    async def shared(share_id: str) -> SharedBattle:
+        for battle in arena.battles.values():
+            if battle.share_id == share_id and battle.outcome is not None:
+                models = dict(zip(SIDES, battle.models, strict=True))
+                turns = battle.view().turns
+                return SharedBattle(
+                    mode=battle.mode, outcome=battle.outcome, models=models, turns=turns, day="2026-11-23"
+                )
+        raise ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle.")
+
     @app.post("/arena/battles/{battle_id}/vote")
     async def vote(battle_id: str, body: CastVote) -> VoteReply:
         battle = arena.find(battle_id)
         if battle.outcome not in (None, body.outcome):
             raise ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "Another outcome is recorded.")
-        if battle.state not in ("answered", "voted"):
+        is_answered = any(turn.a.error is None and turn.b.error is None for turn in battle.turns)
+        if battle.state not in ("answered", "voted") or not is_answered:
             raise ApiError(ErrorCode.BATTLE_NOT_FINISHED, "Not finished.")
         if battle.outcome is None:
             battle.outcome, battle.state = body.outcome, "voted"
@@ -261,6 +309,8 @@ def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:
         battle = arena.find(battle_id)
         if battle.state == "streaming":
             raise ApiError(ErrorCode.BATTLE_BUSY, "Busy.")
+        if body.number not in (None, len(battle.turns) + 1):
+            raise ApiError(ErrorCode.STALE_TURN, "Stale.")
         arena.run_turn(battle, body.content)
         drop = 7 if "drop" in body.content else None
         return StreamingResponse(arena.follow(battle, 0, break_after=drop), media_type="text/event-stream")

@@ -69,6 +69,7 @@ OPEN = {
     ),
     *(f"{path}{end}" for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/" for end in ("", "/")),
     "/leaderboard/data/{name}.csv",
+    *("/history", "/history/{name}", "/history/{battle_id}/{action}", "/shared/{name}"),
     *("/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/cancel", "/gradio_api/reset"),
     *("/gradio_api/reset/", "/gradio_api/startup-events", "/alive"),
     *("/gradio_api/theme.css", "/gradio_api/app_id", "/gradio_api/info", "/static/{path:path}", "/assets/{path:path}"),

@@ -66,6 +66,16 @@ def test_an_aborted_battle_says_so_on_the_side_and_offers_no_vote() -> None:
     assert texts.ABORTED in look.notice
 
 
+def test_a_failed_turn_can_be_asked_again_and_the_turns_before_it_voted_on() -> None:
+    failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
+    first = look_of(Session(battle_id=BattleId("b1"), state="answered", exchanges=(failed,)))
+    assert (first.regenerate_shown, first.regenerate_text, first.votes_shown) == (True, texts.ASK_AGAIN, False)
+    assert texts.TURN_FAILED in first.notice
+    later = look_of(Session(battle_id=BattleId("b1"), state="answered", exchanges=(DONE, failed)))
+    assert (later.regenerate_text, later.votes_shown) == (texts.ASK_AGAIN, True)
+    assert texts.TURN_FAILED_LATER in later.notice
+
+
 def test_an_aborted_battle_offers_to_ask_the_same_again() -> None:
     failed = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("", "failed", "worker_failed"))
     assert look_of(Session(battle_id=BattleId("b1"), state="aborted", exchanges=(failed,))).again_shown

@@ -71,20 +71,23 @@ def test_the_other_side_of_a_failed_one_goes_on_and_ends_by_itself() -> None:
     session = asked().after(events)
     assert (session.exchanges[-1].a, session.exchanges[-1].b.status) == (SideAnswer("Good", "writing"), "failed")
     assert session.is_busy
-    ended = session.after([FinishedEvent(side="a", finish_reason="stop"), TurnFinishedEvent(turn=1, state="aborted")])
-    assert (ended.exchanges[-1].a.status, ended.failure_code, ended.is_votable) == ("finished", "worker_failed", False)
+    ended = session.after([FinishedEvent(side="a", finish_reason="stop"), TurnFinishedEvent(turn=1, state="answered")])
+    assert (ended.exchanges[-1].a.status, ended.has_failed_turn, ended.has_answers) == ("finished", True, False)
 
 
-def test_a_failed_side_ends_the_battle() -> None:
-    session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="aborted")])
-    assert session.is_over
-    assert not session.is_votable
-    assert session.failure_code == "worker_failed"
+def test_a_failed_turn_stays_and_can_be_asked_again() -> None:
+    session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="answered")])
+    assert not session.is_over
+    assert session.has_failed_turn
+    assert not session.has_answers, "there is nothing to vote on"
     assert session.exchanges[-1].a.status == "stopped"
+    assert session.asking_again().pending == "regenerate"
 
 
 def test_a_refused_turn_never_happened_and_its_prompt_goes_back() -> None:
-    session = asked().after([FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="open")])
+    session = asked().after(
+        [FailedEvent(side="b", error=ERROR), TurnFinishedEvent(turn=1, state="open", is_kept=False)]
+    )
     assert session.exchanges == ()
     assert session.unsent_text == "Hello"
     assert not session.is_over

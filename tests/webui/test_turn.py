@@ -137,16 +137,24 @@ async def test_a_prompt_that_was_not_taken_goes_back_into_the_box(monkeypatch: p
     assert session.exchanges == ()
 
 
-async def test_a_failed_side_makes_the_battle_unvotable_and_the_next_prompt_opens_another(
-    turns: Turns, arena: FakeArena
-) -> None:
-    session = await last(ask(turns, Session(), "fail b please", ANONYMOUS, VISITOR))
-    assert session.state == "aborted"
-    assert await last(vote(turns, session, "a")) == session
-    again = await last(ask(turns, session, "Hello!", ANONYMOUS, VISITOR))
-    assert again.is_votable
-    assert len(again.exchanges) == 1
-    assert len(arena.battles) == 2
+async def test_a_failed_turn_is_asked_again_in_its_place(turns: Turns, arena: FakeArena) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    session = await last(ask(turns, session, "fail b once, please", ANONYMOUS, VISITOR))
+    assert session.has_failed_turn
+    assert session.has_answers, "the turn before can be voted on"
+    arena.fails = False
+    again = await last(turns.follow(turns.begin_again(session), VISITOR))
+    assert [exchange.has_failed for exchange in again.exchanges] == [False, False]
+    assert len(arena.battles) == 1
+
+
+async def test_a_question_of_a_stale_tab_goes_back_into_its_box(turns: Turns) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    await last(ask(turns, session, "in another tab", ANONYMOUS, VISITOR))
+    stale = await last(ask(turns, session, "in this one", ANONYMOUS, VISITOR))
+    assert [exchange.content for exchange in stale.exchanges] == ["Hello!", "in another tab"]
+    assert stale.unsent_text == "in this one"
+    assert stale.notice == texts.FAILURES["stale_turn"]
 
 
 async def test_stop_ends_both_answers_and_leaves_them_votable(turns: Turns) -> None:

@@ -32,6 +32,7 @@ class Look:
     send_shown: bool
     stop_shown: bool
     regenerate_shown: bool
+    regenerate_text: str
     again_shown: bool
     new_shown: bool
     resume_shown: bool
@@ -55,6 +56,7 @@ def look_of(session: Session) -> Look:
         send_shown=not streaming,
         stop_shown=streaming,
         regenerate_shown=session.is_votable,
+        regenerate_text=texts.ASK_AGAIN if session.has_failed_turn else texts.REGENERATE,
         again_shown=session.state == "aborted" and bool(session.exchanges),
         new_shown=bool(session.exchanges) and not session.is_busy,
         resume_shown=session.can_resume,
@@ -119,6 +121,8 @@ def _notice(session: Session) -> str:
         sentence = texts.EXPIRED
     elif session.refusal_code is not None:
         sentence = texts.failure(session.refusal_code)
+    elif session.has_failed_turn and session.notice is None:
+        sentence = texts.TURN_FAILED_LATER if session.has_answers else texts.TURN_FAILED
     elif session.notice is not None:
         sentence = session.notice
     elif session.choice is not None:

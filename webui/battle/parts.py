@@ -91,7 +91,7 @@ class BattleParts:
             gr.update(**box),
             gr.update(visible=look.send_shown),
             gr.update(visible=look.stop_shown),
-            gr.update(visible=look.regenerate_shown),
+            gr.update(visible=look.regenerate_shown, value=look.regenerate_text),
             gr.update(visible=look.again_shown),
             gr.update(visible=look.new_shown),
             gr.update(visible=look.resume_shown),

@@ -17,6 +17,7 @@ def reveal(session: Session) -> str:
     unrated = "" if session.is_rated else f'<p class="agon-unrated">{escape(words.not_rated(session.flags))}</p>'
     return (
         f'<section class="agon-reveal">{plates[0]}<p class="agon-verdict">{verdict}</p>{plates[1]}</section>{unrated}'
+        f"{_link(session)}"
     )
 
 
@@ -26,6 +27,13 @@ def spoken(session: Session) -> str:
         return ""
     named = (texts.revealed(side, session.name(side) or "") for side in SIDES)
     return " ".join((f"{texts.VOTED[session.outcome]}.", *named))
+
+
+def _link(session: Session) -> str:
+    """The way to the battle's own page, with its files and its link."""
+    path = f"{texts.HISTORY_PATH}/{session.battle_id}"
+    link = f'<a class="agon-keep" href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a>'
+    return f'<p class="agon-unrated">{link}</p>'
 
 
 def _plate(session: Session, side: Side) -> str:

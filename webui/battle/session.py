@@ -22,6 +22,7 @@ from wire.battles import (
     Side,
     TurnFinishedEvent,
 )
+from wire.errors import ErrorCode
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
@@ -60,6 +61,11 @@ class Exchange:
     def side(self, side: Side) -> SideAnswer:
         """The answer of one side."""
         return self.a if side == "a" else self.b
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a side could not answer: the turn counts for nothing."""
+        return "failed" in (self.a.status, self.b.status)
 
     def with_side(self, side: Side, answer: SideAnswer) -> "Exchange":
         """A copy with another answer on one side."""
@@ -122,8 +128,13 @@ class Session:
     @property
     def has_answers(self) -> bool:
         """True if there is an answer to compare; both sides may have been stopped before their first token."""
-        answers = [exchange.side(side) for exchange in self.exchanges for side in SIDES]
+        answers = [exchange.side(side) for exchange in self.exchanges if not exchange.has_failed for side in SIDES]
         return any(answer.text or answer.status == "finished" for answer in answers)
+
+    @property
+    def has_failed_turn(self) -> bool:
+        """True if the last turn failed and can be asked again."""
+        return self.is_votable and self.exchanges[-1].has_failed
 
     @property
     def stopped_turns(self) -> tuple[int, ...]:
@@ -192,7 +203,7 @@ class Session:
     def _after_one(self, event: BattleEvent) -> "Session":
         match event:
             case TurnFinishedEvent():
-                return self._after_turn(event.state)
+                return self._after_turn(event)
             case DeltaEvent():
                 answer = self.exchanges[-1].side(event.side)
                 # Delta 0 starts the answer: a stream that is read from its beginning again replaces the text.
@@ -214,16 +225,15 @@ class Session:
         last = self.exchanges[-1].with_side(event.side, answer)
         return replace(self, exchanges=(*self.exchanges[:-1], last))
 
-    def _after_turn(self, state: BattleState) -> "Session":
-        """A failed side ends the battle, unless the turn was refused: then the turn is removed."""
-        ended = replace(self, state=state, is_busy=False, exchanges=_at_rest(self.exchanges))
+    def _after_turn(self, event: TurnFinishedEvent) -> "Session":
+        """A turn that failed stays, to be answered again; one that was refused is removed."""
+        ended = replace(self, state=event.state, is_busy=False, exchanges=_at_rest(self.exchanges))
+        if event.is_kept:
+            return ended
         last = self.exchanges[-1]
         failed = next((answer for answer in (last.a, last.b) if answer.status == "failed"), None)
-        if failed is None:
-            return ended
-        if state == "aborted":
-            return replace(ended, failure_code=failed.error_code)
-        return replace(ended, exchanges=self.exchanges[:-1], unsent_text=last.content, refusal_code=failed.error_code)
+        code = ErrorCode.WORKER_FAILED if failed is None else failed.error_code
+        return replace(ended, exchanges=self.exchanges[:-1], unsent_text=last.content, refusal_code=code)
 
     def revealed(
         self, names: dict[Side, str], outcome: Outcome, *, is_rated: bool, flags: tuple[str, ...] = ()

@@ -9,14 +9,15 @@ fast the models are. This module does not know Gradio.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from webui import texts
 from webui.batches import batches
 from webui.battle.pending_votes import PendingVotes
 from webui.battle.session import Bookmark, Choice, Session, StreamEvent, from_view, standings
+from webui.battle.waiting_line import Place, WaitingLine
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
@@ -29,6 +30,7 @@ from wire.leaderboard import LeaderboardView
 #: controllers or the store restart.
 _WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
 _MAX_WAIT_S = 20.0
+_LINE_POLL_S = 0.5  #: a place in the line is looked at this often
 _GONE_CODES = frozenset({ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE})
 _READ_DELAYS_S = (0.3, 0.7, 1.0, 2.0, 3.0)
 _QUICK_VOTE_S = 0.7  #: a vote that takes longer shows a notice
@@ -40,7 +42,7 @@ Sessions = AsyncGenerator[Session, None]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The actions, bound to a controller. Holds no visitor's state."""
+    """The actions, bound to a controller. Holds no visitor's state but the line of those who wait for room."""
 
     client: ControllerClient
     update_interval_s: float
@@ -48,6 +50,7 @@ class Turns:
     known_board: Callable[[Visitor], Awaitable[LeaderboardView]]
     pending_votes: PendingVotes
     max_prompt_chars: int = 8000
+    line: WaitingLine = field(default_factory=WaitingLine)  #: of those who wait for room
 
     async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: Visitor) -> Sessions:
         """Show the prompt and find a battle for it: a new one if there is none or the last one is over. Ends with a
@@ -63,18 +66,27 @@ class Turns:
         current = before.asking(content)
         yield current
         deadline = time.monotonic() + _MAX_WAIT_S
-        while current.battle_id is None:
-            try:
-                view = await self.client.create_battle(opening, visitor)
-                current = replace(current, battle_id=view.id, names=from_view(view).names, max_turns=view.max_turns)
-                yield current  # from now on a reloaded page finds the battle
-            except (ApiError, ControllerUnreachable) as error:
-                is_full = isinstance(error, ApiError) and error.code in _WAITING_CODES
-                if not (is_full or is_elsewhere(error)) or time.monotonic() > deadline:
-                    yield before.ended(_sentence(error), unsent_text=content)
+        with ExitStack() as at_end:
+            place: Place | None = None
+            while current.battle_id is None:
+                try:
+                    view = await self.client.create_battle(opening, visitor)
+                    current = replace(current, battle_id=view.id, names=from_view(view).names, max_turns=view.max_turns)
+                    yield current  # from now on a reloaded page finds the battle
                     return
-                yield replace(current, notice=texts.WAITING_FOR_ROOM if is_full else texts.ARENA_AWAY)
-                await asyncio.sleep(getattr(error, "retry_after_s", None) or 1.0)
+                except (ApiError, ControllerUnreachable) as error:
+                    is_full = isinstance(error, ApiError) and error.code in _WAITING_CODES
+                    if not (is_full or is_elsewhere(error)) or time.monotonic() > deadline:
+                        yield before.ended(_sentence(error), unsent_text=content)
+                        return
+                    wait_s = getattr(error, "retry_after_s", None) or 1.0
+                if is_full and place is None:
+                    place = at_end.enter_context(self.line.place())
+                yield replace(current, notice=texts.waiting_in_line(place.shown) if place else texts.ARENA_AWAY)
+                await asyncio.sleep(wait_s)
+                while place is not None and not place.may_ask and time.monotonic() < deadline:
+                    yield replace(current, notice=texts.waiting_in_line(place.shown))
+                    await asyncio.sleep(_LINE_POLL_S)
 
     def begin_again(self, session: Session) -> Session:
         """Answer the last turn again."""
@@ -133,6 +145,10 @@ class Turns:
                 async with aclosing(self._running_turn(session, session.battle_id, visitor)) as sessions:
                     async for current in sessions:
                         yield current
+            elif session.pending == "turn" and isinstance(error, ApiError) and error.code is ErrorCode.STALE_TURN:
+                # Another page has gone on with the battle: this one shows it, with its own prompt back in the box.
+                now = await self.restore(session.battle_id, visitor)
+                yield replace(now, notice=_sentence(error), unsent_text=session.exchanges[-1].content)
             elif session.pending == "turn":
                 # The turn was not taken: its text goes back into the box.
                 untaken = replace(current, exchanges=current.exchanges[:-1], state=_state_without_turn(session))
@@ -245,7 +261,9 @@ class Turns:
         else:
             return  # the ratings are late; the leaderboard will show them
         assert revealed.names is not None
-        yield replace(revealed, standings=standings(revealed.names, before, after))
+        # A vote that is not rated moves no rating: what differs since `before` is the work of other votes.
+        since = before if reply.rated else None
+        yield replace(revealed, standings=standings(revealed.names, since, after))
 
     async def _with_standings(self, session: Session, visitor: Visitor) -> Session:
         """Where the models of an earlier vote stand now."""

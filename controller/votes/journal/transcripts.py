@@ -174,11 +174,20 @@ class TranscriptFiles:
 class Archiver:
     """Moves texts of voted battles from the store to the archive. Runs on the event loop, one round at a time.
 
-    `ttl_s`: for how long the store keeps a battle after its texts are archived; 0 for ever.
+    `ttl_s`: for how long the store keeps a battle after its texts are archived, 0 for ever; `shared_ttl_s`: one that is
+    shared.
     """
 
     def __init__(
-        self, store: Store, keys: Keys, log: VoteLog, battles: BattleStore, files: TranscriptFiles, *, ttl_s: float
+        self,
+        store: Store,
+        keys: Keys,
+        log: VoteLog,
+        battles: BattleStore,
+        files: TranscriptFiles,
+        *,
+        ttl_s: float,
+        shared_ttl_s: float,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -186,6 +195,7 @@ class Archiver:
         self._battles = battles
         self._files = files
         self._ttl_ms = round(ttl_s * 1000)
+        self._shared_ttl_ms = round(max(ttl_s, shared_ttl_s) * 1000)
         self._position: str | None = None  #: the last vote that was archived; None before the first round
 
     async def archive_round(self) -> None:
@@ -232,7 +242,7 @@ class Archiver:
             await asyncio.to_thread(self._files.append, transcripts)
         if transcripts and self._ttl_ms:
             keys = [self._keys.battle(BattleId(transcript.battle_id)) for transcript in transcripts]
-            await self._store.run("keep_battles", keys, self._ttl_ms)
+            await self._store.run("keep_battles", keys, self._ttl_ms, self._shared_ttl_ms)
 
 
 def conversations_of(battle: Battle) -> Conversations:

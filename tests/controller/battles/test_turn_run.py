@@ -175,7 +175,7 @@ async def test_a_side_that_fails_before_its_first_word_is_drawn_again_once(arena
     assert len(beta.requests) == 1
 
 
-async def test_without_another_model_to_draw_the_battle_is_aborted(arena: Arena) -> None:
+async def test_without_another_model_to_draw_the_turn_fails(arena: Arena) -> None:
     alpha, _ = await arena.add_two()
     alpha.fail_at = 0
     battle = await arena.create()
@@ -185,10 +185,10 @@ async def test_without_another_model_to_draw_the_battle_is_aborted(arena: Arena)
     ends = [event.event for event in events if event.event != "delta"]
     assert sorted(ends[:-1]) == ["failed", "finished"]
     assert ends[-1] == "turn_finished"
-    assert end_state(events) == "aborted"
+    assert end_state(events) == "answered"
 
 
-async def test_a_worker_that_dies_in_the_middle_aborts_the_battle_with_one_failure(arena: Arena) -> None:
+async def test_a_worker_that_dies_in_the_middle_fails_its_turn_and_not_the_battle(arena: Arena) -> None:
     alpha, beta = await arena.add_two(num_tokens=50, delay_s=0.01)
     alpha.break_at = 5
     battle = await arena.create("alpha", "beta")
@@ -197,15 +197,62 @@ async def test_a_worker_that_dies_in_the_middle_aborts_the_battle_with_one_failu
 
     assert len(of_kind(events, "failed")) == 1
     assert json.loads(of_kind(events, "failed")[0].data)["error"]["code"] == "worker_failed"
-    assert end_state(events) == "aborted"
+    assert end_state(events) == "answered"
     view = await arena.view(battle["id"])
-    assert (view["state"], view["error"]["code"]) == ("aborted", "worker_failed")
+    assert (view["state"], view["turns"][0]["a"]["error"]["code"]) == ("answered", "worker_failed")
     vote = await arena.vote(battle["id"])
-    assert (vote.status_code, vote.json()["error"]["code"]) == (409, "battle_aborted")
-    assert (await arena.post_turn(battle["id"])).json()["error"]["code"] == "battle_aborted"
+    assert (vote.status_code, vote.json()["error"]["code"]) == (409, "battle_not_finished")
     assert await arena.vote_log() == []
     assert (beta.num_aborted, beta.num_open) == (0, 0)
     assert (view["turns"][0]["b"]["text"], view["turns"][0]["b"]["finish_reason"]) == (words(50), "stop")
+
+    alpha.break_at = None
+    events = await arena.events("POST", f"/arena/battles/{battle['id']}/regenerate")
+    assert of_kind(events, "failed") == []
+    [turn] = (await arena.view(battle["id"]))["turns"]
+    assert (turn["a"]["text"], turn["a"]["error"]) == (words(50), None)
+    assert (await arena.vote(battle["id"])).status_code == 200
+
+
+async def test_a_vote_after_a_failed_turn_is_about_the_turns_before_it(arena: Arena) -> None:
+    alpha, _ = await arena.add_two(num_tokens=6)
+    battle = await arena.create("alpha", "beta")
+    await arena.turn(battle["id"], "first")
+    alpha.break_at = 2
+    await arena.turn(battle["id"], "second")
+    alpha.break_at = None
+    await arena.turn(battle["id"], "third")
+    assert [message.content for message in (alpha.requests[-1].messages or ())] == ["first", words(6), "third"]
+    alpha.break_at = 2
+    await arena.turn(battle["id"], "fourth")
+    assert (await arena.vote(battle["id"])).status_code == 200
+    [vote] = await arena.vote_log()
+    assert vote["turns"] == 2
+    assert vote["a"]["completion_tokens"] == 12
+
+
+async def test_good_answers_stay_when_their_replacement_fails(arena: Arena) -> None:
+    alpha, _ = await arena.add_two(num_tokens=6)
+    battle = await arena.create("alpha", "beta")
+    await arena.turn(battle["id"])
+    before = (await arena.view(battle["id"]))["turns"]
+    alpha.break_at = 2
+    events = await arena.events("POST", f"/arena/battles/{battle['id']}/regenerate")
+    assert json.loads(of_kind(events, "turn_finished")[0].data)["is_kept"] is False
+    view = await arena.view(battle["id"])
+    assert (view["state"], view["turns"]) == ("answered", before)
+    assert (await arena.vote(battle["id"])).status_code == 200
+
+
+async def test_the_question_of_a_stale_page_is_refused(arena: Arena) -> None:
+    await arena.add_two()
+    battle = await arena.create("alpha", "beta")
+    path = f"/arena/battles/{battle['id']}/turns"
+    await arena.client.post(path, json={"content": "one", "number": 1})
+    stale = await arena.client.post(path, json={"content": "of another tab", "number": 1})
+    assert (stale.status_code, stale.json()["error"]["code"]) == (409, "stale_turn")
+    assert len((await arena.view(battle["id"]))["turns"]) == 1
+    assert (await arena.client.post(path, json={"content": "two", "number": 2})).status_code == 200
 
 
 async def test_the_other_side_of_a_failed_one_goes_on_to_its_own_end(arena: Arena) -> None:
@@ -235,7 +282,7 @@ async def test_a_stop_after_a_failure_ends_the_other_side(arena: Arena) -> None:
 
     [finished] = of_kind(events, "finished")
     assert (json.loads(finished.data)["side"], json.loads(finished.data)["finish_reason"]) == ("b", "abort")
-    assert end_state(events) == "aborted"
+    assert end_state(events) == "answered"
     await eventually(lambda: beta.num_open == 0)
 
 
@@ -247,8 +294,9 @@ async def test_two_sides_that_fail_are_told_each_and_the_first_says_why(arena: A
     events = await arena.turn(battle["id"])
 
     assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a", "b"]
-    assert end_state(events) == "aborted"
-    assert (await arena.view(battle["id"]))["error"]["code"] == "worker_failed"
+    assert end_state(events) == "answered"
+    [turn] = (await arena.view(battle["id"]))["turns"]
+    assert {turn[side]["error"]["code"] for side in ("a", "b")} == {"worker_failed"}
     assert await arena.num_leases() == 0
 
 

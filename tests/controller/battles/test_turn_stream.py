@@ -96,7 +96,7 @@ async def test_when_nothing_is_missing_the_stream_says_that_the_turn_is_over(are
 
     [end] = await _resume(arena, battle["id"], events[-1].id)
 
-    assert json.loads(end.data) == {"turn": 1, "state": "answered"}
+    assert json.loads(end.data) == {"turn": 1, "state": "answered", "is_kept": True}
 
 
 async def test_a_reader_of_answers_that_were_replaced_is_told_to_forget_them(arena: Arena) -> None:
@@ -163,7 +163,7 @@ async def test_a_reader_of_a_turn_that_was_refused_before_its_first_event_reads_
     events = await reader
 
     assert [event.event for event in events] == ["failed", "turn_finished"]
-    assert json.loads(events[-1].data) == {"turn": 0, "state": "open"}
+    assert json.loads(events[-1].data) == {"turn": 0, "state": "open", "is_kept": False}
 
 
 async def test_a_stream_is_not_cached_and_says_what_it_is(arena: Arena) -> None:

@@ -147,7 +147,7 @@ async def test_a_side_that_had_failed_stays_failed_and_the_other_one_goes_on(are
     assert _texts(events) == {"a": words(3), "b": words(30)}
     assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a"]
     assert [json.loads(event.data)["side"] for event in of_kind(events, "finished")] == ["b"]
-    assert end_state(events) == "aborted"
+    assert end_state(events) == "answered"
     assert alpha.requests == []
 
 
@@ -183,7 +183,7 @@ async def test_a_turn_that_ends_its_controllers_or_is_too_old_is_ended_and_keeps
 
         assert [event.event for event in events[-2:]] == ["failed", "turn_finished"]
         assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["b"]
-        assert end_state(events) == "aborted"
+        assert end_state(events) == "answered"
         view = await arena.view(battle["id"])
         assert (view["turns"][0]["a"]["text"], view["turns"][0]["a"]["finish_reason"]) == (words(2), "stop")
 

@@ -1,0 +1,82 @@
+"""A conversation with two models as a page, as Markdown and as JSON. Pure: no I/O."""
+
+import json
+from dataclasses import dataclass
+from html import escape
+
+from markdown_it import MarkdownIt
+
+from webui import texts
+from wire.battles import SIDES, Answer, BattleView, Outcome, Side, Turn
+from wire.history import SharedBattle
+
+#: Answers and questions may hold anything: tags are shown as text, and an image would be loaded from another host.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What all forms of a conversation hold."""
+
+    turns: tuple[Turn, ...]
+    models: dict[Side, str]  #: empty until the vote
+    outcome: Outcome | None
+
+    @classmethod
+    def of_view(cls, view: BattleView) -> "Conversation":
+        """That of a battle, as its visitor may see it."""
+        models = {side: of.model for side in SIDES if (of := view.a if side == "a" else view.b).model is not None}
+        return cls(view.turns, models, view.outcome)
+
+    @classmethod
+    def of_shared(cls, battle: SharedBattle) -> "Conversation":
+        """That of a shared battle."""
+        return cls(battle.turns, battle.models, battle.outcome)
+
+    def name(self, side: Side) -> str:
+        """What a side is called."""
+        return self.models.get(side, texts.SIDE_LABELS[side])
+
+    def as_markup(self) -> str:
+        """Outcome and turns, for a page."""
+        verdict = "" if self.outcome is None else f'<p class="verdict">{escape(texts.THEIR_VOTE[self.outcome])}</p>'
+        return verdict + "".join(self._turn_markup(turn) for turn in self.turns)
+
+    def _turn_markup(self, turn: Turn) -> str:
+        sides = "".join(
+            f'<section class="side-{side}{" chosen" if self.outcome == side else ""}" '
+            f'aria-label="{escape(self.name(side))}"><h3><b>{texts.SIDE_NAME[side]}</b> {escape(self._of(side))}</h3>'
+            f'<div dir="auto">{_MARKDOWN.render(_answer(turn, side).text)}</div></section>'
+            for side in SIDES
+        )
+        question = f'<div class="question" dir="auto">{_MARKDOWN.render(turn.content)}</div>'
+        return f'<article><h2 class="number">{turn.number}</h2>{question}<div class="sides">{sides}</div></article>'
+
+    def _of(self, side: Side) -> str:
+        return self.models.get(side, "")
+
+    def as_markdown(self) -> str:
+        """The conversation as a Markdown file."""
+        parts = [f"# {texts.CONVERSATION}"]
+        if self.outcome is not None:
+            parts.append(f"{texts.THEIR_VOTE[self.outcome]}.")
+        for turn in self.turns:
+            parts.append(f"## {turn.number}. {texts.QUESTION}\n\n{turn.content}")
+            parts += [f"### {self._title(side)}\n\n{_answer(turn, side).text}" for side in SIDES]
+        return "\n\n".join(parts) + "\n"
+
+    def _title(self, side: Side) -> str:
+        model = self._of(side)
+        return f"{texts.SIDE_NAME[side]}: {model}" if model else texts.SIDE_LABELS[side]
+
+    def as_json(self) -> str:
+        """The conversation as a JSON file: `turns` with a message and both answers, `models` and `outcome` if known."""
+        turns = [
+            {"question": turn.content, **{side: _answer(turn, side).text for side in SIDES}} for turn in self.turns
+        ]
+        content = {"models": self.models or None, "outcome": self.outcome, "turns": turns}
+        return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def _answer(turn: Turn, side: Side) -> Answer:
+    return turn.a if side == "a" else turn.b
