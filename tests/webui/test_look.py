@@ -131,7 +131,7 @@ def test_the_reveal_is_said_with_both_names() -> None:
 
 def test_a_vote_that_is_not_rated_says_why() -> None:
     voted = answered().revealed({"a": "owl", "b": "fox"}, "a", is_rated=False, flags=("stopped", "too_quick"))
-    assert look_of(voted).reveal.count("<p") == 2
+    assert look_of(voted).reveal.count("<p") == 3  # verdict, reason, and what can be done with the battle
     assert (
         "This vote is recorded but not rated: an answer was stopped before its end; the vote came sooner than anybody "
         "can read the answers."
