@@ -222,7 +222,9 @@ class Turns:
         else:
             return  # the ratings are late; the leaderboard will show them
         assert revealed.names is not None
-        yield replace(revealed, standings=standings(revealed.names, before, after))
+        # A vote that is not rated moves no rating: what differs since `before` is the work of other votes.
+        since = before if reply.rated else None
+        yield replace(revealed, standings=standings(revealed.names, since, after))
 
     async def _with_standings(self, session: Session, visitor: Visitor) -> Session:
         """Where the models of an earlier vote stand now."""
