@@ -9,6 +9,7 @@ from webui.battle.look import look_of
 from webui.battle.parts import battle_parts
 from webui.battle.session import Exchange, Session, SideAnswer, Standing
 from webui.ranking import words
+from wire.battles import Side
 from wire.ids import BattleId
 
 DONE = Exchange("Hello", SideAnswer("Hi", "finished"), SideAnswer("Good day", "finished"))
@@ -99,8 +100,23 @@ def test_the_reveal_shows_place_and_change() -> None:
     assert "+12.4" in reveal
     assert texts.rank(1, 4) in reveal
     assert texts.NEW_TO_BOARD in reveal
-    unsure = replace(voted, standings={"a": Standing(1012.4, None, 4)})
-    assert texts.NO_RANK in look_of(unsure).reveal
+    unsure = look_of(replace(voted, standings={"a": Standing(1012.4, None, 4, 35.6)})).reveal
+    assert texts.NO_RANK in unsure
+    assert "+35.6" not in unsure, "too few votes for a rank are too few for a change"
+
+
+def test_a_vote_that_is_not_rated_shows_no_change_of_a_rating() -> None:
+    voted = replace(answered(), mode="named").revealed({"a": "owl", "b": "fox"}, "a", is_rated=False, flags=("named",))
+    standings: dict[Side, Standing] = {"a": Standing(1012.4, 1, 4, 12.4), "b": Standing(990, 3, 4, is_new=True)}
+    reveal = look_of(replace(voted, standings=standings)).reveal
+    assert texts.rank(1, 4) in reveal
+    assert "+12.4" not in reveal
+    assert texts.NEW_TO_BOARD not in reveal
+
+
+def test_the_reveal_is_said_with_both_names() -> None:
+    voted = answered().revealed({"a": "owl", "b": "fox"}, "b", is_rated=True)
+    assert look_of(voted).said == f"{texts.VOTED['b']}. A is owl. B is fox."
 
 
 def test_a_vote_that_is_not_rated_says_why() -> None:

@@ -127,8 +127,11 @@ class _BattleHandlers:
             visitor = visitor_of(request)
             session = await self._current(seat, stored, visitor)
             async with aclosing(self._turns.vote(session, outcome, visitor, has_consent=has_consent)) as sessions:
+                shown = seat.value
                 async for session in sessions:
-                    seat.value = session
+                    if seat.value is not shown:
+                        return  # the visitor has gone on; only the ratings were still to come
+                    shown = seat.value = session
                     yield self._parts.show_all(session)
 
         return vote

@@ -30,11 +30,11 @@ def spoken(session: Session) -> str:
 
 def _plate(session: Session, side: Side) -> str:
     chosen = " agon-chosen" if session.outcome == side else ""
+    standing = _standing(session.standings.get(side), is_rated=session.is_rated)
     return (
         f'<div class="agon-plate agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
         f'<div><strong class="agon-name">{escape(session.name(side) or "")}</strong>'
-        f'<span class="agon-standing">{_standing(session.standings.get(side))}</span>'
-        f"{_facts(session, side)}</div></div>"
+        f'<span class="agon-standing">{standing}</span>{_facts(session, side)}</div></div>'
     )
 
 
@@ -43,13 +43,14 @@ def _facts(session: Session, side: Side) -> str:
     return f'<span class="agon-facts">{escape(facts)}</span>' if facts else ""
 
 
-def _standing(standing: Standing | None) -> str:
+def _standing(standing: Standing | None, *, is_rated: bool) -> str:
+    """The rating, its change by this vote, and the place. A vote that is not rated changes nothing."""
     if standing is None:
         return texts.RATING_PENDING
     change = ""
-    if standing.is_new:
+    if is_rated and standing.is_new:
         change = f" {texts.NEW_TO_BOARD}"
-    elif standing.change is not None and standing.rank is not None:  # without a rank it would be noise
+    elif is_rated and standing.change is not None and standing.rank is not None:  # without a rank it would be noise
         direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
         change = f' <b class="agon-{direction}">{standing.change:+.1f}</b>'
     place = texts.NO_RANK if standing.rank is None else texts.rank(standing.rank, standing.num_models)
