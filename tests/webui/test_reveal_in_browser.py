@@ -1,6 +1,10 @@
 """What a browser shows of both models after a vote."""
 
-from tests.webui.conftest import Visit
+from collections.abc import Generator
+
+import pytest
+
+from tests.webui.conftest import Site, Visit
 from tests.webui.fake_answers import MODELS
 from tests.webui.fake_controller import some_votes
 from webui import texts
@@ -20,3 +24,27 @@ def test_a_vote_side_by_side_tells_its_reason_and_no_change_of_rating(visit: Vis
     shown = page.locator(".agon-standing").all_inner_texts()
     assert page.locator(".agon-standing b").count() == 0, shown
     assert not any(texts.NEW_TO_BOARD in text for text in shown)
+
+
+@pytest.fixture
+def full_board(site: Site) -> Generator[None, None, None]:
+    """A board whose models have cards."""
+    site.arena.has_full_board = True
+    yield
+    site.arena.has_full_board = False
+
+
+@pytest.mark.usefixtures("full_board")
+def test_the_reveal_shows_the_cards_of_both_models_also_after_a_reload(visit: Visit) -> None:
+    page = visit.open("/side-by-side")
+    page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
+    visit.ask_and_wait("Hello!")
+    assert page.locator(".agon-plate-facts").count() == 0
+    page.click("#vote-left")
+    for _ in range(2):
+        facts = page.locator(".agon-plate-facts")
+        facts.nth(1).wait_for()
+        for known in ("Heron Lab", "Apache-2.0", "1,024 tokens of context"):
+            assert known in facts.nth(0).inner_text()
+        assert "parameters" in facts.nth(1).inner_text()
+        page.reload()

@@ -1,4 +1,4 @@
-"""The names and ratings of both models, shown after the vote."""
+"""The names, ratings and cards of both models, shown after the vote."""
 
 from html import escape
 
@@ -42,8 +42,13 @@ def _plate(session: Session, side: Side) -> str:
     return (
         f'<div class="agon-plate agon-side-{side}{chosen}"><span class="agon-chip">{texts.SIDE_NAME[side]}</span>'
         f'<div><strong class="agon-name">{escape(session.name(side) or "")}</strong>'
-        f'<span class="agon-standing">{standing}</span></div></div>'
+        f'<span class="agon-standing">{standing}</span>{_facts(session, side)}</div></div>'
     )
+
+
+def _facts(session: Session, side: Side) -> str:
+    facts = " \u00b7 ".join(session.facts.get(side, ()))
+    return f'<span class="agon-plate-facts">{escape(facts)}</span>' if facts else ""
 
 
 def _standing(standing: Standing | None, *, is_rated: bool) -> str:

@@ -107,6 +107,7 @@ class Session:
     is_busy: bool = False  #: the page follows a stream, or is about to
     pending: Pending | None = None  #: the request that is still to be sent
     standings: dict[Side, Standing] = field(default_factory=dict)
+    facts: dict[Side, tuple[str, ...]] = field(default_factory=dict)  #: what the models' cards say, after the vote
     notice: str | None = None  #: one sentence about an error or a wait, shown above the prompt
     failure_code: str | None = None  #: why the battle was aborted
     is_interrupted: bool = False  #: the stream is being connected again

@@ -20,8 +20,9 @@ from webui.battle.session import Bookmark, Choice, Session, StreamEvent, from_vi
 from webui.battle.waiting_line import Place, WaitingLine
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable, is_elsewhere
+from webui.ranking.words import card_facts
 from webui.visitors import Visitor
-from wire.battles import BattleState, BattleView, CreateBattle, Mode
+from wire.battles import SIDES, BattleState, BattleView, CreateBattle, Mode, Side
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
@@ -263,16 +264,31 @@ class Turns:
         assert revealed.names is not None
         # A vote that is not rated moves no rating: what differs since `before` is the work of other votes.
         since = before if reply.rated else None
-        yield replace(revealed, standings=standings(revealed.names, since, after))
+        facts = await self._facts(revealed.names, after, visitor)
+        yield replace(revealed, standings=standings(revealed.names, since, after), facts=facts)
 
     async def _with_standings(self, session: Session, visitor: Visitor) -> Session:
         """Where the models of an earlier vote stand now."""
         if session.names is None:
             return session
         try:
-            return replace(session, standings=standings(session.names, None, await self.known_board(visitor)))
+            board = await self.known_board(visitor)
         except (ApiError, ControllerUnreachable):
             return session
+        facts = await self._facts(session.names, board, visitor)
+        return replace(session, standings=standings(session.names, None, board), facts=facts)
+
+    async def _facts(
+        self, names: tuple[str, str], board: LeaderboardView, visitor: Visitor
+    ) -> dict[Side, tuple[str, ...]]:
+        """What the cards of the board and of the workers say of both models; only of revealed ones."""
+        try:
+            served = {worker.model: worker.card for worker in await self.client.workers(visitor)}
+        except (ApiError, ControllerUnreachable):
+            served = {}
+        return {
+            side: card_facts(board.cards.get(name), served.get(name)) for side, name in zip(SIDES, names, strict=True)
+        }
 
 
 def _state_without_turn(session: Session) -> BattleState:
