@@ -51,6 +51,8 @@ ADMIN_TOKEN=$(python3 -c 'import json; print(json.load(open(".agon/secrets.json"
 BATTLE=...  # `id` of the answer of POST /arena/battles
 WORKER=... EPOCH=...  # `worker_id` and `epoch` of the answer of POST /internal/workers
 INVITATION=...  # `token` of the answer of POST /arena/voters/invitations
+SHARE=...  # `share_id` of the answer of POST /arena/battles/$BATTLE/share, after its vote
+NOTICE=... TERMS=...  # `id` of the answer of POST /arena/admin/notices, `version` of GET /arena/terms
 ```
 """
 EXAMPLES = {
@@ -58,6 +60,8 @@ EXAMPLES = {
     "invitation": "$INVITATION",
     "battle_id": "$BATTLE",
     "worker_id": "$WORKER",
+    "share_id": "$SHARE",
+    "notice_id": "$NOTICE",
     "model": "raven",
     "first": "overall",
     "second": "decisive",
@@ -159,7 +163,8 @@ def curl(document: Mapping[str, Any], path: str, method: str, operation: Mapping
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
         words.append(f"-H 'Content-Type: {media_type}'")
         if "example" in content:  # the shell fills a variable in outside the single quotes
-            words.append(f"-d '{json.dumps(content['example'])}'".replace('"epoch": 1', "\"epoch\": '$EPOCH'"))
+            body = f"-d '{json.dumps(content['example'])}'".replace('"epoch": 1', "\"epoch\": '$EPOCH'")
+            words.append(body.replace('"0123456789ab"', "\"'$TERMS'\""))
         else:
             words.append("--data-binary @votes.ndjson")
     for name, value in EXAMPLES.items():

@@ -186,7 +186,7 @@ async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_
     arena: Arena,
 ) -> None:
     workers = [await arena.add_worker(FakeWorker(model, num_tokens=200, delay_s=0.02)) for model in ("alpha", "beta")]
-    async with _controller(arena, AGON_DRAIN_S="1", AGON_OWNER_LEASE_S="60") as (process, client):
+    async with _controller(arena, AGON_DRAIN_S="1", AGON_OWNER_LEASE_S="60", AGON_PACED="0") as (process, client):
         await eventually(lambda: _knows_two_models(client))
         created = await client.post("/arena/battles", json={"mode": "anonymous"})
         path = f"/arena/battles/{created.json()['id']}"
@@ -202,7 +202,7 @@ async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_
     rest = await arena.events("GET", path + "/stream", headers={"Last-Event-ID": str(seen[-1].id)})
     events = seen + rest
     assert [event.id for event in events] == [f"1-{n}" for n in range(len(events))]
-    assert json.loads(events[-1].data) == {"turn": 1, "state": "answered"}
+    assert json.loads(events[-1].data) == {"turn": 1, "state": "answered", "is_kept": True}
     assert all(worker.requests[-1].resume_token_ids for worker in workers)
 
 

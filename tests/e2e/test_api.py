@@ -98,7 +98,10 @@ def test_no_byte_before_the_vote_tells_who_answers_and_the_vote_counts_once(http
     seen = created.text
     for content in ("Hello!", "What is 2 + 3?", "Thank you."):
         events = list(take_turn(http, battle_id, content))
-        assert events[-1] == ("turn_finished", {"turn": events[-1][1]["turn"], "state": "answered"})
+        assert events[-1] == (
+            "turn_finished",
+            {"turn": events[-1][1]["turn"], "state": "answered", "is_kept": True},
+        )
         # Texts of the models may hold anything; everything that the arena adds is checked.
         seen += json.dumps([{**data, "text": ""} for _, data in events])
     view = http.get(f"/arena/battles/{battle_id}").json()

@@ -29,6 +29,18 @@ async def test_curl_line_works(open_arena: Callable[..., AbstractAsyncContextMan
             "WORKER": workers[0].worker_id,
             "EPOCH": str(workers[0].epoch),
         }
+        if "share" in line:
+            await arena.vote(battle["id"])
+            share = await arena.client.post(f"/arena/battles/{battle['id']}/share")
+            variables["SHARE"] = share.json()["share_id"]
+        if "$NOTICE" in line:
+            notice = {"text": "Soon.", "severity": "info", "reason": "news"}
+            answer = await arena.client.post("/arena/admin/notices", json=notice, headers=arena.admin)
+            variables["NOTICE"] = answer.json()["id"]
+        if "$TERMS" in line:
+            terms = {"text": "Be kind.", "reason": "from now on"}
+            await arena.client.put("/arena/admin/terms", json=terms, headers=arena.admin)
+            variables["TERMS"] = (await arena.client.get("/arena/terms")).json()["version"]
         request = parse_curl(line, SERVER, variables)
         content = VOTE if request.content == "@votes.ndjson" else request.content
 

@@ -150,7 +150,7 @@ async def test_a_turn_outlives_a_restart_of_the_store_without_a_lost_or_doubled_
         await asyncio.to_thread(own_store.start)
 
         events = await turn
-        assert json.loads(events[-1].data) == {"turn": 1, "state": "answered"}
+        assert json.loads(events[-1].data) == {"turn": 1, "state": "answered", "is_kept": True}
         for side in "ab":
             deltas = [json.loads(event.data) for event in of_kind(events, "delta")]
             assert "".join(delta["text"] for delta in deltas if delta["side"] == side) == words(80)
