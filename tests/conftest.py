@@ -54,7 +54,10 @@ def _cost(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_cost)  # stable: the order of files and of tests in them stays
+    costs: dict[str, int] = {}  # of files: the tests of one go to the same process together
+    for item in items:
+        costs[item.location[0]] = max(costs.get(item.location[0], 0), _cost(item))
+    items.sort(key=lambda item: costs[item.location[0]])  # stable: the order of files and of tests in them stays
 
 
 @pytest.hookimpl(wrapper=True)

@@ -161,7 +161,7 @@ def test_typed_text_survives_a_reload_and_a_sent_one_does_not_come_back(visit: V
 def test_a_failed_side_says_so_and_cannot_be_voted_on(visit: Visit) -> None:
     page = visit.open("/")
     visit.ask("fail b please")
-    page.locator("#notice", has_text=texts.ABORTED).wait_for()
+    page.locator("#notice", has_text=texts.TURN_FAILED).wait_for()
     assert texts.FAILED_SIDE in visit.answers()[1]
     assert page.locator("#vote-left").count() == 0
     seen = "".join(visit.bodies)

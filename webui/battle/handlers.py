@@ -137,9 +137,11 @@ class _BattleHandlers:
         async with aclosing(self._turns.finish_vote(shown, visitor_of(request))) as sessions:
             async for session in sessions:
                 if seat.value is not shown:
-                    return  # the visitor has gone on
+                    break  # the visitor has gone on
                 shown = seat.value = session
                 yield self._parts.show_rest(session, look_of(session))
+        if seat.value is not shown:  # Gradio shows the last of these again at the end
+            yield self._parts.show_rest(seat.value, look_of(seat.value))
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Any]:
         async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> list[Any]:
