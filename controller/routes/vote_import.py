@@ -7,7 +7,7 @@ from controller.access.addresses import Addresses
 from controller.admin.action_log import ActionLog, actor_of
 from controller.routes.replies import json_reply
 from controller.votes.journal.follower import VoteJournal
-from controller.votes.vote_import import VoteImport
+from controller.votes.vote_import import VoteImport, patiently
 from controller.votes.vote_log import VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import documented
@@ -42,5 +42,6 @@ def add_vote_import_route(
         may be of any length; a line has 16 MB at most, and no pause may be longer than 30 s. A battle, or the key of a
         judgement, that the log knows already is skipped, so importing again changes nothing, and an import that was cut
         off goes on when it is sent again. The answer leaves when the journal has all of it, too."""
-        await actions.append(actor_of(request, addresses), "import_votes", "vote log")
+        actor = actor_of(request, addresses)
+        await patiently(lambda: actions.append(actor, "import_votes", "vote log"), patience_s)
         return json_reply(await VoteImport(log, patience_s=patience_s, confirm=confirm).run(bodies.pieces(request)))

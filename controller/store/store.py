@@ -20,7 +20,6 @@ from controller.metrics import Metrics
 from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
 
-CONNECT_TIMEOUT_S = 0.5
 MAX_CONNECTIONS = 64
 MAX_READERS = 4096  #: one connection per open battle stream
 READ_BLOCK_S = 1.0  #: a blocked read returns after this time at the latest, so that its caller can check the battle
@@ -52,7 +51,7 @@ class Store:
             "decode_responses": True,
             "encoding_errors": "replace",  # a damaged value is dealt with by its reader
             "protocol": 2,
-            "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
+            "socket_connect_timeout": timeout_s / 2,  # a host that is gone is noticed before a command times out
             "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times
             **_NO_CLIENT_NAME,
         }

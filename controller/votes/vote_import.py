@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -31,6 +32,8 @@ _IS_SPECIAL = re.compile(rb':\s*-?(?:[0-9]{19}|[0-9.]+[eE]\+?[0-9]{3})|NaN|Infin
 
 FIRST_PAUSE_S = 0.05  #: after the first failure of the store; doubles with every further one
 LONGEST_PAUSE_S = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,21 @@ class VoteImport:
 
     async def _append_patiently(self, entries: list[VoteRecord | Judgement]) -> int:
         """A batch that is sent again adds no vote twice. Votes of an attempt whose answer was lost count as skipped."""
-        give_up_at = time.monotonic() + self._patience_s
-        pause_s = FIRST_PAUSE_S
-        while True:
-            try:
-                return await self._log.append_foreign(entries)
-            except ApiError as error:
-                if error.code is not ErrorCode.STORE_UNAVAILABLE or time.monotonic() + pause_s > give_up_at:
-                    raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return await patiently(lambda: self._log.append_foreign(entries), self._patience_s)
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]], patience_s: float) -> T:
+    """The result of `attempt`, made again after growing pauses while it raises STORE_UNAVAILABLE, for `patience_s`."""
+    give_up_at = time.monotonic() + patience_s
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except ApiError as error:
+            if error.code is not ErrorCode.STORE_UNAVAILABLE or time.monotonic() + pause_s > give_up_at:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[_Line]:

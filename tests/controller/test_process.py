@@ -185,7 +185,7 @@ async def test_a_turn_whose_controller_is_killed_goes_on_at_another(arena: Arena
 async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_and_releases_its_turns(
     arena: Arena,
 ) -> None:
-    workers = [await arena.add_worker(FakeWorker(model, num_tokens=200, delay_s=0.02)) for model in ("alpha", "beta")]
+    workers = [await arena.add_worker(FakeWorker(model, num_tokens=200, delay_s=0.3)) for model in ("alpha", "beta")]
     async with _controller(arena, AGON_DRAIN_S="1", AGON_OWNER_LEASE_S="60", AGON_PACED="0") as (process, client):
         await eventually(lambda: _knows_two_models(client))
         created = await client.post("/arena/battles", json={"mode": "anonymous"})
@@ -199,6 +199,8 @@ async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_
 
     assert process.returncode == 0
     assert json.loads(seen.pop().data)["error"]["code"] == "shutting_down"
+    for worker in workers:
+        worker.delay_s = 0.0
     rest = await arena.events("GET", path + "/stream", headers={"Last-Event-ID": str(seen[-1].id)})
     events = seen + rest
     assert [event.id for event in events] == [f"1-{n}" for n in range(len(events))]

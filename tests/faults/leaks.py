@@ -14,7 +14,9 @@ from tests.faults.run import Run
 from tests.faults.visitors import words
 
 _NUM_GUESTS = 16
-_POOLED = 3 * _NUM_GUESTS  #: connections of a controller's pools: a stream's reader, a command, and one to spare
+#: Connections of a controller's pools. A stream that was left keeps its reader until its blocked read ends, a second
+#: later; its guest has begun some others by then.
+_POOLED = 6 * _NUM_GUESTS
 _SETTLE_S = 40.0  #: keep-alive connections and leases of what was cut
 _MAX_PHASE_S = 0.25
 #: A day at one battle every ten seconds.

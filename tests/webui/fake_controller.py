@@ -117,6 +117,7 @@ class FakeArena:
         self.chats_closed = 0
         self.has_full_board = False  #: the boards have all that a view can hold; those of an old controller have not
         self.board_queries: list[str] = []
+        self.holds_boards_after: int | None = None  #: once there are more votes, boards wait
         self.num_more_votes = 0  #: on those boards
         self.vote_flags: tuple[str, ...] = ()  #: why the next votes are not rated
         self.admin = FakeAdmin()
@@ -337,6 +338,8 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/leaderboard")
     async def leaderboard(request: Request, board: str = "overall", style_control: bool = False) -> LeaderboardView:
         arena.board_queries.append(request.url.query)
+        while arena.holds_boards_after is not None and len(arena.votes) > arena.holds_boards_after:
+            await asyncio.sleep(0.01)
         if arena.has_full_board:
             return fake_views.full_board(arena.num_more_votes, board=board, style_controlled=style_control)
         return fake_views.leaderboard(arena.models, arena.votes)

@@ -119,17 +119,27 @@ async def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> 
     assert num_sent <= MAX_LINE_BYTES + 1_000_000
 
 
-async def test_an_import_goes_on_when_a_store_that_hangs_is_back(own_store: StoreProcess) -> None:
+@pytest.mark.parametrize("fails", ["set_admin_state", "import_votes"])
+async def test_an_import_goes_on_when_a_store_that_hangs_is_back(own_store: StoreProcess, fails: str) -> None:
+    """The store hangs before the action is logged, or after that and before the votes come."""
     async with running_arena(make_settings(own_store.url, "test:import", store_timeout_s=0.2)) as arena:
 
         async def has_failed_once() -> bool:
             metrics = await arena.client.get("/metrics", headers=arena.admin)
-            return 'arena_redis_errors_total{op="import_votes"}' in metrics.text
+            return f'arena_redis_errors_total{{op="{fails}"}}' in metrics.text
 
-        own_store.signal(signal.SIGSTOP)
-        importing = asyncio.create_task(
-            arena.client.post("/arena/votes/import", content=_lines(50), headers=arena.admin)
-        )
+        async def is_logged() -> bool:
+            return bool(await arena.redis.xlen(arena.keys.actions))
+
+        async def body() -> AsyncIterator[bytes]:
+            if fails == "import_votes":
+                await eventually(is_logged)
+                own_store.signal(signal.SIGSTOP)
+            yield _lines(50)
+
+        if fails == "set_admin_state":
+            own_store.signal(signal.SIGSTOP)
+        importing = asyncio.create_task(arena.client.post("/arena/votes/import", content=body(), headers=arena.admin))
         await eventually(has_failed_once)
         own_store.signal(signal.SIGCONT)
         answer = await importing
