@@ -130,8 +130,8 @@ class Keys:
 
     @property
     def votes(self) -> str:
-        """Stream: the vote log, from which every board is computed: votes, judgements and feedback on them. No TTL, never
-        trimmed: votes are kept for ever.
+        """Stream: the vote log, from which every board is computed: votes, judgements and feedback on them. No TTL,
+        never trimmed: votes are kept for ever.
         Fields of an entry: `record`, `time`, and `voter_day` in the entries of votes that were cast here."""
         return f"{self.prefix}:votes"
 
