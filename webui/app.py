@@ -35,6 +35,7 @@ from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
 from webui.event_stream import EventStreams
+from webui.feedback.route import add_feedback_route
 from webui.history.pages import add_history_pages
 from webui.invitations import add_join_page
 from webui.joins_once import JoinsOnce
@@ -102,6 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
     if checks and cookies is not None:
         add_check_page(app, client, cookies, settings.captcha_script_url, settings.captcha_site_key)
     add_csv_route(app, boards)
+    add_feedback_route(app, client)  # before the forms of the history, which have paths like it
     add_history_pages(app, client)
     add_admin_page(app, client)
     add_notice_routes(app, client, max_age_s=settings.webui_board_max_age_s)

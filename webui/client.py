@@ -37,6 +37,7 @@ from wire.battles import (
 from wire.captcha import CheckReply, CheckVisitor
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
+from wire.feedback import FeedbackReply, GiveFeedback
 from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
 from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
@@ -219,6 +220,15 @@ class ControllerClient:
                     raise
                 failure = error
         raise failure
+
+    async def feedback(self, battle_id: BattleId, visitor: Visitor) -> GiveFeedback:
+        """What the visitor has said about the vote on their battle."""
+        reply = await self._http.json("GET", f"/arena/battles/{battle_id}/feedback", visitor)
+        return FeedbackReply.model_validate(reply).feedback
+
+    async def give_feedback(self, battle_id: BattleId, feedback: GiveFeedback, visitor: Visitor) -> None:
+        """Say this about the vote, in place of what was said before."""
+        await self._http.request("POST", f"/arena/battles/{battle_id}/feedback", visitor, feedback)
 
     async def own_battles(self, visitor: Visitor) -> tuple[HistoryEntry, ...]:
         """The visitor's battles, newest first."""

@@ -23,7 +23,7 @@ from wire.ids import MAX_ID_CHARS
 _PAGES = "|".join(re.escape(path.strip("/")) for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/")
 _OPEN = re.compile(
     rf"/(({_PAGES})/?)?|/check|/join/[A-Za-z0-9._-]{{1,128}}|{csv_files.PATH}/({'|'.join(csv_files.NAMES)})\.csv"
-    rf"|{texts.HISTORY_PATH}(/[A-Za-z0-9_-]{{1,{MAX_ID_CHARS}}}(\.md|\.json|/(share|unshare|forget))?)?"
+    rf"|{texts.HISTORY_PATH}(/[A-Za-z0-9_-]{{1,{MAX_ID_CHARS}}}(\.md|\.json|/(share|unshare|forget|feedback))?)?"
     rf"|{texts.SHARED_PATH}/[A-Za-z0-9_-]{{1,{MAX_ID_CHARS}}}(\.md|\.json)?"
     r"|/(health|ready|alive|metrics|notices|terms|admin(/(desk|act|actions))?|config|theme\.css|favicon\.ico|robots\.txt)"
     r"|/(assets|static)(/[A-Za-z0-9_@][A-Za-z0-9_@.-]{0,127}){1,8}"

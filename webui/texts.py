@@ -9,6 +9,7 @@ from typing import Final
 
 from wire.battles import Outcome, Side
 from wire.errors import ErrorCode
+from wire.feedback import Reason, Thumb
 
 BRAND: Final = "Agon"
 THEME_TOGGLE: Final = "Switch between light and dark"
@@ -67,7 +68,8 @@ ABOUT: Final = (
             "Your questions and both answers of a battle, so that a reloaded page finds them again. Without a vote "
             "they are deleted after a day. With one they stay with the vote, and the operator of this arena can "
             "read and export them. They may publish them only where you have ticked the box below your vote, "
-            "and without addresses, names and other personal data. Please write nothing that must stay private.",
+            "and without addresses, names and other personal data. What you say about a vote afterwards is kept with "
+            "it, for the operator alone. Please write nothing that must stay private.",
             "Your browser keeps a cookie with a random number, by which a battle stays yours when your address "
             "changes; a vote holds a pseudonym made from it, and no address. Without cookies everything works, too: "
             "then the pseudonym comes from your address and changes every day. Conversations under Chat are kept by "
@@ -183,6 +185,23 @@ VOTE_UNKNOWN: Final = (
     "No answer about your vote yet, so it may or may not be recorded. Nothing is lost: vote the same way again."
 )
 CONSENT: Final = "This conversation may be published"
+FEEDBACK: Final = "Say why"
+FEEDBACK_HINT: Final = "optional, not rated"
+FEEDBACK_REASONS: Final = "What decided your vote"
+FEEDBACK_COMMENT: Final = "Comment"
+#: What the line below says; the script of the block has it, too.
+FEEDBACK_STATES: Final = {
+    "saved": "Saved",
+    "waiting": "Not saved yet: the arena does not answer. It is sent again in a moment.",
+}
+#: Of a vote for one side, a tie, and a vote that both are bad.
+REASONS: Final[dict[Reason, tuple[str, str, str]]] = {
+    "helpfulness": ("More helpful", "Both helpful", "Not helpful"),
+    "accuracy": ("More accurate", "Both accurate", "Not accurate"),
+    "style": ("Better style", "Both well written", "Badly written"),
+    "instructions": ("Follows instructions", "Both follow instructions", "Instructions ignored"),
+}
+THUMBS: Final[dict[Thumb, str]] = {"up": "Answer {side}: good", "down": "Answer {side}: bad"}
 NEW_TO_BOARD: Final = "first rating"
 RATING_PENDING: Final = "rating follows"
 
@@ -229,6 +248,7 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.BATTLE_ALREADY_VOTED: "This battle has a vote already.",
     ErrorCode.BATTLE_ABORTED: "A side failed, so this battle is over.",
     ErrorCode.STALE_TURN: "This battle went on in another tab. Here is what it came to; your question is in the box.",
+    ErrorCode.FEEDBACK_FULL: "This was changed very often. The arena keeps what it saved last.",
     ErrorCode.BATTLE_FULL: "This conversation is as long as it can be. You can still vote.",
     ErrorCode.NOT_YOUR_BATTLE: RESTORED_ELSEWHERE,
     ErrorCode.VOTER_NOT_KNOWN: (
@@ -441,6 +461,17 @@ def votes_restored(count: int, time_s: float) -> str:
 def rank(place: int, num_models: int) -> str:
     """A model's place on the board."""
     return f"rank {place} of {num_models}"
+
+
+def reason(name: Reason, outcome: Outcome) -> str:
+    """The words for a reason of a vote."""
+    better, tie, bad = REASONS[name]
+    return bad if outcome == "both_bad" else tie if outcome == "tie" else better
+
+
+def thumb(side: Side, direction: Thumb) -> str:
+    """The name of the button that gives a side's answers a thumb."""
+    return THUMBS[direction].format(side=SIDE_NAME[side])
 
 
 def revealed(side: Side, model: str) -> str:

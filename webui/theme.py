@@ -65,8 +65,8 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    names = ("first_paint.js", "connection.js", "events.js", "agon.js", "answers.js", "toast.js", "notices.js")
-    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
+    names = ("first_paint", "connection", "events", "agon", "answers", "toast", "notices", "feedback")
+    script = "".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
     # Gradio's page applies its style sheet late; notices may come before it.
     styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "notices.css"))
     words = {
@@ -86,4 +86,5 @@ def head() -> str:
 
 def css() -> str:
     """The style sheet of every page."""
-    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "ranking.css", "compact.css"))
+    names = ("agon.css", "ranking.css", "feedback.css", "compact.css")
+    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)

@@ -7,11 +7,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 from pydantic import SecretStr
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -187,7 +188,8 @@ def visit(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Gener
             return
         response = finished.response()
         if response is not None and response.status == 200:
-            visitor.bodies.append(response.text())
+            with suppress(Error):  # the browser keeps no body of a page that the test has left meanwhile
+                visitor.bodies.append(response.text())
 
     page.on("request", lambda request: visitor.urls.append(request.url))
     page.on("requestfinished", note_body)

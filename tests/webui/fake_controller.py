@@ -40,6 +40,7 @@ from wire.battles import (
 )
 from wire.chat import FinishReason
 from wire.errors import ApiError, ErrorCode
+from wire.feedback import MAX_ADDITIONS, FeedbackReply, GiveFeedback
 from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
 from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
@@ -63,6 +64,7 @@ class FakeBattle:
     outcome: Outcome | None = None
     share_id: ShareId | None = None
     is_forgotten: bool = False
+    feedback: GiveFeedback = field(default_factory=GiveFeedback)
     flags: tuple[str, ...] = ()
     error: ApiError | None = None
     stopping: bool = False
@@ -109,6 +111,8 @@ class FakeArena:
         self.fails = True  #: whether prompts with "fail a" or "fail b" in them fail that side
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
+        self.feedback_failures: list[ErrorCode] = []  #: of the next additions to votes
+        self.additions: list[tuple[str, GiveFeedback]] = []  #: all that were taken, with their battles
         self.refusal = ErrorCode.QUEUE_FULL
         self.requests: list[tuple[str, str, str]] = []  #: method, path, X-Forwarded-For
         self.revoked: set[str] = set()  #: tokens of invitations
@@ -302,6 +306,19 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
             rated=not battle.flags,
             flags=battle.flags,
         )
+
+    @app.post("/arena/battles/{battle_id}/feedback")
+    async def add(battle_id: str, body: GiveFeedback) -> FeedbackReply:
+        if arena.feedback_failures:
+            raise ApiError(arena.feedback_failures.pop(0), "Not now.")
+        battle = arena.find(battle_id)
+        battle.feedback = body
+        arena.additions.append((battle_id, body))
+        return FeedbackReply(feedback=body, num_left=MAX_ADDITIONS)
+
+    @app.get("/arena/battles/{battle_id}/feedback")
+    async def said(battle_id: str) -> FeedbackReply:
+        return FeedbackReply(feedback=arena.find(battle_id).feedback, num_left=MAX_ADDITIONS)
 
 
 def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:

@@ -18,6 +18,7 @@ def ask(page: Page, text: str) -> None:
 def walk(page: Page, url: str) -> Iterator[str]:
     """Bring the page into each state and yield the state's name. The arena behind it has all that a board can hold."""
     yield from _battle(page, url)
+    yield from _history(page, url)
     yield from _side_by_side(page, url)
     yield from _chat(page, url)
     page.goto(f"{url}/leaderboard")
@@ -66,13 +67,35 @@ def _battle(page: Page, url: str) -> Iterator[str]:
     page.locator("#thread pre[tabindex]").first.wait_for()
     yield "battle-answered"
     page.click("#vote-up")
-    page.wait_for_selector(".agon-reveal")
+    page.wait_for_selector(".agon-feedback[data-live]")
     yield "battle-voted"
+    page.evaluate("document.querySelector('.agon-feedback details').open = true")
+    page.get_by_label(texts.reason("style", "tie")).check()
+    page.get_by_role("button", name=texts.thumb("b", "down")).click()
+    page.fill(".agon-comment textarea", "B is wrong about the second step.")
+    page.locator(".agon-feedback-state", has_text=texts.FEEDBACK_STATES["saved"]).wait_for()
+    yield "battle-feedback"
     page.click("#new")
     page.locator("#thread .user-row").first.wait_for(state="detached")
     ask(page, "fail b please")
     page.locator("#notice .agon-notice").wait_for()
     yield "battle-failed"
+
+
+def _history(page: Page, url: str) -> Iterator[str]:
+    """Of the voted battle, which is the last but one."""
+    page.goto(f"{url}{texts.HISTORY_PATH}")
+    yield "history"
+    page.locator(".battles a").nth(1).click()
+    page.wait_for_selector(".agon-feedback[data-live]")
+    yield "history-battle"
+    page.click("#share")
+    link = page.wait_for_selector("#link")
+    assert link is not None
+    yield "history-shared"
+    page.goto(f"{url}{link.get_attribute('href')}")
+    page.wait_for_selector(".sides")
+    yield "shared"
 
 
 def _side_by_side(page: Page, url: str) -> Iterator[str]:

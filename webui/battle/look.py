@@ -8,6 +8,7 @@ from webui import texts
 from webui.as_written import as_written
 from webui.battle.reveal import reveal, spoken
 from webui.battle.session import Exchange, Session, SideAnswer
+from webui.feedback.block import feedback_block
 from webui.ranking import words
 from webui.widgets import notice
 from wire.battles import SIDES, Side
@@ -27,6 +28,7 @@ class Look:
     undo_shown: bool
     notice: str
     reveal: str
+    feedback: str
     placeholder: str
     can_type: bool
     send_shown: bool
@@ -51,6 +53,7 @@ def look_of(session: Session) -> Look:
         undo_shown=session.choice is not None and session.notice is None,
         notice=_notice(session),
         reveal=reveal(session),
+        feedback=_feedback(session),
         placeholder=_placeholder(session),
         can_type=not session.is_full or session.is_over,
         send_shown=not streaming,
@@ -134,6 +137,12 @@ def _notice(session: Session) -> str:
     else:
         return ""
     return notice(sentence)
+
+
+def _feedback(session: Session) -> str:
+    if session.battle_id is None or session.outcome is None or session.feedback is None:
+        return ""
+    return feedback_block(session.battle_id, session.outcome, session.feedback)
 
 
 def _placeholder(session: Session) -> str:

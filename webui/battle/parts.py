@@ -34,6 +34,7 @@ class BattleParts:
     consent: gr.Checkbox
     notice: gr.HTML
     reveal: gr.HTML
+    feedback: gr.HTML
     undo: gr.Button
     prompt: Prompt
     regenerate: gr.Button
@@ -57,6 +58,7 @@ class BattleParts:
             self.vote_bar,
             self.notice,
             self.reveal,
+            self.feedback,
             self.undo,
             self.prompt.box,
             self.prompt.send,
@@ -87,6 +89,7 @@ class BattleParts:
             gr.update(visible=look.votes_shown),
             look.notice,
             look.reveal,
+            look.feedback,
             gr.update(visible=look.undo_shown),
             gr.update(**box),
             gr.update(visible=look.send_shown),
@@ -119,6 +122,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
     with gr.Column(elem_id="dock"):
         notice = gr.HTML("", elem_id="notice", apply_default_css=False)
         reveal = gr.HTML("", elem_id="reveal", apply_default_css=False)
+        feedback = gr.HTML("", elem_id="feedback", apply_default_css=False)
         undo = gr.Button(texts.UNDO, visible=False, elem_id="undo", scale=0, min_width=0)
         vote_bar, votes, consent = vote_buttons()
         box = prompt(texts.PROMPT_FIRST)
@@ -138,6 +142,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
         consent=consent,
         notice=notice,
         reveal=reveal,
+        feedback=feedback,
         undo=undo,
         prompt=box,
         regenerate=regenerate,

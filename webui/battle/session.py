@@ -23,6 +23,7 @@ from wire.battles import (
     TurnFinishedEvent,
 )
 from wire.errors import ErrorCode
+from wire.feedback import GiveFeedback
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
@@ -108,6 +109,8 @@ class Session:
     pending: Pending | None = None  #: the request that is still to be sent
     standings: dict[Side, Standing] = field(default_factory=dict)
     facts: dict[Side, tuple[str, ...]] = field(default_factory=dict)  #: what the models' cards say, after the vote
+    #: What the visitor had said about the vote when the page was loaded or the vote recorded; None: they cannot.
+    feedback: GiveFeedback | None = None
     notice: str | None = None  #: one sentence about an error or a wait, shown above the prompt
     failure_code: str | None = None  #: why the battle was aborted
     is_interrupted: bool = False  #: the stream is being connected again
@@ -250,6 +253,7 @@ class Session:
             is_busy=False,
             notice=None,
             choice=None,
+            feedback=GiveFeedback(),
         )
 
 

@@ -9,7 +9,7 @@ fast the models are. This module does not know Gradio.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -116,6 +116,8 @@ class Turns:
                 return Session()
             return Session(battle_id=battle_id, notice=_sentence(error), can_resume=True)
         if session.state == "voted":
+            with suppress(ApiError, ControllerUnreachable):  # another visitor's battle, or an older controller
+                session = replace(session, feedback=await self.client.feedback(battle_id, visitor))
             return await self._with_standings(session, visitor)
         return session.resuming() if session.state == "streaming" else session
 

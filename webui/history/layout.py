@@ -1,7 +1,7 @@
 """The frame of a page that is only read: header, style and theme, without Gradio.
 
-Such a page is one answer of a few kilobytes. Its only script takes over the theme that the visitor has chosen, and
-copies a conversation.
+Such a page is one answer of a few kilobytes. Its scripts take over the theme that the visitor has chosen, copy a
+conversation, and save what the visitor says about the vote.
 """
 
 from functools import cache
@@ -49,7 +49,7 @@ def page(title: str, body: str, *, status: int = 200, is_private: bool = True) -
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">'
         f"<title>{escape(title)} &middot; {texts.BRAND}</title>"
-        f"<style>{_style()}</style><script>{_SCRIPT}</script></head>"
+        f"<style>{_style()}</style><script>{_SCRIPT}{_shared('feedback.js')}</script></head>"
         f'<body><header><nav aria-label="{texts.BRAND}"><a class="brand" href="/">{texts.BRAND}</a>{links}</nav>'
         f'</header><main>{body}</main><p id="said" role="status"></p></body></html>'
     )
@@ -63,4 +63,9 @@ def sentence(text: str, status: int) -> HTMLResponse:
 
 @cache
 def _style() -> str:
-    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "history.css"))
+    return "".join(_shared(name) for name in ("tokens.css", "history.css", "feedback.css"))
+
+
+@cache
+def _shared(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from webui import texts
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
+from webui.feedback.block import feedback_block
 from webui.history.conversation import Conversation
 from webui.history.layout import page, sentence
 from webui.visitors import Visitor, visitor_in
@@ -45,7 +46,7 @@ def add_history_pages(app: FastAPI, client: ControllerClient) -> None:
             if form:
                 return _file(conversation, form)
             entry = next((each for each in await client.own_battles(visitor) if each.id == battle_id), None)
-            tools = "" if entry is None else _tools_of_owner(entry)
+            tools = "" if entry is None else _tools_of_owner(entry) + await _feedback(client, entry, visitor)
             return _conversation_page(conversation, f"{texts.HISTORY_PATH}/{battle_id}", tools)
 
         return await _answered(shown)
@@ -134,6 +135,17 @@ def _tools_of_owner(entry: HistoryEntry) -> str:
         f'<p class="quiet">{escape(texts.IS_SHARED)} <a id="link" href="{link}">{link}</a></p>'
         f'<div class="tools">{_copy("link", texts.COPY_LINK)}{_button(entry, "unshare", texts.UNSHARE)}{forget}</div>'
     )
+
+
+async def _feedback(client: ControllerClient, entry: HistoryEntry, visitor: Visitor) -> str:
+    """What the visitor says about the vote; nothing before it, and where the arena does not tell."""
+    if entry.outcome is None:
+        return ""
+    try:
+        said = await client.feedback(entry.id, visitor)
+    except (ApiError, ControllerUnreachable):
+        return ""
+    return feedback_block(entry.id, entry.outcome, said)
 
 
 def _copy(element: str, name: str) -> str:
