@@ -20,7 +20,7 @@ def test_a_voted_battle_is_listed_shared_read_by_others_and_taken_back(visit: Vi
     visit.ask_and_wait("What is 12 + 30?")
     page.goto(visit.site.url + texts.HISTORY_PATH)
     page.locator(".battles li").first.locator("a").click()
-    page.wait_for_selector(".sides section")
+    page.wait_for_selector(".sides .side")
     assert page.locator("#share").count() == 0  # before the vote: no link, and no name
     battle = list(visit.site.arena.battles.values())[-1]
     assert not any(model in page.content() for model in battle.models)

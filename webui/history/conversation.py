@@ -44,9 +44,9 @@ class Conversation:
 
     def _turn_markup(self, turn: Turn) -> str:
         sides = "".join(
-            f'<section class="side-{side}{" chosen" if self.outcome == side else ""}" '
+            f'<div role="group" class="side side-{side}{" chosen" if self.outcome == side else ""}" '
             f'aria-label="{escape(self.name(side))}"><h3><b>{texts.SIDE_NAME[side]}</b> {escape(self._of(side))}</h3>'
-            f'<div dir="auto">{_MARKDOWN.render(_answer(turn, side).text)}</div></section>'
+            f'<div dir="auto">{_MARKDOWN.render(_answer(turn, side).text)}</div></div>'
             for side in SIDES
         )
         question = f'<div class="question" dir="auto">{_MARKDOWN.render(turn.content)}</div>'

@@ -1,7 +1,7 @@
 """The frame of a page that is only read: header, style and theme, without Gradio.
 
 Such a page is one answer of a few kilobytes. Its scripts take over the theme that the visitor has chosen, copy a
-conversation, and save what the visitor says about the vote.
+conversation, let wide tables be scrolled by keyboard, and save what the visitor says about the vote.
 """
 
 from functools import cache
@@ -36,6 +36,15 @@ _SCRIPT = """
     }
     document.getElementById("said").textContent = button.dataset.done;
   });
+  // What is wider than its card is scrolled by keyboard, too.
+  const letScroll = () => {
+    for (const box of document.querySelectorAll("main :is(pre, table)")) {
+      if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  };
+  addEventListener("load", letScroll);
+  addEventListener("resize", letScroll);
 })();
 """
 
