@@ -194,7 +194,7 @@ FEEDBACK_STATES: Final = {
     "saved": "Saved",
     "waiting": "Not saved yet: the arena does not answer. It is sent again in a moment.",
 }
-#: Of a vote for one side, a tie, and a vote that both are bad.
+#: For each outcome: one side is better, a tie, both are bad.
 REASONS: Final[dict[Reason, tuple[str, str, str]]] = {
     "helpfulness": ("More helpful", "Both helpful", "Not helpful"),
     "accuracy": ("More accurate", "Both accurate", "Not accurate"),

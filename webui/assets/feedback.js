@@ -159,7 +159,7 @@
     changed(block, target.tagName === "TEXTAREA" ? SAVE_TYPED_AFTER_MS : SAVE_AFTER_MS);
   }
 
-  // Whoever leaves the box has said it.
+  // A comment is complete when its box loses the focus.
   function onLeave({ target }) {
     const block = target.tagName === "TEXTAREA" ? blockAt(target) : null;
     if (block && votes.get(block.dataset.feedback).said !== votes.get(block.dataset.feedback).saved) {
