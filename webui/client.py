@@ -180,9 +180,9 @@ class ControllerClient:
             async for event in rest:
                 yield event
 
-    async def regenerate(self, battle_id: BattleId, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
-        """Answer the last turn again; yields the events of the new answers."""
-        path = f"/arena/battles/{battle_id}/regenerate"
+    async def regenerate(self, battle_id: BattleId, number: int, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
+        """Answer the last turn, which has this number, again; yields the events of the new answers."""
+        path = f"/arena/battles/{battle_id}/regenerate?number={number}"
         request = _TurnRequest("POST", path, key=secrets.token_urlsafe(16))
         try:
             async with aclosing(self._events(battle_id, visitor, request)) as events:
@@ -202,10 +202,17 @@ class ControllerClient:
         await self._http.request("POST", f"/arena/battles/{battle_id}/stop", visitor)
 
     async def vote(
-        self, battle_id: BattleId, outcome: Outcome, visitor: Visitor, *, has_consent: bool = False
+        self,
+        battle_id: BattleId,
+        outcome: Outcome,
+        visitor: Visitor,
+        *,
+        has_consent: bool = False,
+        number: int | None = None,
     ) -> VoteReply:
-        """Cast the vote. Sent up to five times until it is answered: the controller counts a repeated vote once."""
-        vote = CastVote(outcome=outcome, consent=has_consent or None)
+        """Cast the vote on a battle whose last turn has this number. Sent up to five times until it is answered: the
+        controller counts a repeated vote once."""
+        vote = CastVote(outcome=outcome, number=number, consent=has_consent or None)
         failure: Exception = ControllerUnreachable()
         for delay_s in _VOTE_DELAYS_S:
             await asyncio.sleep(delay_s)

@@ -231,6 +231,7 @@ STREAM_LOST: Final = "The connection to the answers was lost. They may still be 
 UNREACHABLE: Final = "The arena does not answer at the moment. Your question is kept; please try again."
 CLOSE: Final = "Close"
 EVENT_FAILED: Final = "That did not work. Reload the page and try again."
+WENT_ON: Final = "This battle went on in another tab. Here is what it came to; please look at it first."
 RESTORED_ELSEWHERE: Final = "This battle belongs to another visitor."
 
 FAILURES: Final[dict[str, str]] = {

@@ -71,6 +71,12 @@ class CastVote(_Frozen):
     """Body of `POST /arena/battles/{id}/vote`."""
 
     outcome: Outcome = Field(description="the better side, tie, or both_bad")
+    number: int | None = Field(
+        default=None,
+        ge=1,
+        description="number of the last turn, as the voter sees the battle; refused with `stale_turn` if another page "
+        "has gone on with it meanwhile",
+    )
     reasons: tuple[str, ...] = Field(
         default=(), max_length=8, fail_fast=True, description="labels of at most 64 characters each"
     )

@@ -218,6 +218,11 @@ def not_found() -> ApiError:
     return ApiError(ErrorCode.BATTLE_NOT_FOUND, "There is no such battle, or it has been forgotten.")
 
 
+def stale(battle: Battle) -> ApiError:
+    """The error for a request of a page that does not know how far the battle has come."""
+    return ApiError(ErrorCode.STALE_TURN, f"The battle has {len(battle.turns)} turns by now.", param="number")
+
+
 def closed(reason: str) -> ApiError:
     """The error for a turn or vote that is not accepted; `reason` is the battle's state or what a script returned."""
     match reason:

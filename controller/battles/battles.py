@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredSide, StoredTurn, side_fields
-from controller.battles.battle_store import BattleStore, closed
+from controller.battles.battle_store import BattleStore, closed, stale
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import neutral
 from controller.battles.turn_runner import TurnRunner
@@ -129,19 +129,22 @@ class Battles:
             if len(battle.turns) >= self.max_turns:
                 raise ApiError(ErrorCode.BATTLE_FULL, f"A conversation has at most {self.max_turns} turns.")
             if number not in (None, len(battle.turns) + 1):
-                raise ApiError(
-                    ErrorCode.STALE_TURN, f"The battle has {len(battle.turns)} turns by now.", param="number"
-                )
+                raise stale(battle)
             return await self._begin(battle, len(battle.turns) + 1, content, request_key)
 
         return await self._once(battle_id, _Request(request_key, content), begin)
 
-    async def regenerate(self, battle_id: BattleId, request_key: str | None = None) -> EntryId:
-        """Answer the last turn again; the new answers replace the old ones. Otherwise like `take_turn`."""
+    async def regenerate(
+        self, battle_id: BattleId, request_key: str | None = None, *, number: int | None = None
+    ) -> EntryId:
+        """Answer the last turn again; the new answers replace the old ones. Otherwise like `take_turn`; `number` is
+        that of the last turn."""
 
         async def begin(battle: Battle) -> EntryId:
             if not battle.turns:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "There is no turn to answer again.")
+            if number not in (None, len(battle.turns)):
+                raise stale(battle)
             return await self._begin(battle, len(battle.turns), battle.turns[-1].content, request_key)
 
         return await self._once(battle_id, _Request(request_key, None), begin)

@@ -1,8 +1,9 @@
 """The turns of a battle over HTTP: take one, follow its events, stop it, answer again."""
 
 import re
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from controller.access.addresses import Addresses
@@ -103,16 +104,22 @@ def add_turn_routes(
     @documented(
         "Battles",
         "Answer the last turn again",
-        parameters=BATTLE_ID,
+        parameters={
+            **BATTLE_ID,
+            "number": "the number of the last turn, as the client sees the battle; refused with `stale_turn` if "
+            "another page has gone on with it meanwhile",
+        },
         headers=TURN_HEADERS,
         answer=Answer(events=TURN_EVENTS),
-        errors=TURN_ERRORS,
+        errors=(*TURN_ERRORS, ErrorCode.STALE_TURN),
     )
-    async def regenerate(request: Request, battle_id: BattleInPath) -> Response:
+    async def regenerate(
+        request: Request, battle_id: BattleInPath, number: Annotated[int | None, Query(ge=1)] = None
+    ) -> Response:
         """Both answers of the last turn are replaced. The request has no body. `invalid_request`: there is no turn."""
         key, after = _request_key(request), _last_event_id(request)
         await limits.check(addresses.of(request), "turn")
-        before = await battles.regenerate(battle_id, key)
+        before = await battles.regenerate(battle_id, key, number=number)
         return EventStream(stream.follow(battle_id, after or before))
 
     @router.get("/arena/battles/{battle_id}/stream")

@@ -45,6 +45,7 @@ def add_vote_route(
             ErrorCode.BATTLE_NOT_FOUND,
             ErrorCode.BATTLE_NOT_FINISHED,
             ErrorCode.BATTLE_ALREADY_VOTED,
+            ErrorCode.STALE_TURN,
             ErrorCode.BATTLE_ABORTED,
             ErrorCode.RATE_LIMITED,
             ErrorCode.STORE_UNAVAILABLE,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredTurn
-from controller.battles.battle_store import BattleStore, closed, not_found
+from controller.battles.battle_store import BattleStore, closed, not_found, stale
 from controller.battles.voters import Voter, Voters
 from controller.metrics import Metrics
 from controller.store.keys import Keys
@@ -77,6 +77,9 @@ class VoteCasting:
             if voter is None:
                 self._metrics.votes.labels("rejected").inc()
                 raise _refusal("stranger")
+            if battle.vote_id is None and vote.number not in (None, len(battle.turns)):
+                self._metrics.votes.labels("rejected").inc()
+                raise stale(battle)
             record = _record(battle, vote, voter, self._pace)
             num_seen, last_seen = self._journal.seen if self._journal else (0, LOG_START)
             answer = await self._store.run(

@@ -288,6 +288,8 @@ def _add_battle_routes(app: FastAPI, arena: FakeArena) -> None:
         battle = arena.find(battle_id)
         if battle.outcome not in (None, body.outcome):
             raise ApiError(ErrorCode.BATTLE_ALREADY_VOTED, "Another outcome is recorded.")
+        if battle.outcome is None and body.number not in (None, len(battle.turns)):
+            raise ApiError(ErrorCode.STALE_TURN, "Stale.")
         is_answered = any(turn.a.error is None and turn.b.error is None for turn in battle.turns)
         if battle.state not in ("answered", "voted") or not is_answered:
             raise ApiError(ErrorCode.BATTLE_NOT_FINISHED, "Not finished.")
@@ -344,8 +346,12 @@ def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:
         return {"status": "stopping"}
 
     @app.post("/arena/battles/{battle_id}/regenerate")
-    async def regenerate(battle_id: str) -> StreamingResponse:
+    async def regenerate(battle_id: str, number: int | None = None) -> StreamingResponse:
         battle = arena.find(battle_id)
+        if battle.state == "streaming":
+            raise ApiError(ErrorCode.BATTLE_BUSY, "Busy.")
+        if number not in (None, len(battle.turns)):
+            raise ApiError(ErrorCode.STALE_TURN, "Stale.")
         content = battle.turns.pop().content
         arena.run_turn(battle, content)
         return StreamingResponse(arena.follow(battle, 0), media_type="text/event-stream")

@@ -12,7 +12,7 @@ from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.batches import batches
 from webui.battle.pending_votes import PendingVotes, casting
-from webui.battle.session import Choice, Session, bookmark_of, from_storage
+from webui.battle.session import Bookmark, Choice, Session, bookmark_of, from_storage
 from webui.battle.turn import Sessions, Turns
 from webui.boards import Boards
 from webui.client import ControllerClient
@@ -155,6 +155,59 @@ async def test_a_question_of_a_stale_tab_goes_back_into_its_box(turns: Turns) ->
     assert [exchange.content for exchange in stale.exchanges] == ["Hello!", "in another tab"]
     assert stale.unsent_text == "in this one"
     assert stale.notice == texts.FAILURES["stale_turn"]
+
+
+async def test_a_vote_of_a_stale_tab_is_not_recorded_and_the_tab_shows_the_battle(
+    turns: Turns, arena: FakeArena
+) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    await last(ask(turns, session, "in another tab", ANONYMOUS, VISITOR))
+    stale = await last(vote(turns, session, "a"))
+    assert [exchange.content for exchange in stale.exchanges] == ["Hello!", "in another tab"]
+    assert (stale.notice, stale.choice, stale.names) == (texts.WENT_ON, None, None)
+    assert arena.votes == []
+    assert (await last(vote(turns, stale, "b"))).outcome == "b"
+
+
+async def test_a_vote_of_a_stale_tab_follows_the_turn_that_runs(turns: Turns, arena: FakeArena) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    async for begun in turns.begin(session, "slow story", ANONYMOUS, VISITOR):
+        running = begun
+    asking = asyncio.ensure_future(last(turns.follow(running, VISITOR)))
+    while not arena.num_streaming:
+        await asyncio.sleep(0.005)
+    stale = await last(vote(turns, session, "a"))
+    assert stale.exchanges == (await asking).exchanges
+    assert stale.is_votable
+    assert arena.votes == []
+
+
+async def test_a_stale_tab_answers_nothing_again(turns: Turns, arena: FakeArena) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    later = await last(ask(turns, session, "in another tab", ANONYMOUS, VISITOR))
+    stale = await last(turns.follow(turns.begin_again(session), VISITOR))
+    assert stale.exchanges == later.exchanges
+    assert stale.notice == texts.WENT_ON
+    assert stale.is_votable
+
+
+async def test_a_question_whose_number_another_tab_took_goes_back_into_the_box(turns: Turns) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    await last(ask(turns, session, "in another tab", ANONYMOUS, VISITOR))
+    closed = Bookmark(session.battle_id, asked="asked when the tab was closed", number=2)
+    back = await turns.take_up(closed, "anonymous", VISITOR)
+    assert back.unsent_text == "asked when the tab was closed"
+    assert back.notice == texts.FAILURES["stale_turn"]
+    same = await turns.take_up(Bookmark(session.battle_id, asked="in another tab", number=2), "anonymous", VISITOR)
+    assert (same.unsent_text, same.notice) == (None, None)
+
+
+async def test_a_vote_that_was_clicked_before_another_tab_went_on_is_not_sent(turns: Turns, arena: FakeArena) -> None:
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    await last(ask(turns, session, "in another tab", ANONYMOUS, VISITOR))
+    back = await turns.take_up(Bookmark(session.battle_id, choice=Choice("a", number=1)), "anonymous", VISITOR)
+    assert (back.choice, back.notice) == (None, texts.WENT_ON)
+    assert arena.votes == []
 
 
 async def test_stop_ends_both_answers_and_leaves_them_votable(turns: Turns) -> None:
@@ -319,7 +372,7 @@ async def test_a_vote_whose_server_was_killed_is_sent_by_the_page_that_comes_bac
     stored = bookmark_of(killed.choose(session, Choice("b", True), VISITOR)).to_storage()
     turns = new_turns(client)
     session = await turns.take_up(from_storage(json.loads(json.dumps(stored))), "anonymous", VISITOR)
-    assert session.choice == Choice("b", True)
+    assert session.choice == Choice("b", True, number=1)
     assert (await last(turns.finish_vote(session, VISITOR))).outcome == "b"
     killed.send_now(session, VISITOR)  # the other one was not dead after all
     await killed.pending_votes.close()

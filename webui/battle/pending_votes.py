@@ -111,7 +111,9 @@ def casting(client: ControllerClient, known_board: Callable[[Visitor], Awaitable
             before = await known_board(visitor)
         except (ApiError, ControllerUnreachable):
             before = None
-        reply = await client.vote(battle_id, choice.outcome, visitor, has_consent=choice.has_consent)
+        reply = await client.vote(
+            battle_id, choice.outcome, visitor, has_consent=choice.has_consent, number=choice.number
+        )
         return Recorded(reply, before)
 
     return cast

@@ -90,6 +90,7 @@ class Choice:
 
     outcome: Outcome
     has_consent: bool = False
+    number: int | None = None  #: of the last turn that they saw
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ class Bookmark:
     def to_storage(self) -> str | list[str | int | None] | None:
         """A JSON value: the battle's id alone, with the prompt and its number, or with the vote."""
         if self.choice is not None:
-            return [self.battle_id, _VOTE, self.choice.outcome, self.choice.has_consent]
+            return [self.battle_id, _VOTE, self.choice.outcome, self.choice.has_consent, self.choice.number]
         return self.battle_id if self.asked is None else [self.battle_id, self.asked, self.number]
 
 
@@ -288,8 +289,9 @@ def from_storage(stored: Any) -> Bookmark:
     match stored:
         case str():
             return Bookmark(BattleId.parse(stored))
-        case [str() as battle_id, "vote", "a" | "b" | "tie" | "both_bad" as outcome, bool() as has_consent]:
-            return Bookmark(BattleId.parse(battle_id), choice=Choice(outcome, has_consent))
+        case [str() as battle_id, "vote", "a" | "b" | "tie" | "both_bad" as outcome, bool() as has_consent, *rest]:
+            number = rest[0] if rest and isinstance(rest[0], int) and rest[0] > 0 else None
+            return Bookmark(BattleId.parse(battle_id), choice=Choice(outcome, has_consent, number))
         case [str() | None as battle_id, str() as asked, int() as number]:
             return Bookmark(BattleId.parse(battle_id), asked, number)
     return Bookmark()

@@ -32,6 +32,8 @@ from wire.leaderboard import LeaderboardView
 _WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
 _MAX_WAIT_S = 20.0
 _LINE_POLL_S = 0.5  #: a place in the line is looked at this often
+#: Another page has gone on with the battle.
+_GONE_ON_CODES = frozenset({ErrorCode.BATTLE_BUSY, ErrorCode.STALE_TURN})
 _GONE_CODES = frozenset({ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE})
 _READ_DELAYS_S = (0.3, 0.7, 1.0, 2.0, 3.0)
 _QUICK_VOTE_S = 0.7  #: a vote that takes longer shows a notice
@@ -100,9 +102,16 @@ class Turns:
             return Session(mode=mode, unsent_text=bookmark.asked)
         session = await self.restore(bookmark.battle_id, visitor)
         if bookmark.choice is not None:
+            if session.state != "voted" and bookmark.choice.number not in (None, len(session.exchanges)):
+                return replace(session, notice=texts.WENT_ON)
             return self.choose(session, bookmark.choice, visitor)
-        if bookmark.asked is None or session.can_resume or len(session.exchanges) >= bookmark.number:
+        if bookmark.asked is None or session.can_resume:
             return session
+        if len(session.exchanges) >= bookmark.number > 0:
+            if session.exchanges[bookmark.number - 1].content == bookmark.asked:
+                return session
+            # Another page's question has this number.
+            return replace(session, notice=texts.failure(ErrorCode.STALE_TURN), unsent_text=bookmark.asked)
         if session.battle_id is None or session.is_over or session.is_busy:
             return replace(session, unsent_text=bookmark.asked)
         return session.asking(bookmark.asked)
@@ -137,21 +146,18 @@ class Turns:
         if session.pending is None or session.battle_id is None:
             yield session
             return
-        current = replace(session, pending=None)
+        current = replace(session, pending=None, unsent_text=None)  # the page has shown it
         yield current
         try:
             async with aclosing(self._stream(session, session.battle_id, visitor)) as sessions:
                 async for current in sessions:
                     yield current
         except (ApiError, ControllerUnreachable) as error:
-            if session.pending == "turn" and isinstance(error, ApiError) and error.code is ErrorCode.BATTLE_BUSY:
-                async with aclosing(self._running_turn(session, session.battle_id, visitor)) as sessions:
+            if isinstance(error, ApiError) and error.code in _GONE_ON_CODES and session.pending != "resume":
+                asked = session.exchanges[-1].content if session.pending == "turn" else None
+                async with aclosing(self._gone_on(session.battle_id, visitor, error.code, asked)) as sessions:
                     async for current in sessions:
                         yield current
-            elif session.pending == "turn" and isinstance(error, ApiError) and error.code is ErrorCode.STALE_TURN:
-                # Another page has gone on with the battle: this one shows it, with its own prompt back in the box.
-                now = await self.restore(session.battle_id, visitor)
-                yield replace(now, notice=_sentence(error), unsent_text=session.exchanges[-1].content)
             elif session.pending == "turn":
                 # The turn was not taken: its text goes back into the box.
                 untaken = replace(current, exchanges=current.exchanges[:-1], state=_state_without_turn(session))
@@ -161,15 +167,20 @@ class Turns:
         except StreamLost:
             yield current.ended(texts.STREAM_LOST, can_resume=True)
 
-    async def _running_turn(self, session: Session, battle_id: BattleId, visitor: Visitor) -> Sessions:
-        """Follow the turn that runs already, which another page may have asked for; then the prompt of this page goes
-        back into the box."""
-        asked = session.exchanges[-1].content
+    async def _gone_on(
+        self, battle_id: BattleId, visitor: Visitor, code: ErrorCode, asked: str | None = None
+    ) -> Sessions:
+        """The battle, with which another page has gone on, to the end of the turn that runs. Then the prompt `asked` of
+        this page goes back into the box, unless it is the one that was answered."""
         current = await self.restore(battle_id, visitor)
         async with aclosing(self.follow(current, visitor)) as sessions:
             async for current in sessions:
                 yield current
-        if not current.exchanges or current.exchanges[-1].content != asked:
+        if asked is None:
+            yield replace(current, notice=current.notice or texts.WENT_ON)
+        elif code is ErrorCode.STALE_TURN:
+            yield replace(current, notice=current.notice or texts.failure(code), unsent_text=asked)
+        elif not current.exchanges or current.exchanges[-1].content != asked:
             yield replace(current, unsent_text=asked)
 
     async def _stream(self, session: Session, battle_id: BattleId, visitor: Visitor) -> Sessions:
@@ -192,7 +203,7 @@ class Turns:
     ) -> AsyncGenerator[StreamEvent, None]:
         match session.pending:
             case "regenerate":
-                return self.client.regenerate(battle_id, visitor)
+                return self.client.regenerate(battle_id, len(session.exchanges), visitor)
             case "resume":
                 return self.client.resume(battle_id, visitor)
             case _:
@@ -208,6 +219,7 @@ class Turns:
         """The visitor has clicked a vote: it can be taken back for a moment, and `finish_vote` tells how it ends."""
         if session.battle_id is None or not session.is_votable:
             return session
+        choice = replace(choice, number=len(session.exchanges))
         self.pending_votes.choose(session.battle_id, choice, visitor)
         return replace(session, choice=choice, notice=None)
 
@@ -242,6 +254,11 @@ class Turns:
             yield replace(session, notice=texts.VOTE_UNKNOWN)
             return
         except ApiError as error:
+            if error.code in (ErrorCode.STALE_TURN, ErrorCode.BATTLE_NOT_FINISHED):
+                async with aclosing(self._gone_on(battle_id, visitor, error.code)) as sessions:
+                    async for current in sessions:
+                        yield current
+                return
             if error.code is not ErrorCode.BATTLE_ALREADY_VOTED:
                 yield replace(session, notice=_sentence(error))
                 return

@@ -255,6 +255,18 @@ async def test_the_question_of_a_stale_page_is_refused(arena: Arena) -> None:
     assert (await arena.client.post(path, json={"content": "two", "number": 2})).status_code == 200
 
 
+async def test_a_stale_page_answers_nothing_again(arena: Arena) -> None:
+    await arena.add_two()
+    battle = await arena.create("alpha", "beta")
+    for content in ("one", "two"):
+        await arena.turn(battle["id"], content)
+    path = f"/arena/battles/{battle['id']}/regenerate"
+    stale = await arena.client.post(path, params={"number": 1})
+    assert (stale.status_code, stale.json()["error"]["code"]) == (409, "stale_turn")
+    assert (await arena.client.post(path, params={"number": 0})).status_code == 400
+    assert (await arena.client.post(path, params={"number": 2})).status_code == 200
+
+
 async def test_the_other_side_of_a_failed_one_goes_on_to_its_own_end(arena: Arena) -> None:
     alpha, _ = await arena.add_two(num_tokens=20, delay_s=0.01)
     alpha.break_at = 2

@@ -102,6 +102,22 @@ async def test_a_battle_whose_sides_still_stream_cannot_be_voted_on(arena: Arena
     assert (await arena.vote(battle["id"])).status_code == 200
 
 
+async def test_the_vote_of_a_stale_page_is_refused(arena: Arena) -> None:
+    battle_id = await _answered(arena)
+    await arena.turn(battle_id, "in another tab")
+
+    def vote(number: int) -> Any:
+        return arena.client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "a", "number": number})
+
+    stale = await vote(1)
+    assert (stale.status_code, stale.json()["error"]["code"]) == (409, "stale_turn")
+    assert await arena.vote_log() == []
+    recorded = await vote(2)
+    assert recorded.status_code == 200
+    assert (await vote(1)).content == recorded.content  # it is recorded: the answer was lost, perhaps
+    assert len(await arena.vote_log()) == 1
+
+
 async def test_a_battle_that_never_was_cannot_be_voted_on(arena: Arena) -> None:
     response = await arena.vote("nowhere")
 
