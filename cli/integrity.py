@@ -17,7 +17,8 @@ from cli.errors import CliError
 from cli.formats.log_files import read_entries
 from cli.transfer.arena_log import read_log
 from cli.votes import DataDirFlag, Url
-from wire.judgements import CastJudgement, IntegrityView, Judgement, parse_log_line
+from wire.judgements import CastJudgement, IntegrityView, Judgement
+from wire.log_records import LogRecord, parse_log_line
 from wire.votes import VoteFlag, VoteRecord
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Which votes are not rated, and why.")
@@ -137,7 +138,7 @@ def _cast(
 
 
 def _found(
-    log: Iterable[VoteRecord | Judgement],
+    log: Iterable[LogRecord],
     surprise_limit: float,
     voter_cap: int,
     address_cap: int,
@@ -150,7 +151,7 @@ def _found(
 
     voters: list[str | None] = []
 
-    def noted() -> Iterator[VoteRecord | Judgement]:
+    def noted() -> Iterator[LogRecord]:
         for entry in log:
             if isinstance(entry, VoteRecord):
                 voters.append(entry.voter)

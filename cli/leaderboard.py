@@ -18,11 +18,10 @@ from cli.errors import CliError
 from cli.formats.log_files import read_entries
 from cli.transfer.arena_log import read_log
 from cli.votes import DataDirFlag, Url
-from wire.judgements import Judgement, parse_log_line
 from wire.leaderboard import FitModel, LeaderboardRow, LeaderboardView, Statement, Weighting
+from wire.log_records import LogRecord, parse_log_line
 from wire.model_cards import BoardCards
 from wire.openai import ModelList
-from wire.votes import VoteRecord
 
 app = typer.Typer(add_completion=False)
 
@@ -108,9 +107,7 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def _recompute(
-    log: Iterable[VoteRecord | Judgement], models: tuple[str, ...], asked: dict[str, str]
-) -> LeaderboardView:
+def _recompute(log: Iterable[LogRecord], models: tuple[str, ...], asked: dict[str, str]) -> LeaderboardView:
     from controller.votes.boards.board_view import BoardQuery, fold_log, view_of
     from controller.votes.boards.board_votes import offered_boards
     from ratings.errors import UnknownModelError

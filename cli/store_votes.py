@@ -16,7 +16,7 @@ from controller.votes.journal.restore import LogRestorer
 from controller.votes.vote_log import PIECE, LogEntry, VoteLog, stored
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError
-from wire.judgements import Judgement, parse_log_line
+from wire.log_records import id_of, key_of, parse_log_line
 
 _TIMEOUT_S = 60.0
 _BATTLE_TTL_S = 86_400.0  #: default of AGON_BATTLE_TTL_S
@@ -112,9 +112,8 @@ def _exported(path: Path) -> Iterator[LogEntry]:
                 continue
             try:
                 content = parse_log_line(line)
-                entry_id = EntryId(content.judgement_id if isinstance(content, Judgement) else content.vote_id)
+                entry_id = EntryId(id_of(content))
             except ValueError as error:
                 reason = str(error).splitlines()[0]
                 raise CliError(f"line {number} of {path} is neither a journal's nor an export's: {reason}") from None
-            key = content.key if isinstance(content, Judgement) else content.battle_id
-            yield LogEntry(entry_id, key, round(content.time * 1000), stored(content), None)
+            yield LogEntry(entry_id, key_of(content), round(content.time * 1000), stored(content), None)

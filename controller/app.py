@@ -40,6 +40,7 @@ from controller.config import Settings
 from controller.metrics import Metrics
 from controller.routes.admin import AdminParts, add_admin_routes
 from controller.routes.battles import add_battle_routes
+from controller.routes.feedback import add_feedback_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.history import add_history_routes
 from controller.routes.integrity import add_integrity_routes
@@ -62,6 +63,7 @@ from controller.votes.boards.history import FittedDays
 from controller.votes.boards.leaderboards import BACKGROUND_S, CHECKPOINT_S, Leaderboards
 from controller.votes.boards.model_cards import REFRESH_S as CARDS_S
 from controller.votes.boards.model_cards import ModelCards
+from controller.votes.feedback import Feedback
 from controller.votes.integrity.findings import Rules
 from controller.votes.integrity.judge import Judge
 from controller.votes.journal import follower, transcripts
@@ -134,6 +136,7 @@ class _BattleParts:
     stream: TurnStream
     sharing: Sharing
     votes: VoteCasting
+    feedback: Feedback
     log: VoteLog
     boards: Leaderboards
     cards: ModelCards
@@ -329,6 +332,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
             voted_battle_ttl_s=settings.kept_voted_s if journal is None else 0,
             pace=ReadingPace(settings.min_read_s, settings.max_read_chars_per_s),
         ),
+        feedback=Feedback(store, keys, battle_store, voters, None if journal is None else journal.journal),
         log=log,
         boards=boards,
         cards=cards,
@@ -460,6 +464,7 @@ def _add_routes(
     add_notice_routes(user, bodies, identities, limits, base.state, terms, clock)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)
     add_vote_route(user, bodies, identities, limits, battles.votes)
+    add_feedback_routes(user, bodies, identities, limits, battles.feedback)
     add_join_route(user, bodies, identities, limits)
     add_invitation_routes(admin, bodies, invitations, addresses, base.actions)
     add_leaderboard_route(user, addresses, limits, battles.boards)

@@ -36,6 +36,7 @@ DECLARED = {
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
+        "POST /arena/battles/{battle_id}/feedback, GET /arena/battles/{battle_id}/feedback, "
         "POST /arena/voters/join/{invitation}, POST /arena/voters/check, GET /arena/leaderboard, "
         "GET /arena/leaderboard/history, GET /arena/leaderboard/cohorts, GET /arena/models, "
         "GET /arena/workers, GET /arena/integrity, GET /arena/notices, GET /arena/terms, POST /arena/terms, "

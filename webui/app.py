@@ -38,6 +38,7 @@ from webui.event_stream import EventStreams
 from webui.history.pages import add_history_pages
 from webui.invitations import add_join_page
 from webui.joins_once import JoinsOnce
+from webui.light_answers import LightAnswers
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
 from webui.notices import add_notice_routes
@@ -117,6 +118,7 @@ def create_app(settings: Settings) -> FastAPI:
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
     background.add("forget quiet addresses", rates.forget_quiet, every_s=_FORGET_EVERY_S)
     app.add_middleware(PageHead, head=head())
+    app.add_middleware(LightAnswers)
     if cookies is not None:
         app.add_middleware(VisitorCookies, cookies=cookies, gives_new=settings.identity == "cookie", checks=checks)
     app.add_middleware(

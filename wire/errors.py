@@ -30,6 +30,7 @@ class ErrorCode(StrEnum):
     BATTLE_ABORTED = "battle_aborted"
     BATTLE_FULL = "battle_full"
     STALE_TURN = "stale_turn"
+    FEEDBACK_FULL = "feedback_full"
     NOT_YOUR_BATTLE = "not_your_battle"
     VOTER_NOT_KNOWN = "voter_not_known"
     INVITATION_NOT_FOUND = "invitation_not_found"
@@ -70,6 +71,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.BATTLE_ABORTED: 409,
     ErrorCode.BATTLE_FULL: 409,
     ErrorCode.STALE_TURN: 409,
+    ErrorCode.FEEDBACK_FULL: 409,
     ErrorCode.NOT_YOUR_BATTLE: 403,
     ErrorCode.VOTER_NOT_KNOWN: 403,
     ErrorCode.INVITATION_NOT_FOUND: 404,
@@ -111,6 +113,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.BATTLE_ABORTED: "A battle of an earlier release, of which a side failed; it takes no turn and no vote.",
     ErrorCode.BATTLE_FULL: "The conversation has reached its limit of turns.",
     ErrorCode.STALE_TURN: "Another page has gone on with the battle; read it again.",
+    ErrorCode.FEEDBACK_FULL: "The feedback on this vote was changed as often as the arena allows.",
     ErrorCode.NOT_YOUR_BATTLE: "Only the visitor who began the battle may vote on it.",
     ErrorCode.VOTER_NOT_KNOWN: "This arena takes battles and votes of known voters only (AGON_IDENTITY).",
     ErrorCode.CAPTCHA_NEEDED: "A new visitor of this arena solves a captcha first: POST /arena/voters/check.",

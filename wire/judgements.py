@@ -4,12 +4,11 @@ A vote is never edited. What counts is the vote with all judgements before the e
 subject and flag decides.
 """
 
-import json
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from wire.votes import JUDGEMENT_PREFIX, VoteFlag, VoteRecord
+from wire.votes import JUDGEMENT_PREFIX, VoteFlag
 
 MAX_BATTLES = 1000  #: votes that one judgement may name
 
@@ -81,14 +80,3 @@ class IntegrityView(BaseModel):
 def _require_one_subject(voter: str | None, cohort: str | None, battle_ids: tuple[str, ...]) -> None:
     if (voter is not None) + (cohort is not None) + bool(battle_ids) != 1:
         raise ValueError("a judgement is about one of voter, cohort, battle_ids")
-
-
-def parse_log_line(line: str | bytes) -> VoteRecord | Judgement:
-    """One line of an exported log. Raises ValueError (pydantic's ValidationError where it is JSON)."""
-    return parse_log_values(json.loads(line))
-
-
-def parse_log_values(values: object) -> VoteRecord | Judgement:
-    """The same from the line's JSON. Raises pydantic's ValidationError."""
-    is_judgement = isinstance(values, dict) and values.get("kind") == "judgement"
-    return (Judgement if is_judgement else VoteRecord).model_validate(values)

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from wire.battles import Mode, Outcome, Side
 from wire.chat import ChatMessage
 
-#: Begins the keys of judgements, which stand where a vote has its battle; so no battle's id begins with it.
+#: Begin the keys of judgements and of feedback, which stand where a vote has its battle; so no battle's id begins so.
 JUDGEMENT_PREFIX = "judgement:"
+FEEDBACK_PREFIX = "feedback:"
 
 
 class _Frozen(BaseModel):
@@ -102,9 +103,9 @@ class VoteRecord(_Frozen):
 
     @field_validator("battle_id")
     @classmethod
-    def _is_no_judgement(cls, battle_id: str) -> str:
-        if battle_id.startswith(JUDGEMENT_PREFIX):
-            raise ValueError(f"the id of a battle does not begin with {JUDGEMENT_PREFIX}")
+    def _is_no_key(cls, battle_id: str) -> str:
+        if battle_id.startswith((JUDGEMENT_PREFIX, FEEDBACK_PREFIX)):
+            raise ValueError(f"the id of a battle does not begin with {JUDGEMENT_PREFIX} or {FEEDBACK_PREFIX}")
         return battle_id
 
     @property
@@ -114,7 +115,7 @@ class VoteRecord(_Frozen):
 
 
 class ImportReply(_Frozen):
-    """Answer of `POST /arena/votes/import`, in entries of the log: votes and judgements. Those that the log already has
+    """Answer of `POST /arena/votes/import`, in entries of the log of any kind. Those that the log already has
     are skipped; it knows a vote by its battle."""
 
     imported: int

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from cli.errors import CliError
 from cli.formats.parquet import is_parquet, read_rows
-from cli.formats.schemas import TO_ROW, Entry, Schema, SourceSchema, detect, from_row, parse_row
-from wire.judgements import parse_log_line
+from cli.formats.schemas import TO_ROW, Schema, SourceSchema, detect, from_row, parse_row
+from wire.log_records import LogRecord, parse_log_line
 from wire.votes import VoteRecord
 
 MAX_LINE_BYTES = 16_000_000  #: longer ones the controller refuses
@@ -39,7 +39,7 @@ def read_lines(source: Path, schema: SourceSchema = SourceSchema.AUTO, *, skip: 
         yield NumberedLine(number, _as_line(from_row(schema, row, number)))
 
 
-def read_entries(source: Path, schema: SourceSchema = SourceSchema.AUTO) -> Iterator[Entry]:
+def read_entries(source: Path, schema: SourceSchema = SourceSchema.AUTO) -> Iterator[LogRecord]:
     """The same as entries."""
     for line in read_lines(source, schema):
         yield parse_log_line(line.text)
@@ -99,7 +99,7 @@ def _raw_lines(file: IO[bytes], source: Path) -> Iterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-def _as_line(entry: Entry) -> bytes:
+def _as_line(entry: LogRecord) -> bytes:
     return entry.model_dump_json(exclude_none=True).encode()
 
 

@@ -1,7 +1,7 @@
 """Votes in Parquet, a part at a time. Needs pyarrow, the extra `parquet`; nothing is imported before it is used.
 
-Columns have the names and types of the fields of a schema; in Agon's own schema one more column, `judgement`, holds the
-JSON of a judgement, and is null in rows that are votes.
+Columns have the names and types of the fields of a schema. In Agon's own schema there are two more, `judgement` and
+`feedback`, for the JSON of records that are no votes; each is null in all other rows.
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from cli.errors import CliError
-from cli.formats.schemas import TO_ROW, Entry, Schema
-from wire.judgements import Judgement
+from cli.formats.schemas import TO_ROW, Schema
+from wire.log_records import LogRecord
 from wire.votes import VoteRecord
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MAGIC = b"PAR1"
 ROWS_AT_ONCE = 2000  #: of a read
 ROWS_PER_GROUP = 5_000  #: of a written file: some 20 MB of objects while they are gathered, without texts
 
-_JUDGEMENT = "judgement"
+_OTHERS = ("judgement", "feedback")  #: kinds of records that are no votes, each with a column
 
 
 def is_parquet(path: Path) -> bool:
@@ -63,16 +63,16 @@ class ParquetWriter:
         self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
         self._rows: list[dict[str, Any]] = []
 
-    def write(self, entry: Entry) -> bool:
+    def write(self, entry: LogRecord) -> bool:
         """Add an entry; False if the schema has no such entries. Raises OSError."""
         if self._to_row is not None:
-            if isinstance(entry, Judgement):
+            if not isinstance(entry, VoteRecord):
                 return False
             self._rows.append(_with_datetime(self._to_row(entry)))
-        elif isinstance(entry, Judgement):
-            self._rows.append({_JUDGEMENT: entry.model_dump_json(exclude_none=True)})
-        else:
+        elif isinstance(entry, VoteRecord):
             self._rows.append(entry.model_dump(mode="json"))
+        else:
+            self._rows.append({entry.kind: entry.model_dump_json(exclude_none=True)})
         if len(self._rows) >= ROWS_PER_GROUP:
             self._flush()
         return True
@@ -93,7 +93,7 @@ def arrow_schema(schema: Schema) -> "pyarrow.Schema":
     arrow = _require_arrow()
     text, whole, number, truth = arrow.string(), arrow.int64(), arrow.float64(), arrow.bool_()
     if schema is Schema.AGON:
-        return arrow.schema([*_model_fields(VoteRecord, arrow), (_JUDGEMENT, text)])
+        return arrow.schema([*_model_fields(VoteRecord, arrow), *((kind, text) for kind in _OTHERS)])
     if schema is Schema.ARENA:
         messages = arrow.list_(arrow.struct([("content", text), ("role", text)]))
         last = [("turn", whole), ("anony", truth), ("language", text), ("tstamp", number)]
@@ -161,9 +161,10 @@ def _columns(names: list[str]) -> list[str]:
 
 
 def _as_log_line(row: dict[str, Any]) -> dict[str, Any]:
-    if (judgement := row.get(_JUDGEMENT)) is not None:
-        values: dict[str, Any] = json.loads(judgement)
-        return values
+    for kind in _OTHERS:
+        if (record := row.get(kind)) is not None:
+            values: dict[str, Any] = json.loads(record)
+            return values
     known: dict[str, Any] = _without_nulls(row)
     return known
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from cli.errors import CliError
 from cli.formats import comparia, conversations, preferences
 from cli.formats.fields import Row
-from wire.judgements import Judgement, parse_log_values
+from wire.log_records import LogRecord, parse_log_values
 from wire.votes import VoteRecord
 
 
@@ -32,13 +32,11 @@ class SourceSchema(StrEnum):
     COMPARIA = "comparia"
 
 
-Entry = VoteRecord | Judgement
-
 TO_ROW: dict[Schema, Callable[[VoteRecord], dict[str, Any]]] = {
     Schema.ARENA: conversations.to_row,
     Schema.PREFERENCES: preferences.to_row,
 }
-_FROM_ROW: dict[SourceSchema, Callable[[Row, int], Entry]] = {
+_FROM_ROW: dict[SourceSchema, Callable[[Row, int], LogRecord]] = {
     SourceSchema.AGON: lambda row, number: parse_log_values(row),
     SourceSchema.ARENA: conversations.from_row,
     SourceSchema.PREFERENCES: preferences.from_row,
@@ -63,8 +61,8 @@ def detect(row: Row) -> SourceSchema:
     )
 
 
-def from_row(schema: SourceSchema, row: Row, number: int) -> Entry:
-    """A vote, or a judgement of our own log. `number` counts the rows from 1. Raises CliError with the reason."""
+def from_row(schema: SourceSchema, row: Row, number: int) -> LogRecord:
+    """A vote, or another record of our own log. `number` counts the rows from 1. Raises CliError with the reason."""
     try:
         return _FROM_ROW[schema](row, number)
     except ValidationError as error:

@@ -32,8 +32,8 @@ from cli.release.scrubbing import Scrubber
 from cli.release.tables import TwoFiles
 from controller.votes.boards.board_view import fold_log
 from ratings.options import FitOptions
-from wire.judgements import Judgement, parse_log_line
 from wire.leaderboard import LeaderboardView
+from wire.log_records import LogRecord, id_of, parse_log_line
 from wire.votes import VoteRecord
 
 _CHECK_TIMEOUT_S = 3600.0
@@ -111,7 +111,7 @@ class ReleaseLog:
             if isinstance(entry, VoteRecord):
                 yield entry
 
-    def _spooled(self) -> Iterator[VoteRecord | Judgement]:
+    def _spooled(self) -> Iterator[LogRecord]:
         for line in self._lines:
             self._file.write(line + b"\n")
             entry = parse_log_line(line)
@@ -121,7 +121,7 @@ class ReleaseLog:
                 yield entry.model_copy(update={"conversations": None})
             else:
                 yield entry
-            if (entry.vote_id if isinstance(entry, VoteRecord) else entry.judgement_id) == self._last_id:
+            if id_of(entry) == self._last_id:
                 return
 
 

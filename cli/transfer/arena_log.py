@@ -67,7 +67,7 @@ def send_votes(client: httpx.Client, lines: Iterable[NumberedLine], patience_s: 
 def read_log(
     client: httpx.Client, after: str = LOG_START, *, conversations: bool = False, patience_s: float = PATIENCE_S
 ) -> Iterator[bytes]:
-    """The lines of the log as the controller streams them, votes and judgements, each once. Raises CliError."""
+    """The lines of the log as the controller streams them, each once. Raises CliError."""
     patience = Patience(patience_s)
     last: bytes | None = None
     while True:
@@ -130,7 +130,7 @@ def _complete_lines(answer: httpx.Response) -> Iterator[bytes]:
 def id_of(line: bytes) -> str:
     """The id in the log of the entry in this line."""
     values: dict[str, Any] = json.loads(line)
-    return str(values.get("vote_id") or values["judgement_id"])
+    return str(next(values[name] for name in ("vote_id", "judgement_id", "feedback_id") if values.get(name)))
 
 
 def _reason(error: httpx.TransportError) -> str:

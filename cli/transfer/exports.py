@@ -18,7 +18,7 @@ from cli.formats.parquet import ParquetWriter
 from cli.formats.schemas import Schema
 from cli.transfer.arena_log import id_of, read_log
 from cli.transfer.bookmark import Bookmark
-from wire.judgements import parse_log_line
+from wire.log_records import parse_log_line
 
 MARK_EVERY_LINES = 5000
 

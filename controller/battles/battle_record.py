@@ -10,6 +10,7 @@ from wire.battles import SIDES, Answer, BattleSampling, BattleState, BattleView,
 from wire.chat import ChatMessage, FinishReason, Usage
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ErrorDetail
+from wire.feedback import GiveFeedback
 from wire.ids import BattleId, ShareId
 from wire.votes import IdentityKind
 
@@ -119,6 +120,8 @@ class Battle:
     since_answers_ms: float | None  #: from the end of the last turn to now; None if it is not known
     began_s: float = 0.0  #: when it was created
     share_id: ShareId | None = None  #: of the link that shows it to others
+    feedback: GiveFeedback | None = None  #: what the voter has added to the vote last
+    num_feedback: int = 0  #: additions so far
 
     @property
     def names_are_known(self) -> bool:
@@ -196,6 +199,8 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         flags=tuple(flag for flag in fields.get("flags", "").split(",") if flag),
         began_s=int(fields.get("created_ms", 0)) / 1000,
         share_id=ShareId.parse(fields.get("share")),
+        feedback=GiveFeedback.model_validate_json(fields["feedback"]) if "feedback" in fields else None,
+        num_feedback=int(fields.get("num_feedback", "0")),
         since_answers_ms=max(0, now_ms - int(fields["ended_ms"])) if "ended_ms" in fields else None,
         **values,
     )

@@ -12,8 +12,8 @@ from controller.votes.vote_log import VoteLog
 from service_kit.bodies import Bodies
 from service_kit.route_docs import documented
 from wire.errors import ErrorCode
-from wire.judgements import Judgement
-from wire.votes import ImportReply, VoteRecord
+from wire.log_records import LogRecord
+from wire.votes import ImportReply
 
 
 def add_vote_import_route(
@@ -33,15 +33,15 @@ def add_vote_import_route(
     @documented(
         "Votes",
         "Import votes of another arena",
-        request_lines=VoteRecord | Judgement,
+        request_lines=LogRecord,
         answer=ImportReply,
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
     async def import_votes(request: Request) -> Response:
-        """Appends votes and judgements, one JSON object per line as the export gives them, while they arrive. A body
-        may be of any length; a line has 16 MB at most, and no pause may be longer than 30 s. A battle, or the key of a
-        judgement, that the log knows already is skipped, so importing again changes nothing, and an import that was cut
-        off goes on when it is sent again. The answer leaves when the journal has all of it, too."""
+        """Appends votes, judgements and feedback, one JSON object per line as the export gives them, while they arrive.
+        A body may be of any length; a line has 16 MB at most, and no pause may be longer than 30 s. A vote on a battle,
+        or another record with a key, that the log knows already is skipped, so importing again changes nothing, and an
+        import that was cut off goes on when it is sent again. The answer leaves when the journal has all of it, too."""
         actor = actor_of(request, addresses)
         await patiently(lambda: actions.append(actor, "import_votes", "vote log"), patience_s)
         return json_reply(await VoteImport(log, patience_s=patience_s, confirm=confirm).run(bodies.pieces(request)))

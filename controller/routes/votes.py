@@ -20,7 +20,7 @@ from wire.battles import CastVote, VoteReply
 from wire.entry_ids import LOG_START, EntryId
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
-from wire.judgements import Judgement
+from wire.log_records import LogRecord
 from wire.votes import VoteRecord
 
 NDJSON = "application/x-ndjson"
@@ -73,12 +73,12 @@ def add_vote_export_route(
             "after": "a vote id: the log after this vote",
             "conversations": "join the texts of battles that are still in the store or archived by this controller",
         },
-        answer=Answer(lines=VoteRecord | Judgement),
+        answer=Answer(lines=LogRecord),
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
     async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
-        """One vote or judgement per line, oldest first. A judgement has the field `kind`; it takes votes out of the
-        ratings, or back in."""
+        """One record per line, oldest first. Votes have no field `kind`; a judgement takes votes out of the ratings, or
+        back in; feedback is what a voter has added to a vote, and of several additions the last one counts."""
         first = await log.read(checked_entry_id(after, "after"))
         texts = _Texts(battles, archive) if conversations else None
         return StreamingResponse(_lines(log, first, texts), media_type=NDJSON)

@@ -130,15 +130,15 @@ class Keys:
 
     @property
     def votes(self) -> str:
-        """Stream: the vote log, from which every board is computed: votes, and judgements about them. No TTL, never
-        trimmed: votes are kept for ever.
+        """Stream: the vote log, from which every board is computed: votes, judgements and feedback on them. No TTL,
+        never trimmed: votes are kept for ever.
         Fields of an entry: `record`, `time`, and `voter_day` in the entries of votes that were cast here."""
         return f"{self.prefix}:votes"
 
     @property
     def logged_battles(self) -> str:
-        """Set: ids of the battles in the vote log, voted here or imported, and keys of its judgements. No TTL: neither
-        a second import of a file nor the import of this arena's own export may count a vote twice."""
+        """Set: ids of the battles in the vote log, voted here or imported, and keys of its other records. No TTL:
+        neither a second import of a file nor the import of this arena's own export may count a vote twice."""
         return f"{self.prefix}:logged"
 
     @property

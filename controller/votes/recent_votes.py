@@ -18,10 +18,10 @@ class RecentVotes:
         self._boards = boards
 
     async def page(self, before: EntryId | None, count: int) -> AdminVotes:
-        """The last votes before the entry `before`; judgements among the last `count` entries are left out."""
+        """The last votes before the entry `before`; entries of other kinds among the last `count` are left out."""
         entries = await self._log.newest(before, count)
         table, _ = await self._boards.votes()
-        votes = [_vote(entry, table) for entry in entries if not entry.is_damaged and not entry.is_judgement]
+        votes = [_vote(entry, table) for entry in entries if entry.is_vote]
         return AdminVotes(votes=tuple(votes), next=entries[-1].vote_id if len(entries) == count else None)
 
 

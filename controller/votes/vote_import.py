@@ -18,7 +18,7 @@ from controller.votes.categories import categories_of
 from controller.votes.languages import language_of
 from controller.votes.vote_log import PIECE, VoteLog
 from wire.errors import ApiError, ErrorCode
-from wire.judgements import Judgement
+from wire.log_records import LogRecord, type_of
 from wire.strict_json import parse_json, parse_model
 from wire.votes import ImportReply, VoteRecord
 
@@ -58,9 +58,9 @@ class VoteImport:
         self.skipped = 0  #: because the log had their battles or keys
 
     async def run(self, pieces: AsyncIterator[bytes]) -> ImportReply:
-        """Append the votes and judgements of a body to the log.
+        """Append the records of a body to the log.
 
-        Raises ApiError INVALID_REQUEST for a line that is neither; the batches before it are in the log then, which the
+        Raises ApiError INVALID_REQUEST for a line that is none; the batches before it are in the log then, which the
         message says. Raises STORE_UNAVAILABLE, and what `pieces` raises; what is in the log by then is skipped when the
         same body is sent again.
         """
@@ -88,7 +88,7 @@ class VoteImport:
         self.imported += imported
         self.skipped += len(entries) - imported
 
-    async def _append_patiently(self, entries: list[VoteRecord | Judgement]) -> int:
+    async def _append_patiently(self, entries: list[LogRecord]) -> int:
         """A batch that is sent again adds no vote twice. Votes of an attempt whose answer was lost count as skipped."""
         return await patiently(lambda: self._log.append_foreign(entries), self._patience_s)
 
@@ -136,13 +136,13 @@ def _check_size(number: int, size: int) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Line {number} is longer than {MAX_LINE_BYTES} bytes.")
 
 
-def _parse_entry(text: bytes) -> VoteRecord | Judgement:
+def _parse_entry(text: bytes) -> LogRecord:
     if len(text) <= _PLAIN_BYTES and not _IS_SPECIAL.search(text):
         with contextlib.suppress(ValidationError):  # what is refused is parsed again, for the reason
             return VoteRecord.model_validate_json(text)
-    # Only a judgement has the word, except a vote on a model or with a comment of that name: then it is parsed twice.
-    if b'"kind"' in text and isinstance(values := parse_json(text), dict) and values.get("kind") == "judgement":
-        return parse_model(Judgement, text)
+    # No vote has the word, except one on a model or with a comment of that name: then it is parsed twice.
+    if b'"kind"' in text and (kind := type_of(parse_json(text))) is not VoteRecord:
+        return parse_model(kind, text)
     return _classified(parse_model(VoteRecord, text))
 
 
@@ -160,11 +160,11 @@ def _classified(vote: VoteRecord) -> VoteRecord:
     return vote.model_copy(update={"language": language, "categories": categories_of(prompts, last_answers)})
 
 
-def _parse(batch: list[_Line]) -> list[VoteRecord | Judgement]:
+def _parse(batch: list[_Line]) -> list[LogRecord]:
     return list(_entries(batch))
 
 
-def _entries(batch: list[_Line]) -> Iterator[VoteRecord | Judgement]:
+def _entries(batch: list[_Line]) -> Iterator[LogRecord]:
     for line in batch:
         try:
             yield _parse_entry(line.text)

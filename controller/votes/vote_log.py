@@ -1,6 +1,7 @@
-"""The vote log in Redis, from which every board is computed: votes, and judgements about them (wire/judgements.py).
+"""The vote log in Redis, from which every board is computed: votes, judgements about them (wire/judgements.py), and
+what voters add to them (wire/feedback.py).
 
-Append-only; read in order, in pieces. Where an entry of a vote has its battle, an entry of a judgement has its key.
+Append-only; read in order, in pieces. Where an entry of a vote has its battle, any other entry has its key.
 """
 
 import asyncio
@@ -18,25 +19,35 @@ from controller.store.keys import Keys
 from controller.store.store import Store, StreamEntry
 from service_kit.logs import log_event
 from wire.entry_ids import LOG_START, EntryId
+from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
-from wire.votes import JUDGEMENT_PREFIX, VoteRecord
+from wire.log_records import LogRecord, key_of
+from wire.votes import FEEDBACK_PREFIX, JUDGEMENT_PREFIX, VoteRecord
 
 Int64Array = npt.NDArray[np.int64]
 
 _INLINE = 20  #: entries that are parsed on the event loop
 #: Votes read at once. The client of the store takes the reply apart on the event loop, some 6 ms for so many.
 PIECE = 500
+_NOT_STORED = {"vote_id", "judgement_id", "feedback_id", "time", "conversations"}
 _REST = 2.0  #: how long work without haste rests after a piece, by the time that it took
+
+#: Type of a record, field of its id, and what its JSON holds: inside a string the quotes would be escaped.
+_KINDS: tuple[tuple[type[LogRecord], str, str], ...] = (
+    (Judgement, "judgement_id", '"kind":"judgement"'),
+    (FeedbackRecord, "feedback_id", '"kind":"feedback"'),
+)
+_VOTE: tuple[type[LogRecord], str, str] = (VoteRecord, "vote_id", "")
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One entry of the log as it is stored; `record` is the JSON of the vote or judgement without id and time."""
+    """One entry of the log as it is stored; `record` is the JSON of a LogRecord without id and time."""
 
     vote_id: str
-    battle_id: str  #: the key, if it is a judgement; "" if the entry is damaged
+    battle_id: str  #: the key, if it is no vote; "" if the entry is damaged
     time_ms: int
     record: str
     voter_day: str | None  #: day of the key of the voter's pseudonym; None for an imported vote
@@ -47,30 +58,29 @@ class LogEntry:
         return self.battle_id == ""
 
     @property
-    def is_judgement(self) -> bool:
-        """True if it is a judgement and no vote."""
-        return self.battle_id.startswith(JUDGEMENT_PREFIX)
+    def is_vote(self) -> bool:
+        """True if it is a readable vote, and neither a judgement nor feedback."""
+        return not self.is_damaged and not self.battle_id.startswith((JUDGEMENT_PREFIX, FEEDBACK_PREFIX))
 
     @cached_property
-    def content(self) -> VoteRecord | Judgement:
-        """The vote or the judgement. Raises ValueError for a damaged entry."""
-        is_judgement = '"kind":"judgement"' in self.record  # inside a string the quotes would be escaped
-        id_field = "judgement_id" if is_judgement else "vote_id"
+    def content(self) -> LogRecord:
+        """The record. Raises ValueError for a damaged entry."""
+        kind, id_field = next((known for known in _KINDS if known[2] in self.record), _VOTE)[:2]
         text = f'{self.record[:-1]},"{id_field}":"{self.vote_id}","time":{self.time_ms / 1000}}}'
-        return (Judgement if is_judgement else VoteRecord).model_validate_json(text)
+        return kind.model_validate_json(text)
 
     @property
     def vote(self) -> VoteRecord:
-        """The vote. Raises ValueError for a damaged entry and for a judgement."""
-        if isinstance(self.content, Judgement):
-            raise ValueError("the entry is a judgement")
+        """The vote. Raises ValueError for a damaged entry and for one of another kind."""
+        if not isinstance(self.content, VoteRecord):
+            raise ValueError("the entry is no vote")
         return self.content
 
     @property
     def judgement(self) -> Judgement:
-        """The judgement. Raises ValueError for a damaged entry and for a vote."""
-        if isinstance(self.content, VoteRecord):
-            raise ValueError("the entry is a vote")
+        """The judgement. Raises ValueError for a damaged entry and for one of another kind."""
+        if not isinstance(self.content, Judgement):
+            raise ValueError("the entry is no judgement")
         return self.content
 
 
@@ -181,13 +191,12 @@ class VoteLog:
             found += await self._parsed([(entry_id, _as_fields(flat)) for entry_id, flat in answer])
         return found
 
-    async def append_foreign(self, entries: Sequence[VoteRecord | Judgement]) -> int:
-        """Append votes and judgements of another log, except those of battles, and with keys, that this log has.
-        Returns the number appended."""
+    async def append_foreign(self, entries: Sequence[LogRecord]) -> int:
+        """Append records of another log, except votes on battles, and others with keys, that this log has. Returns the
+        number appended."""
         parts: list[str | int] = []
         for entry in entries:
-            key = entry.key if isinstance(entry, Judgement) else entry.battle_id
-            parts += [key, stored(entry), round(entry.time * 1000)]
+            parts += [key_of(entry), stored(entry), round(entry.time * 1000)]
         imported: int = await self._store.run("import_votes", [self._keys.votes, self._keys.logged_battles], *parts)
         return imported
 
@@ -212,16 +221,15 @@ def _digest(vote_id: str, record: str) -> int:
     return hash((vote_id, record))
 
 
-def stored(entry: VoteRecord | Judgement) -> str:
+def stored(entry: LogRecord) -> str:
     """The JSON of a record in the log: without id and time, which the log's entry has itself."""
-    return entry.model_dump_json(exclude={"vote_id", "judgement_id", "time", "conversations"}, exclude_none=True)
+    return entry.model_dump_json(exclude=_NOT_STORED, exclude_none=True)
 
 
 def _parse_entry(entry_id: str, fields: dict[str, str]) -> LogEntry:
     record = fields.get("record", "")
     try:
         entry = LogEntry(entry_id, "", int(fields["time"]), record, fields.get("voter_day"))
-        content = entry.content
-        return replace(entry, battle_id=content.key if isinstance(content, Judgement) else content.battle_id)
+        return replace(entry, battle_id=key_of(entry.content))
     except (ValueError, KeyError, TypeError):
         return LogEntry(entry_id, "", 0, record, None)

@@ -15,6 +15,7 @@ from wire.admin import CreateNotice, DrainWorker, SetModel, SetTerms
 from wire.battles import CastVote, CreateBattle, CreateTurn
 from wire.captcha import CheckVisitor
 from wire.errors import ApiError
+from wire.feedback import FeedbackRecord, GiveFeedback
 from wire.invitations import CreateInvitation
 from wire.judgements import CastJudgement, Judgement
 from wire.model_cards import BoardCard
@@ -39,6 +40,8 @@ LISTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "sampling": (GenerateRequest, '{"request_id":"r","prompt":"a","sampling":{"stop":[', "]}}"),
     "models": (CreateBattle, '{"mode":"named","models":[', "]}"),
     "reasons": (CastVote, '{"outcome":"a","reasons":[', "]}"),
+    "decided": (GiveFeedback, '{"reasons":[', "]}"),
+    "fed back": (FeedbackRecord, '{"kind":"feedback","reasons":[', "]}"),
     "pages": (HeartbeatRequest, '{"epoch":1,"state":"ready","load":{"pages":[', "]}}"),
     "voted": (VoteRecord, '{"conversations":{"a":[', "]}}"),
     "card": (RegisterRequest, '{"card":[', "]}"),
@@ -69,6 +72,8 @@ OBJECTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "notice": (CreateNotice, "{", "}"),
     "terms": (SetTerms, "{", "}"),
     "acceptance": (AcceptTerms, "{", "}"),
+    "thumbs": (GiveFeedback, '{"thumbs":{', "}}"),
+    "recorded thumbs": (FeedbackRecord, '{"kind":"feedback","thumbs":{', "}}"),
 }
 TEXTS = {"letters": "x", "escapes": "\\u00e9", "NUL": "\\u0000", "quotes": '\\"', "emoji": "\\ud83d\\ude00"}
 

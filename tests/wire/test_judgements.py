@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.wire.test_votes import _record
-from wire.judgements import Judgement, parse_log_line
+from wire.judgements import Judgement
+from wire.log_records import parse_log_line
 from wire.votes import VoteRecord
 
 

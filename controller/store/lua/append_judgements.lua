@@ -1,5 +1,5 @@
 -- Appends judgements, except those whose keys the log has.
--- KEYS: vote log, battles and keys of judgements in the log
+-- KEYS: vote log, battles and keys of other records in the log
 -- ARGV: id of an entry that the caller has read ('0-0' = none), then for each judgement key, record json
 -- Returns the ids that they got, '' for one whose key the log had, or false when the log lacks the entry of the caller.
 if ARGV[1] ~= '0-0' and #redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1]) == 0 then return false end

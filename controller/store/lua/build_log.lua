@@ -1,4 +1,4 @@
--- Appends entries to the log that is being built, and their battles, or keys of judgements, to the set of those in the log.
+-- Appends entries to the log that is being built, and their battles, or keys of other records, to the set of those in the log.
 -- KEYS: log that is being built, battles in the log
 -- ARGV: ttl ms of an abandoned one, then for each entry id, battle id, record json, time ms, day of the voter or ''
 -- Returns the length of the log that is being built.

@@ -16,7 +16,6 @@ from ratings.bradley_terry import POINTS
 from ratings.options import FitOptions, needs_columns
 from ratings.ranking import Leaderboard, rank_board
 from ratings.sequential import neighbour_statements
-from wire.judgements import Judgement
 from wire.leaderboard import (
     FitModel,
     LeaderboardRow,
@@ -27,7 +26,7 @@ from wire.leaderboard import (
     StyleCoefficient,
     Weighting,
 )
-from wire.votes import VoteRecord
+from wire.log_records import LogRecord
 
 MIN_VOTES: Final = 30  #: a model with fewer votes is flagged, unless the request says otherwise
 PIECE: Final = 1000  #: votes that are added to a table at once
@@ -111,7 +110,7 @@ def fit_board(job: BoardJob) -> LeaderboardView:
     return job.frame.model_copy(update=_fitted(ranked, job.votes.revisions))
 
 
-def fold_log(entries: Iterable[VoteRecord | Judgement]) -> TableSnapshot:
+def fold_log(entries: Iterable[LogRecord]) -> TableSnapshot:
     """The table of a whole log."""
     table = VoteTable()
     rest = iter(entries)

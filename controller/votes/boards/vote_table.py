@@ -1,7 +1,8 @@
 """The vote log as columns, from which every board is computed: some 130 bytes a vote, appended in pieces.
 
 One owner appends, in one thread at a time; fits work on snapshots, which later entries do not change.
-Knows no store, no file and no fit. Judgements are applied in the order of the log (wire/judgements.py).
+Knows no store, no file and no fit. Judgements are applied in the order of the log (wire/judgements.py); feedback
+is passed over.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from ratings.outcomes import OUTCOMES, Outcome
 from ratings.style import STYLE_FEATURES, AnswerStyle, style_differences
 from wire.entry_ids import EntryId, entry_order
 from wire.judgements import Judgement
+from wire.log_records import LogRecord, id_of
 from wire.votes import IdentityKind, StyleCounts, VotedSide, VoteRecord
 
 Column = npt.NDArray[Any]
@@ -66,7 +68,7 @@ class TableSnapshot:
     categories: tuple[str, ...]
     cohorts: tuple[str, ...]
     verdicts: tuple[Verdict, ...]  #: every judgement so far, in the order of the log
-    num_seen: int  #: entries of the log, damaged ones and judgements too
+    num_seen: int  #: entries of the log of every kind, damaged ones too
     last_vote_id: str | None
 
     @property
@@ -121,17 +123,20 @@ class VoteTable:
         )
 
     def skip(self, entry_id: str) -> None:
-        """Pass over an entry of the log that cannot be read."""
+        """Pass over an entry of the log that no board counts: feedback, or one that cannot be read."""
         self.last_vote_id = entry_id
         self.num_seen += 1
 
-    def extend(self, entries: Iterable[VoteRecord | Judgement]) -> None:
+    def extend(self, entries: Iterable[LogRecord]) -> None:
         """Append entries of the log; a thousand at once cost less than one by one."""
-        for is_judgement, run in groupby(entries, lambda entry: isinstance(entry, Judgement)):
-            if is_judgement:
+        for kind, run in groupby(entries, type):
+            if kind is VoteRecord:
+                self.add([entry for entry in run if isinstance(entry, VoteRecord)])
+            elif kind is Judgement:
                 self.judge([entry for entry in run if isinstance(entry, Judgement)])
             else:
-                self.add([entry for entry in run if isinstance(entry, VoteRecord)])
+                for entry in run:
+                    self.skip(id_of(entry))
 
     def add(self, votes: Sequence[VoteRecord]) -> None:
         """Append votes. One of a model against itself is flagged: a bad line of an import must not stop the boards."""

@@ -172,7 +172,7 @@ class Judge:
         ids = [f"{votes.columns['entry_ms'][row]}-{votes.columns['entry_number'][row]}" for row in rows.tolist()]
         found: dict[int, LogEntry] = {}
         for entry in await self._log.entries(ids):
-            if not entry.is_damaged and not entry.is_judgement:
+            if entry.is_vote:
                 found[number_of(entry.battle_id)] = entry
         judgements = []
         for finding in findings:

@@ -131,7 +131,7 @@ class LogRestorer:
             (battle_id, vote)
             for vote in votes
             if vote.time_ms >= since_ms
-            and not vote.is_judgement
+            and vote.is_vote
             and vote.vote.voter is not None
             and (battle_id := BattleId.parse(vote.battle_id)) is not None  # None: of another arena
         ]

@@ -11,18 +11,30 @@ from cli.errors import CliError
 from cli.formats.conversations import to_row
 from cli.formats.log_files import LineWriter, read_entries, read_lines
 from cli.formats.parquet import ParquetWriter, arrow_schema
-from cli.formats.schemas import Entry, Schema, SourceSchema
+from cli.formats.schemas import Schema, SourceSchema
 from tests.cli.formats.test_schemas import record
 from wire.chat import ChatMessage
+from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
+from wire.log_records import LogRecord
 from wire.votes import VoteRecord
 
 _JUDGEMENT = Judgement(
     judgement_id="9-0", key="judgement:1", time=5.0, action="flag", flag="withdrawn", battle_ids=("b-1",), by="admin"
 )
+_FEEDBACK = FeedbackRecord(
+    feedback_id="10-0",
+    key="feedback:1",
+    time=6.0,
+    battle_id="b-1",
+    voter="v",
+    reasons=("style",),
+    comment='two\nlines, "quoted"',
+    thumbs={"a": "up", "b": "down"},
+)
 
 
-def _file(path: Path, *entries: Entry) -> Path:
+def _file(path: Path, *entries: LogRecord) -> Path:
     path.write_text("".join(entry.model_dump_json(exclude_none=True) + "\n\n" for entry in entries))
     return path
 
@@ -34,9 +46,9 @@ def test_a_file_is_read_from_any_line_on(tmp_path: Path) -> None:
     assert [line.number for line in read_lines(path, skip=3)] == [5, 7]
 
 
-def test_judgements_are_read_as_such(tmp_path: Path) -> None:
-    path = _file(tmp_path / "log", record(), _JUDGEMENT)
-    assert list(read_entries(path)) == [record(), _JUDGEMENT]
+def test_records_that_are_no_votes_are_read_as_such(tmp_path: Path) -> None:
+    path = _file(tmp_path / "log", record(), _JUDGEMENT, _FEEDBACK)
+    assert list(read_entries(path)) == [record(), _JUDGEMENT, _FEEDBACK]
 
 
 def test_the_schema_is_told_by_the_first_line(tmp_path: Path) -> None:
@@ -92,27 +104,28 @@ def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_public_schema_has_no_judgements() -> None:
+def test_a_public_schema_has_votes_alone() -> None:
     file = io.BytesIO()
     writer = LineWriter(file, Schema.ARENA)
-    lines = [entry.model_dump_json(exclude_none=True).encode() for entry in (record(), _JUDGEMENT)]
-    assert [writer.write_line(line) for line in lines] == [True, False]
+    lines = [entry.model_dump_json(exclude_none=True).encode() for entry in (record(), _JUDGEMENT, _FEEDBACK)]
+    assert [writer.write_line(line) for line in lines] == [True, False, False]
     assert json.loads(file.getvalue())["question_id"] == "b-1"
 
 
-def test_parquet_keeps_every_field_of_votes_and_judgements(tmp_path: Path) -> None:
+def test_parquet_keeps_every_field_of_every_record(tmp_path: Path) -> None:
     texts = (ChatMessage(role="user", content="Hi\nthere"), ChatMessage(role="assistant", content=""))
-    entries: list[Entry] = [
+    entries: list[LogRecord] = [
         record(conversations={"a": texts, "b": texts[:1]}, reasons=("x", "y"), flags=("named",), probability=0.1),
         _JUDGEMENT,
+        _FEEDBACK,
         record(battle_id="b-2", consent=False, read_ms=0.0, identity="cookie", categories=("code",)),
     ]
     path = tmp_path / "log.parquet"
     writer = ParquetWriter(path, Schema.AGON)
-    assert [writer.write(entry) for entry in entries] == [True, True, True]
+    assert [writer.write(entry) for entry in entries] == [True] * 4
     writer.close()
     assert list(read_entries(path)) == entries
-    assert [line.number for line in read_lines(path, skip=2)] == [3]
+    assert [line.number for line in read_lines(path, skip=3)] == [4]
 
 
 @pytest.mark.parametrize("schema", [Schema.ARENA, Schema.PREFERENCES])
@@ -121,7 +134,7 @@ def test_parquet_of_a_public_schema_is_recognised_and_read(tmp_path: Path, schem
     vote = record(conversations={"a": texts, "b": texts})
     path = tmp_path / "log.parquet"
     writer = ParquetWriter(path, schema)
-    assert [writer.write(vote), writer.write(_JUDGEMENT), writer.write(vote)] == [True, False, True]
+    assert [writer.write(entry) for entry in (vote, _JUDGEMENT, _FEEDBACK, vote)] == [True, False, False, True]
     writer.close()
     back = list(read_entries(path, SourceSchema.AUTO))
     assert [(entry.battle_id, entry.time) for entry in back if isinstance(entry, VoteRecord)] == [
@@ -132,7 +145,7 @@ def test_parquet_of_a_public_schema_is_recognised_and_read(tmp_path: Path, schem
 
 def test_every_field_of_a_vote_has_a_column() -> None:
     names = {field.alias or name for name, field in VoteRecord.model_fields.items()}
-    assert set(arrow_schema(Schema.AGON).names) == {*names, "judgement"}
+    assert set(arrow_schema(Schema.AGON).names) == {*names, "judgement", "feedback"}
 
 
 def test_a_damaged_parquet_file_is_an_error_with_its_name(tmp_path: Path) -> None:

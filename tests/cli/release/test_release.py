@@ -17,7 +17,9 @@ from cli.release.pseudonyms import Pseudonyms, release_key
 from cli.votes import app
 from controller.votes.boards.board_view import BoardQuery, fold_log, view_of
 from wire.chat import ChatMessage
+from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
+from wire.log_records import LogRecord
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 MODELS = ("raven", "finch", "robin", "wren")
@@ -52,7 +54,7 @@ def vote(number: int, chance: random.Random, **changes: Any) -> VoteRecord:
     return VoteRecord.model_validate({**values, **changes})
 
 
-def log() -> list[VoteRecord | Judgement]:
+def log() -> list[LogRecord]:
     chance = random.Random(7)
     votes = [vote(number, chance) for number in range(400)]
     votes[5] = vote(5, chance, flags=("stopped",))
@@ -66,6 +68,9 @@ def log() -> list[VoteRecord | Judgement]:
         judgement("2", "flag", "anomalous_voter", voter="pseudonym-4"),
         judgement("3", "unflag", "anomalous_voter", voter="pseudonym-4"),
         judgement("4", "flag", "withdrawn", battle_ids=("battle-0",)),
+        FeedbackRecord(
+            feedback_id="1001-0", key="feedback:1", time=2.0, battle_id="battle-3", comment="a secret comment, later"
+        ),
     ]
 
 
@@ -77,7 +82,7 @@ def judgement(number: str, action: str, flag: str, **subject: Any) -> Judgement:
     )
 
 
-def written(path: Path, entries: Iterable[VoteRecord | Judgement]) -> Path:
+def written(path: Path, entries: Iterable[LogRecord]) -> Path:
     path.write_text("".join(entry.model_dump_json(exclude_none=True) + "\n" for entry in entries), encoding="utf-8")
     return path
 

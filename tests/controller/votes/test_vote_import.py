@@ -16,7 +16,7 @@ from tests.controller.support.arena import Arena, eventually, make_settings, run
 from tests.controller.support.running import StoreProcess
 from wire.chat import ChatMessage
 from wire.errors import ApiError, ErrorCode
-from wire.judgements import Judgement
+from wire.log_records import LogRecord, key_of
 from wire.votes import ImportReply, VotedSide, VoteRecord
 
 
@@ -46,11 +46,11 @@ class _Log(VoteLog):
         self.battles: list[str] = []
         self.failures = failures
 
-    async def append_foreign(self, entries: Sequence[VoteRecord | Judgement]) -> int:
+    async def append_foreign(self, entries: Sequence[LogRecord]) -> int:
         if self.failures:
             self.failures -= 1
             raise unavailable()
-        self.battles += [entry.key if isinstance(entry, Judgement) else entry.battle_id for entry in entries]
+        self.battles += [key_of(entry) for entry in entries]
         return len(entries)
 
 

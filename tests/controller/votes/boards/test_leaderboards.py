@@ -20,18 +20,19 @@ from tests.controller.support.arena import Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
 from tests.controller.votes.boards.votes import known_log, make_judgement, make_vote
 from wire.entry_ids import LOG_START, entry_order
-from wire.judgements import Judgement, parse_log_values
+from wire.feedback import FeedbackRecord
 from wire.leaderboard import LeaderboardView
-from wire.votes import VotedSide, VoteRecord
+from wire.log_records import LogRecord, parse_log_values
+from wire.votes import VotedSide
 
 
-async def _import(arena: Arena, votes: Sequence[VoteRecord | Judgement]) -> None:
+async def _import(arena: Arena, votes: Sequence[LogRecord]) -> None:
     body = b"\n".join(vote.model_dump_json().encode() for vote in votes)
     response = await arena.client.post("/arena/votes/import", content=body, headers=arena.admin)
     assert response.status_code == 200, response.text
 
 
-def _folded(log: Sequence[VoteRecord | Judgement], **query: Any) -> LeaderboardView:
+def _folded(log: Sequence[LogRecord], **query: Any) -> LeaderboardView:
     view = view_of(BoardQuery(**query), fold_log(log), updated_at=0.0)
     assert view is not None
     return view
@@ -66,6 +67,14 @@ async def test_the_live_board_is_the_fold_of_the_log(arena: Arena) -> None:
             folded = _folded(log, board=board, style_control=style_control, min_votes=0)
             same: dict[str, Any] = {"updated_at": 0.0, "states": {}}
             assert live.model_copy(update=same) == folded.model_copy(update=same), (board, style_control)
+
+
+def test_feedback_changes_no_board() -> None:
+    said = FeedbackRecord(feedback_id="99-0", key="feedback:1", time=99.0, battle_id="battle-1", thumbs={"a": "down"})
+    log = list(known_log())
+    with_feedback = _folded([*log[:5], said, *log[5:], said])
+    assert with_feedback.last_vote_id == "99-0"  # how far the log was read
+    assert with_feedback == _folded(log).model_copy(update={"last_vote_id": "99-0"})
 
 
 async def test_a_new_vote_shows_within_seconds(arena: Arena) -> None:
