@@ -289,6 +289,7 @@ async def test_thoughts_are_life_the_limit_on_the_first_token_ends_with_the_firs
         upstream = Upstream(parts.http, parts.table, first_token_timeout_s=20.0, token_timeout_s=1000.0)
         clock = LoopClock()
         async with aclosing(upstream.attempt(_worker(url), REQUEST)) as events:
+            assert isinstance(await anext(events), Opened)
             for number in range(fake.num_thoughts):
                 waiting = asyncio.create_task(_next_token(events))
                 await asyncio.sleep(0)
