@@ -47,7 +47,7 @@ class SideProgress:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the answer can only begin again, and may: nobody has seen any of it."""
+        """Whether the answer can only begin again, and may: no client has seen any of it."""
         return not (self.has_all_tokens or self.num_deltas or self.has_ended)
 
     def add(self, text: str, thoughts: str, private: Mapping[str, Any]) -> None:
