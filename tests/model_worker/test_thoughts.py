@@ -22,7 +22,7 @@ QUESTION = [{"role": "user", "content": "so?"}]
 
 def hosted(*deltas: dict[str, Any], usage: dict[str, Any] | None = None, seen: list[Any] | None = None) -> RemoteEngine:
     """A model whose server sends these deltas."""
-    chunks = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks: list[Any] = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks.append({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage})
     stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
 
