@@ -142,7 +142,8 @@ class Settings(BaseSettings):
     max_turns: Annotated[int, Field(ge=1, le=1000)] = Field(default=20, description="Most turns of one battle.")
     battle_max_tokens: Count = Field(
         default=1024,
-        description="Longest answer in a battle, in tokens; never more than half of the model's context.",
+        description="Longest answer in a battle, in tokens, thoughts included; never more than half of the model's "
+        "context.",
     )
 
     rate_per_minute: Count = Field(

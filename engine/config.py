@@ -147,12 +147,13 @@ class SamplingParams:
     #: token id -> value added to its logit, before penalties
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
-    stop: tuple[str, ...] = ()  #: generation ends before the first of these; the text does not contain it
+    stop: tuple[str, ...] = ()  #: generation ends before the first of these in the text, which does not contain it
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0  #: end-of-sequence and stop tokens are forbidden before so many tokens
     logprobs: int | None = None  #: None: off; k: the sampled token's log probability and those of the k likeliest
     skip_special_tokens: bool = True
+    thoughts: "ThoughtTags | None" = None  #: None: what a model thinks is a part of its text
 
     def __post_init__(self) -> None:
         checks: Mapping[str, bool] = {
@@ -185,6 +186,15 @@ class SamplingParams:
     def needs_history(self) -> bool:
         """Whether the next token depends on the ids of all earlier tokens, not on the logits alone."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+
+@dataclass(frozen=True)
+class ThoughtTags:
+    """The texts between which a model thinks before it answers."""
+
+    begin: str
+    end: str
+    is_open: bool = False  #: the prompt ends with `begin`
 
 
 @dataclass(frozen=True)

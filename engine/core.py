@@ -33,6 +33,7 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
+from engine.text.thoughts import Said, ThoughtSplitter
 
 if TYPE_CHECKING:
     from engine.runner import ModelInfo
@@ -148,6 +149,7 @@ class EngineCore:
             self._texts[sequence.sequence_id] = SequenceText(
                 self._make_detokenizer(params.skip_special_tokens, prompt),
                 StopStrings(params.stop) if params.stop else None,
+                ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
             )
         self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
@@ -161,9 +163,10 @@ class EngineCore:
         if request is None:
             return
         for sequence in request.unfinished:
-            text = self._texts[sequence.sequence_id].flush()
+            output = self._texts[sequence.sequence_id]
+            said = output.flush()
             self._finish(request, sequence, "abort")
-            self._ready.append(_delta(request, sequence, text))
+            self._ready.append(_delta(request, sequence, output, said))
 
     def abort_all(self) -> None:
         """End every open request, as `abort` does."""
@@ -206,38 +209,42 @@ class EngineCore:
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
         """Turn a sequence's newest token into a delta; end the sequence if the token does."""
-        text, reason = self._read_newest(request, sequence)
+        output = self._texts[sequence.sequence_id]
+        said, reason = self._read_newest(request, sequence, output)
         logprobs = None
         if request.params.logprobs is not None:
             assert sampled.logprob is not None
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
         if reason is not None:
             self._finish(request, sequence, reason)
-        return _delta(request, sequence, text, (sampled.token_id,), logprobs)
+        return _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
 
-    def _read_newest(self, request: Request, sequence: Sequence) -> tuple[str, FinishReason | None]:
-        """Text that the newest token completes, and whether it ends the sequence. A stop token has no text."""
-        output = self._texts[sequence.sequence_id]
+    def _read_newest(
+        self, request: Request, sequence: Sequence, output: SequenceText
+    ) -> tuple[Said, FinishReason | None]:
+        """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
             return output.flush(), reason
         may_stop = sequence.num_output_tokens > request.params.min_tokens
-        text = output.push(sequence.token_ids[-1], may_stop=may_stop)
+        said = output.push(sequence.token_ids[-1], may_stop=may_stop)
         if output.stops is not None and output.stops.found is not None:
-            return text, "stop"
+            return said, "stop"
         if reason is not None:
-            text += output.flush()
-        return text, reason
+            rest = output.flush()
+            said = Said(said.thoughts + rest.thoughts, said.text + rest.text)
+        return said, reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
-        """Feed the resumed tokens to the detokenizer and the stop strings; they may turn out to end the sequence."""
+        """Feed the resumed tokens to the text of the sequence; they may turn out to end it."""
+        output = self._texts[sequence.sequence_id]
         sequence.token_ids = list(request.prompt_token_ids)
         for token_id in resume_token_ids:
             sequence.token_ids.append(token_id)
-            _, reason = self._read_newest(request, sequence)
+            _, reason = self._read_newest(request, sequence, output)
             if reason is not None:
                 self._finish(request, sequence, reason)
-                self._ready.append(_delta(request, sequence, ""))
+                self._ready.append(_delta(request, sequence, output, Said("", "")))
                 return
 
     def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
@@ -329,19 +336,22 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
 def _delta(
     request: Request,
     sequence: Sequence,
-    text: str,
+    output: SequenceText,
+    said: Said,
     token_ids: tuple[int, ...] = (),
     logprobs: tuple[TokenLogprob, ...] | None = None,
 ) -> RequestDelta:
     return RequestDelta(
         request_id=request.request_id,
         index=sequence.index,
-        text=text,
+        text=said.text,
+        thoughts=said.thoughts,
         token_ids=token_ids,
         logprobs=logprobs,
         finish_reason=sequence.finish_reason,
         num_prompt_tokens=request.num_prompt_tokens,
         num_cached_tokens=request.num_cached_tokens,
         num_output_tokens=sequence.num_output_tokens,
+        num_thought_tokens=output.num_thought_tokens,
         queue_s=request.queue_s,
     )

@@ -39,6 +39,7 @@ class CompletionOutput:
     cumulative_logprob: float | None
     logprobs: list[dict[int, Logprob]] | None  #: per token: the k likeliest tokens and the sampled one
     finish_reason: FinishReason
+    thoughts: str = ""  #: apart from the text where SamplingParams.thoughts names their tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ class LLM:
             cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
             logprobs=None if logprobs is None else [self._logprobs_at(entry) for entry in logprobs],
             finish_reason=whole.finish_reason,
+            thoughts=whole.thoughts,
         )
 
     def _logprobs_at(self, entry: TokenLogprob) -> dict[int, Logprob]:

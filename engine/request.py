@@ -31,9 +31,10 @@ class TokenLogprob:
 class RequestDelta:
     """What one sample of a request has gained since its previous delta.
 
-    The texts of all deltas of an index joined are its whole text, and so are the token ids. Text may lag behind the
-    token ids (half a character, or text that may yet become a stop string, is held back) and never contains a stop
-    string or the token that ended the sample. The last delta of an index, and only that one, has a finish_reason.
+    The texts of all deltas of an index joined are its whole text, and so are thoughts and token ids. Text may lag
+    behind the token ids (half a character, or text that may yet become a tag or a stop string, is held back) and never
+    contains a stop string or the token that ended the sample. Thoughts come before all text, also in one delta. The
+    last delta of an index, and only that one, has a finish_reason.
     """
 
     request_id: str
@@ -46,6 +47,8 @@ class RequestDelta:
     num_cached_tokens: int  #: prompt tokens whose pages were found in the prefix cache
     num_output_tokens: int  #: tokens of this sample so far, resumed ones included
     queue_s: float | None = None  #: time from submission to the first step; None while it still waits
+    thoughts: str = ""  #: what the model thinks, where SamplingParams.thoughts tells it from the text
+    num_thought_tokens: int = 0  #: those of num_output_tokens that were thoughts
 
 
 def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
@@ -59,6 +62,7 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
     return replace(
         last,
         text="".join(delta.text for delta in deltas),
+        thoughts="".join(delta.thoughts for delta in deltas),
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
     )

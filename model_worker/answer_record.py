@@ -37,7 +37,7 @@ class AnswerRecord:
 
     def observe(self, delta: Delta) -> None:
         """Measure the time to the first token, or since the previous tokens. An empty delta is ignored."""
-        if not delta.token_ids and not delta.text:
+        if not (delta.token_ids or delta.text or delta.thoughts):
             return
         now = time.monotonic()
         if self._last_token_at is None:

@@ -1,4 +1,5 @@
-"""An engine without a model: it repeats the user's words, one token per word, at a chosen speed.
+"""An engine without a model: it repeats the user's words, one token per word, at a chosen speed. A message that begins
+with <think> makes it think.
 
 Tests of controllers, user interfaces and the worker run on it: no torch, deterministic tokens, a bounded queue, pages
 that fill and empty, token replay, and on demand an answer that breaks off.
@@ -10,6 +11,7 @@ import zlib
 from collections.abc import AsyncGenerator
 from itertools import cycle
 
+from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from wire.chat import FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
@@ -71,7 +73,8 @@ class EchoEngine:
         """One token per word, its id a hash of the word."""
         texts = (source,) if isinstance(source, str) else tuple(message.content for message in source)
         token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
-        return Prompt(source=source, token_ids=token_ids or (0,))
+        tags = None if isinstance(source, str) else DEFAULT_TAGS
+        return Prompt(source=source, token_ids=token_ids or (0,), thoughts=tags)
 
     async def generate(
         self,
@@ -94,6 +97,10 @@ class EchoEngine:
         arrived = loop.time()
         await self._wait_for_turn(len(prompt.token_ids))
         pages = 0
+        splitter = ThoughtSplitter(prompt.thoughts) if prompt.thoughts is not None else None
+        if splitter is not None:
+            splitter.push("".join(words[: len(resume_token_ids)]))
+        num_thoughts = 0
         try:
             started = loop.time()
             self._count(prompt_tokens_total=len(prompt.token_ids))
@@ -110,8 +117,16 @@ class EchoEngine:
                 self._num_pages_used += wanted - pages
                 pages = wanted
                 self._count(steps_total=1, generation_tokens_total=1)
-                yield Delta(text=words[index], token_ids=(token_ids[index],), queue_s=started - arrived)
-            yield Finished(finish_reason=finish_reason, usage=Usage.counted(len(prompt.token_ids), len(words)))
+                said = _said(splitter, words[index], is_last=index == len(words) - 1)
+                num_thoughts += bool(said.thoughts)
+                yield Delta(
+                    text=said.text,
+                    token_ids=(token_ids[index],),
+                    queue_s=started - arrived,
+                    thoughts=said.thoughts,
+                )
+            usage = Usage.counted(len(prompt.token_ids), len(words), num_thoughts=num_thoughts)
+            yield Finished(finish_reason=finish_reason, usage=usage)
         finally:
             self._num_pages_used -= pages
             self._num_running -= 1
@@ -186,6 +201,14 @@ class EchoEngine:
     def _count(self, **increments: int) -> None:
         old = self._counters
         self._counters = old.model_copy(update={name: getattr(old, name) + by for name, by in increments.items()})
+
+
+def _said(splitter: ThoughtSplitter | None, word: str, *, is_last: bool) -> Said:
+    if splitter is None:
+        return Said("", word)
+    said = splitter.push(word)
+    rest = splitter.flush() if is_last else Said("", "")
+    return Said(said.thoughts + rest.thoughts, said.text + rest.text)
 
 
 def _token_id(word: str) -> int:

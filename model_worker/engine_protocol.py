@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.config import ThoughtTags
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
@@ -16,10 +17,12 @@ PromptSource = tuple[ChatMessage, ...] | str  #: a conversation, or plain text t
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A rendered prompt. `token_ids` is empty where only the other server knows them (RemoteEngine)."""
+    """A rendered prompt. `token_ids` is empty where only the other server knows them (RemoteEngine). `thoughts`:
+    between which tags the model thinks; None for plain text, whose continuation is given as it is."""
 
     source: PromptSource
     token_ids: tuple[int, ...]
+    thoughts: ThoughtTags | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,13 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text and tokens of one or more steps; either may be empty. The first one has `queue_s`, the seconds until the
-    request was scheduled."""
+    """Thoughts, text and tokens of one or more steps; each may be empty. All thoughts come before the text, also in one
+    delta. The first delta has `queue_s`, the seconds until the request was scheduled."""
 
     text: str
     token_ids: tuple[int, ...]
     queue_s: float | None = None
+    thoughts: str = ""
 
 
 @dataclass(frozen=True, slots=True)

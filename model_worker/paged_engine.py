@@ -111,13 +111,11 @@ class PagedEngine:
         try:
             if isinstance(source, str):
                 token_ids = self._tokenizer.encode(source, add_special_tokens=True)
-            else:
-                token_ids = self._tokenizer.render_chat(
-                    [{"role": message.role, "content": message.content} for message in source]
-                )
+                return Prompt(source=source, token_ids=tuple(token_ids))
+            token_ids = self._tokenizer.render_chat([message.model_dump() for message in source])
         except EngineError as error:
             raise as_api_error(error) from None
-        return Prompt(source=source, token_ids=tuple(token_ids))
+        return Prompt(source=source, token_ids=tuple(token_ids), thoughts=self._tokenizer.thought_tags(token_ids))
 
     async def generate(
         self,
@@ -145,14 +143,22 @@ class PagedEngine:
             request_id=request_id,
             room=self.card.context_length - len(prompt.token_ids),
             default_max_tokens=self._default_max_tokens,
+            thoughts=prompt.thoughts,
         )
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             async for delta in stream:
-                if delta.text or delta.token_ids:
-                    yield Delta(text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s)
+                if delta.text or delta.token_ids or delta.thoughts:
+                    yield Delta(
+                        text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s, thoughts=delta.thoughts
+                    )
                 if delta.finish_reason is not None:
-                    usage = Usage.counted(delta.num_prompt_tokens, delta.num_output_tokens, delta.num_cached_tokens)
+                    usage = Usage.counted(
+                        delta.num_prompt_tokens,
+                        delta.num_output_tokens,
+                        delta.num_cached_tokens,
+                        delta.num_thought_tokens,
+                    )
                     yield Finished(finish_reason=delta.finish_reason, usage=usage)
 
     @asynccontextmanager

@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx
 
+from engine.config import ThoughtTags
+from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
@@ -33,6 +35,9 @@ _PORTABLE = (
     "seed",
     "stop",
 )
+
+
+_NOTHING = Said("", "")
 
 
 class RemoteEngine:
@@ -101,7 +106,7 @@ class RemoteEngine:
 
     def tokenise(self, source: PromptSource) -> Prompt:
         """The prompt without token ids, which only the other server knows."""
-        return Prompt(source=source, token_ids=())
+        return Prompt(source=source, token_ids=(), thoughts=None if isinstance(source, str) else DEFAULT_TAGS)
 
     async def generate(
         self,
@@ -126,7 +131,7 @@ class RemoteEngine:
                 if response.status_code != 200:
                     raise await _refusal(response)
                 yield Accepted()
-                async for piece in self._read(response):
+                async for piece in self._read(response, prompt.thoughts):
                     yield piece
         except httpx.TimeoutException:
             raise ApiError(ErrorCode.WORKER_TIMEOUT, "The model's server did not answer in time.") from None
@@ -180,26 +185,41 @@ class RemoteEngine:
         body |= {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
         if isinstance(source, str):
             return "/completions", body | {"prompt": source}
-        return "/chat/completions", body | {"messages": [message.model_dump() for message in source]}
+        # Some servers refuse the thoughts of earlier answers, and none needs them.
+        messages = [{"role": message.role, "content": message.content} for message in source]
+        return "/chat/completions", body | {"messages": messages}
 
-    async def _read(self, response: httpx.Response) -> AsyncGenerator[Piece, None]:
-        decoder = SseDecoder()
+    async def _read(self, response: httpx.Response, tags: ThoughtTags | None) -> AsyncGenerator[Piece, None]:
+        """Thoughts come in a field of their own, or between tags where the other server does not know them."""
+        splitter = ThoughtSplitter(tags) if tags is not None else None
         finish_reason: FinishReason | None = None
         usage: dict[str, Any] | None = None
         num_deltas = 0
+        async for data in self._data(response):
+            said, reason, usage = _parse(data, usage)
+            if reason is not None:
+                finish_reason = "length" if reason == "length" else "stop"
+            if said.thoughts:
+                splitter = None
+            num_deltas += said != _NOTHING
+            if splitter is not None:
+                said = splitter.push(said.text)
+            if said != _NOTHING:
+                yield Delta(text=said.text, token_ids=(), thoughts=said.thoughts)
+        rest = splitter.flush() if splitter is not None else _NOTHING
+        if rest != _NOTHING:
+            yield Delta(text=rest.text, token_ids=(), thoughts=rest.thoughts)
+        yield self._finished(finish_reason, usage, num_deltas)
+
+    async def _data(self, response: httpx.Response) -> AsyncGenerator[str, None]:
+        """The data of each event up to the last one."""
+        decoder = SseDecoder()
         async for chunk in response.aiter_bytes():
             for event in decoder.feed(chunk):
                 self._num_events += 1
                 if event.data == "[DONE]":
-                    yield self._finished(finish_reason, usage, num_deltas)
                     return
-                text, reason, usage = _parse(event.data, usage)
-                if reason is not None:
-                    finish_reason = "length" if reason == "length" else "stop"
-                if text:
-                    num_deltas += 1
-                    yield Delta(text=text, token_ids=())
-        yield self._finished(finish_reason, usage, num_deltas)
+                yield event.data
 
     def _finished(self, reason: FinishReason | None, usage: dict[str, Any] | None, num_deltas: int) -> Finished:
         """The final event. A delta counts as a token where the other server reports no usage. Raises WORKER_FAILED for
@@ -208,25 +228,44 @@ class RemoteEngine:
             raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.")
         num_prompt = _count(usage, "prompt_tokens", 0)
         num_completion = _count(usage, "completion_tokens", num_deltas)
+        details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+        num_thoughts = min(_count(details, "reasoning_tokens", 0), num_completion)
         self._num_prompt_tokens += num_prompt
         self._num_completion_tokens += num_completion
-        return Finished(finish_reason=reason, usage=Usage.counted(num_prompt, num_completion))
+        return Finished(
+            finish_reason=reason, usage=Usage.counted(num_prompt, num_completion, num_thoughts=num_thoughts)
+        )
 
 
-def _parse(data: str, usage: dict[str, Any] | None) -> tuple[str, str | None, dict[str, Any] | None]:
-    """Text, finish reason and usage of one chunk; raises WORKER_FAILED for malformed data."""
+def _parse(data: str, usage: dict[str, Any] | None) -> tuple[Said, str | None, dict[str, Any] | None]:
+    """Thoughts and text, finish reason and usage of one chunk; raises WORKER_FAILED for malformed data."""
     try:
         chunk = json.loads(data)
         if "error" in chunk:
             raise ValueError("an error in mid-stream")
         usage = chunk.get("usage") or usage
         if not chunk.get("choices"):
-            return "", None, usage
+            return _NOTHING, None, usage
         choice = chunk["choices"][0]
-        text = choice["delta"].get("content") if "delta" in choice else choice.get("text")
-        return str(text or ""), choice.get("finish_reason"), usage
+        if "delta" not in choice:
+            return Said("", str(choice.get("text") or "")), choice.get("finish_reason"), usage
+        delta = choice["delta"]
+        said = _content(delta.get("content"))
+        thoughts = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        if not isinstance(thoughts, str):
+            raise ValueError("thoughts that are no text")
+        return Said(thoughts + said.thoughts, said.text), choice.get("finish_reason"), usage
     except (ValueError, AttributeError, KeyError, TypeError):
         raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.") from None
+
+
+def _content(content: Any) -> Said:
+    """The content of a delta: a text, or parts of type text and thinking."""
+    if not isinstance(content, list):
+        return Said("", str(content or ""))
+    texts = [str(part.get("text") or "") for part in content if part["type"] == "text"]
+    thinking = [_content(part.get("thinking")).text for part in content if part["type"] == "thinking"]
+    return Said("".join(thinking), "".join(texts))
 
 
 def _count(usage: dict[str, Any] | None, name: str, default: int) -> int:

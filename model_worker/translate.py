@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from engine.config import SamplingParams
+from engine.config import SamplingParams, ThoughtTags
 from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
 from engine.json_files import quoted
 from model_worker.errors import BadCheckpoint
@@ -45,9 +45,16 @@ class SamplingDefaults:
 
 
 def sampling_params(
-    options: SamplingOptions, defaults: SamplingDefaults, *, request_id: str, room: int, default_max_tokens: int
+    options: SamplingOptions,
+    defaults: SamplingDefaults,
+    *,
+    request_id: str,
+    room: int,
+    default_max_tokens: int,
+    thoughts: ThoughtTags | None = None,
 ) -> SamplingParams:
-    """The engine's parameters of one request. `room`: tokens that fit after the prompt. Raises ApiError.
+    """The engine's parameters of one request. `room`: tokens that fit after the prompt; `thoughts`: tags that separate
+    them from the text. Raises ApiError.
 
     A request without a seed gets one from its id alone: a replica with other settings that continues the answer then
     draws the same numbers.
@@ -69,6 +76,7 @@ def sampling_params(
             stop_token_ids=options.stop_token_ids or (),
             ignore_eos=bool(options.ignore_eos),
             min_tokens=options.min_tokens or 0,
+            thoughts=thoughts,
         )
     except InvalidRequest as error:
         raise as_api_error(error) from None

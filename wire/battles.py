@@ -90,6 +90,9 @@ class Answer(_Frozen):
     """One side's answer to one turn."""
 
     text: str
+    thoughts: str = Field(
+        default="", description="what the model thought before it answered; hidden until the models are known"
+    )
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
     error: ErrorDetail | None = None
@@ -142,11 +145,13 @@ class VoteReply(_Frozen):
 
 
 class DeltaEvent(_Frozen):
-    """SSE `delta`: text to append to one side; `seq` counts per side from 0."""
+    """SSE `delta`: text to append to one side; `seq` counts per side from 0. A side whose model thinks has thoughts
+    first, without text, unless the models are hidden."""
 
     side: Side
     seq: int
     text: str
+    thoughts: str = Field(default="", description="to append to the thoughts of the side; hidden models have none")
 
 
 class FinishedEvent(_Frozen):

@@ -1,8 +1,16 @@
 """Messages, sampling options and usage, which every kind of chat request shares."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+)
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "abort"]
@@ -29,6 +37,18 @@ class ChatMessage(BaseModel):
 
     role: Role
     content: str
+    reasoning_content: str | None = Field(
+        default=None,
+        description="what the model thought before this answer; it enters the prompt only of a model whose chat "
+        "template reads it",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_absent_thoughts(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if fields.get("reasoning_content") is None:
+            fields.pop("reasoning_content", None)
+        return fields
 
 
 class SamplingFields(BaseModel):
@@ -72,6 +92,14 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int = Field(default=0, description="read from the prefix cache")
 
 
+class CompletionTokensDetails(BaseModel):
+    """The part of Usage that counts tokens of thoughts, which are completion tokens, too."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reasoning_tokens: int = Field(default=0, description="spent on thoughts")
+
+
 class Usage(BaseModel):
     """Token counts of one answer, in the OpenAI shape. Engines make it with `counted`."""
 
@@ -81,13 +109,16 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+    completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
 
     @classmethod
-    def counted(cls, num_prompt: int, num_completion: int, num_cached: int = 0) -> "Usage":
-        """Usage of an answer; `num_cached` of the prompt's tokens came from the prefix cache."""
+    def counted(cls, num_prompt: int, num_completion: int, num_cached: int = 0, num_thoughts: int = 0) -> "Usage":
+        """Usage of an answer; `num_cached` of the prompt's tokens came from the prefix cache, and `num_thoughts` of the
+        completion's were thoughts."""
         return cls(
             prompt_tokens=num_prompt,
             completion_tokens=num_completion,
             total_tokens=num_prompt + num_completion,
             prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached),
+            completion_tokens_details=CompletionTokensDetails(reasoning_tokens=num_thoughts),
         )

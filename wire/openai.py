@@ -38,12 +38,15 @@ class RequestMessage(_Request):
 
     role: Annotated[Role, BeforeValidator(_role)] = Field(description="`developer` is taken as system")
     content: str | Annotated[tuple[TextPart, ...], Field(fail_fast=True)]
+    reasoning_content: str | None = Field(
+        default=None, description="thoughts of an earlier answer; only chat templates that read them get them"
+    )
     name: str | None = Field(default=None, description="accepted and not used")
 
     def as_chat_message(self) -> ChatMessage:
         """The message as the engine sees it: text parts joined."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return ChatMessage(role=self.role, content=text)
+        return ChatMessage(role=self.role, content=text, reasoning_content=self.reasoning_content)
 
 
 class StreamOptions(_Request):
@@ -162,6 +165,9 @@ class AssistantMessage(_Shape):
 
     role: Literal["assistant"]
     content: str
+    reasoning_content: str | None = Field(
+        default=None, description="what the model thought before it answered; absent if it did not"
+    )
 
 
 class ChatChoice(_Shape):
@@ -182,10 +188,11 @@ class ChatCompletion(_Object):
 
 
 class ChatDelta(_Shape):
-    """What a chunk adds to the message; empty in the last one."""
+    """What a chunk adds to the message; empty in the last one. Thoughts come before the content."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = Field(default=None, description="what the model thinks")
 
 
 class ChatChunkChoice(_Shape):
@@ -255,6 +262,10 @@ class CompletionShaper:
             return None
         return self._chunk({"delta": {"role": "assistant", "content": ""}}, finish_reason=None)
 
+    def thought_chunk(self, thoughts: str) -> dict[str, Any]:
+        """One delta of what the model thinks; only chats have thoughts."""
+        return self._chunk({"delta": {"reasoning_content": thoughts}}, finish_reason=None)
+
     def text_chunk(self, text: str) -> dict[str, Any]:
         """One delta of the answer's text."""
         choice: dict[str, Any] = {"text": text} if self._kind == "text" else {"delta": {"content": text}}
@@ -269,11 +280,18 @@ class CompletionShaper:
         """The extra last chunk of `stream_options.include_usage`: no choices, only usage."""
         return {**self._base, "object": self._chunk_object, "choices": [], "usage": usage.model_dump()}
 
-    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> dict[str, Any]:
+    def delta_chunks(self, thoughts: str, text: str) -> bytes:
+        """A piece of the answer as server-sent events; none if it is empty."""
+        found = encode_chunk(self.thought_chunk(thoughts)) if thoughts else b""
+        return found + encode_chunk(self.text_chunk(text)) if text else found
+
+    def whole(self, text: str, finish_reason: FinishReason, usage: Usage, thoughts: str = "") -> dict[str, Any]:
         """The answer of a request without `stream`."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": _OPENAI_FINISH[finish_reason]}
         if self._kind == "chat":
             choice["message"] = {"role": "assistant", "content": text}
+            if thoughts:
+                choice["message"]["reasoning_content"] = thoughts
         else:
             choice["text"] = text
         whole_object = "chat.completion" if self._kind == "chat" else "text_completion"

@@ -196,12 +196,13 @@ class GenerateRequest(_Frozen):
 
 
 class GenerateDelta(_Frozen):
-    """SSE event `delta`; `seq` counts the deltas of this stream from 0. `text` may be empty while an incomplete
-    character or a possible stop string is held back."""
+    """SSE event `delta`; `seq` counts the deltas of this stream from 0. `text` may be empty while the model thinks, or
+    while an incomplete character or a possible stop string is held back."""
 
     seq: int
     text: str
     token_ids: tuple[int, ...]
+    thoughts: str = Field(default="", description="what the model thinks; all of it comes before the first text")
 
 
 class GenerateFinished(_Frozen):

@@ -22,6 +22,7 @@ class StoredAnswer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     text: str = ""
+    thoughts: str = ""  #: what the model thought before
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
     first_token_ms: float | None = None
@@ -148,11 +149,14 @@ class Battle:
             if turn.has_failed:
                 continue
             messages.append(ChatMessage(role="user", content=turn.content))
-            messages.append(ChatMessage(role="assistant", content=turn.answer(side).text))
+            answer = turn.answer(side)
+            messages.append(
+                ChatMessage(role="assistant", content=answer.text, reasoning_content=answer.thoughts or None)
+            )
         return tuple(messages)
 
     def view(self, max_turns: int) -> BattleView:
-        """What a client may see: names and token counts only once the models are known."""
+        """What a client may see: names, token counts and thoughts only once the models are known."""
         known = self.names_are_known
         return BattleView(
             id=self.battle_id,
@@ -242,6 +246,7 @@ def _turn_view(number: int, turn: StoredTurn, known: bool) -> Turn:
 def _answer_view(answer: StoredAnswer, known: bool) -> Answer:
     return Answer(
         text=answer.text,
+        thoughts=answer.thoughts if known else "",
         finish_reason=answer.finish_reason,
         usage=answer.usage if known else None,
         error=answer.error,

@@ -29,7 +29,7 @@ class SharedPace:
         self._began = now - age_s
         self._waiting: dict[Side, str] = dict.fromkeys(SIDES, "")
         self._ended: set[Side] = set()
-        self._heard: dict[Side, float] = dict.fromkeys(SIDES, now)  #: when a side last had text
+        self._heard: dict[Side, float] = dict.fromkeys(SIDES, now)  #: when a side last had text or thought
         self._goes_on_at: float | None = None  #: end of the pause, once it is known
         self._runs_since: float | None = None  #: None: a pause
         self._given = 0  #: characters of each side since then
@@ -39,6 +39,10 @@ class SharedPace:
     def add(self, side: Side, text: str) -> None:
         """Text that a side has written."""
         self._waiting[side] += text
+        self._heard[side] = self._clock()
+
+    def think(self, side: Side) -> None:
+        """A side has thought: its text is waited for on, however long that takes."""
         self._heard[side] = self._clock()
 
     def end(self, side: Side) -> None:

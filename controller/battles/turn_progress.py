@@ -1,12 +1,13 @@
 """How far a running turn has come, read back from its events: what a controller needs to go on with the turn.
 
 The event stream is the only record of a running answer. The field `private` of an event holds what clients do not get:
-the token ids of a delta, the text that has come and may not have been shown (shared_pace.py), times and token counts.
+the token ids of a delta, the text that has come and may not have been shown (shared_pace.py), thoughts of hidden
+models, times and token counts. An event `held` has nothing else, and no client gets it.
 Pure functions, no I/O.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +16,15 @@ from wire.battles import SIDES, DeltaEvent, FailedEvent, FinishedEvent, Restarte
 from wire.chat import FinishReason, Usage
 from wire.errors import ErrorDetail
 
+HELD = "held"  #: event with what has come and is not shown yet
+
 
 @dataclass
 class SideProgress:
     """One side's answer as far as it was written. Times are milliseconds from the beginning of the turn."""
 
     texts: list[str] = field(default_factory=list)  #: that have come, in order
+    thoughts: list[str] = field(default_factory=list)
     num_deltas: int = 0
     num_shown: int = 0  #: characters in the deltas
     token_ids: list[int] = field(default_factory=list)  #: for a replay
@@ -41,6 +45,25 @@ class SideProgress:
         """Whether the side has finished or failed."""
         return self.finish_reason is not None or self.error is not None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the answer can only begin again, and may: no client has seen any of it."""
+        return not (self.has_all_tokens or self.num_deltas or self.has_ended)
+
+    def add(self, text: str, thoughts: str, private: Mapping[str, Any]) -> None:
+        """What has come; `private` says more of it."""
+        self.texts.append(text)
+        self.thoughts.append(thoughts)
+        self.token_ids.extend(private.get("tokens", ()))
+        if (text or thoughts) and not private.get("tokens"):
+            self.has_all_tokens = False
+        if self.first_token_ms is None:
+            self.first_token_ms = private.get("first_token_ms")
+
+    def add_held(self, private: Mapping[str, Any]) -> None:
+        """What has come and was not shown."""
+        self.add(private.get("text", ""), private.get("thoughts", ""), private)
+
 
 def read_progress(entries: Iterable[StreamEntry]) -> dict[Side, SideProgress]:
     """The progress of both sides, from all events of the turn in their order."""
@@ -50,28 +73,27 @@ def read_progress(entries: Iterable[StreamEntry]) -> dict[Side, SideProgress]:
         match fields["event"]:
             case "delta":
                 delta = DeltaEvent.model_validate_json(fields["data"])
-                _add_delta(sides[delta.side], delta.text, private)
+                side = sides[delta.side]
+                # Without a shared pace text is shown as it comes, and so are thoughts of known models.
+                side.add(private.get("text", delta.text), private.get("thoughts", delta.thoughts), private)
+                side.num_deltas += 1
+                side.num_shown += len(delta.text)
+                if side.first_token_ms is None:
+                    side.first_token_ms = 0.0
+            case event if event == HELD:
+                for name, part in private.items():
+                    sides[name].add_held(part)
             case "finished":
                 finished = FinishedEvent.model_validate_json(fields["data"])
                 side = sides[finished.side]
+                side.add_held(private.get("held", {}))
                 side.finish_reason, side.total_ms = finished.finish_reason, private.get("total_ms")
                 usage = private.get("usage")
                 side.usage = finished.usage if usage is None else Usage.model_validate(usage)
             case "failed":
                 failed = FailedEvent.model_validate_json(fields["data"])
+                sides[failed.side].add_held(private.get("held", {}))
                 sides[failed.side].error = failed.error
             case "restarted":
                 sides[RestartedEvent.model_validate_json(fields["data"]).side] = SideProgress()
-    return sides
-
-
-def _add_delta(side: SideProgress, text: str, private: dict[str, Any]) -> None:
-    come = private.get("text", text)  # without a shared pace text is shown as it comes
-    side.texts.append(come)
-    side.num_deltas += 1
-    side.num_shown += len(text)
-    side.token_ids.extend(private.get("tokens", ()))
-    if come and not private.get("tokens"):
-        side.has_all_tokens = False
-    if side.first_token_ms is None:
-        side.first_token_ms = private.get("first_token_ms", 0.0)
+    return {name: SideProgress() if side.is_lost else side for name, side in sides.items()}

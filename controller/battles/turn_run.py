@@ -69,6 +69,7 @@ class _SideAnswer:
     lane: Lane | None
     stored: StoredSide
     texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
     first_token_ms: float | None = None
@@ -82,6 +83,7 @@ class _SideAnswer:
             lane=None,
             stored=stored,
             texts=progress.texts.copy(),
+            thoughts=progress.thoughts.copy(),
             finish_reason=progress.finish_reason,
             usage=progress.usage,
             first_token_ms=progress.first_token_ms,
@@ -101,6 +103,7 @@ class _SideAnswer:
     def to_store(self, shown_ms: float | None) -> StoredAnswer:
         return StoredAnswer(
             text="".join(self.texts),
+            thoughts="".join(self.thoughts),
             finish_reason=self.finish_reason,
             usage=self.usage,
             first_token_ms=self.first_token_ms,
@@ -299,12 +302,13 @@ class TurnRun:
                 self._accepted.add(side)
                 if len(self._accepted) == len(SIDES):
                     self._open()
-            case Delta(text, token_ids):
+            case Delta(text, token_ids, thoughts):
                 if answer.first_token_ms is None:
                     answer.first_token_ms = self._elapsed_ms()
                     self._writer.first_token(side, answer.first_token_ms)
                 answer.texts.append(text)
-                self._writer.delta(side, text, token_ids)
+                answer.thoughts.append(thoughts)
+                self._writer.delta(side, text, token_ids, thoughts)
             case Finished(finish_reason, usage):
                 self._finish_side(side, answer, finish_reason, usage)
 
@@ -372,7 +376,8 @@ class TurnRun:
         changes["votable"] = "1" if any(turn.is_votable for turn in turns) else "0"
         if all(turn.has_failed for turn in earlier):
             changes["prompt"] = self._tools.prompt_key(self._content)
-        if self._tools.identity.is_revealed((last.a.text, last.b.text), [turn.content for turn in turns]):
+        said = [text for answer in (last.a, last.b) for text in (answer.text, answer.thoughts) if text]
+        if self._tools.identity.is_revealed(said, [turn.content for turn in turns]):
             changes["identity"] = "1"
         self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="answered"))
         await self._writer.end("finish", changes)

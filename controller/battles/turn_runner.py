@@ -65,7 +65,14 @@ class TurnRunner:
     def _writer(self, battle: Battle, begun: BegunTurn, *, is_paced: bool = False) -> TurnWriter:
         speed = self._tools.pace_of(battle)
         pace = SharedPace(speed or AT_ONCE, age_s=begun.age_s) if speed or is_paced else None
-        return TurnWriter(self._store, begun, flush_s=self._flush_s, patience_s=self._patience_s, pace=pace)
+        return TurnWriter(
+            self._store,
+            begun,
+            flush_s=self._flush_s,
+            patience_s=self._patience_s,
+            pace=pace,
+            shows_thoughts=battle.names_are_known,
+        )
 
     def _run(self, run: TurnRun) -> None:
         task = asyncio.create_task(run.run())

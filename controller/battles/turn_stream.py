@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from controller.battles.battle_record import Battle
 from controller.battles.battle_store import BattleStore
 from controller.battles.neutral_errors import neutral
+from controller.battles.turn_progress import HELD
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, FailedEvent, RestartedEvent, TurnFinishedEvent
 from wire.entry_ids import EntryId, entry_order
@@ -105,8 +106,10 @@ class _Reader:
         after = self._after or battle.run_from
         entries = await self._store.read_events(self._battle_id, after, block=battle.state == "streaming")
         for entry_id, fields in entries:
-            self._out.append(encode(SseEvent(fields["data"], fields["event"], entry_id)))
             self._after = EntryId(entry_id)
+            if fields["event"] == HELD:  # for controllers only
+                continue
+            self._out.append(encode(SseEvent(fields["data"], fields["event"], entry_id)))
             if fields["event"] == "turn_finished":
                 self.is_over = True
                 return

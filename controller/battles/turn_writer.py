@@ -6,7 +6,9 @@ are kept and sent again under the same numbers; the script drops those it has al
 are written again. Knows no worker and no browser.
 
 With a SharedPace an event `delta` has the text that may be shown now; the tokens and the text that have come are in its
-private part, from which a controller that takes the turn over learns all of them.
+private part, from which a controller that takes the turn over learns all of them. Thoughts of hidden models are only
+there. While nothing is shown, an event `held` of private parts is written every HELD_S, whatever has come: as event ids
+have gaps there, clients learn how much time has passed, and not which side thinks.
 """
 
 import asyncio
@@ -21,12 +23,13 @@ from pydantic import BaseModel
 
 from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
 from controller.battles.shared_pace import SharedPace
-from controller.battles.turn_progress import SideProgress
+from controller.battles.turn_progress import HELD, SideProgress
 from controller.errors import EventsLost
 from service_kit.logs import log_event, short
 from wire.battles import SIDES, DeltaEvent, RestartedEvent, Side
 from wire.errors import ApiError
 
+HELD_S = 1.0  #: without an event for clients what has come is written this often
 IDLE_S = 0.5  #: without events a write this often renews the ownership and learns whether a stop was asked for
 RETRY_S = 0.2  #: pause after a write that the store did not answer
 
@@ -35,7 +38,8 @@ _logger = logging.getLogger(__name__)
 
 class TurnWriter:
     """Owns the events that are not yet in Redis. `stop_asked` is set when a stop was asked for at any controller.
-    `patience_s`: seconds without the store after which a write is given up. `pace`: None to show text as it comes."""
+    `patience_s`: seconds without the store after which a write is given up. `pace`: None to show text as it comes.
+    `shows_thoughts`: whether clients get the thoughts of the models."""
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class TurnWriter:
         flush_s: float,
         patience_s: float,
         pace: SharedPace | None = None,
+        shows_thoughts: bool = True,
     ) -> None:
         self._store = store
         self._begun = begun
@@ -57,10 +62,15 @@ class TurnWriter:
         self._unsent: list[Event] = []
         self._changes: dict[str, str] = {}
         self._texts: dict[Side, list[str]] = {side: [] for side in SIDES}
+        self._thoughts: dict[Side, list[str]] = {side: [] for side in SIDES}
+        self._thinkers: set[Side] = set()
+        self._shows_thoughts = shows_thoughts
         self._pace = pace
-        self._ends: dict[Side, Event] = {}  #: of sides that have ended and are not shown to their end
+        #: Name, JSON and private part of the last events of sides that are not shown to their end.
+        self._ends: dict[Side, tuple[str, str, dict[str, Any]]] = {}
         self._all_shown = {side: asyncio.Event() for side in SIDES}
         self._first_shown_s: dict[Side, float] = {}
+        self._last_event = time.monotonic()
         self._last_write = 0.0
         self._seqs: dict[Side, int] = dict.fromkeys(SIDES, 0)
         self._ending: TurnEnd | None = None  #: how the turn ends, once that is decided
@@ -89,10 +99,17 @@ class TurnWriter:
         """Note when the first token of a side came, in milliseconds from the beginning of the turn."""
         self._first_token_ms[side] = ms
 
-    def delta(self, side: Side, text: str, token_ids: Sequence[int]) -> None:
-        """Append text to one side, and the tokens that it stands for, which no client gets. Called for every token; the
-        events are made when they are written. Tokens without text are written with the next text."""
+    def delta(self, side: Side, text: str, token_ids: Sequence[int], thoughts: str = "") -> None:
+        """Append thoughts and text to one side, and the tokens that they stand for, which no client gets. Called for
+        every token; the events are made when they are written. Tokens without text are written with the next text."""
         self._tokens[side].extend(token_ids)
+        if thoughts:
+            self._thoughts[side].append(thoughts)
+            self._thinkers.add(side)
+            if self._pace is not None:
+                self._pace.think(side)
+            if self._shows_thoughts:
+                self._wake.set()
         if text:
             self._texts[side].append(text)
             if self._pace is not None:
@@ -115,7 +132,7 @@ class TurnWriter:
 
     def end_side(self, side: Side, name: str, event: BaseModel, private: Mapping[str, Any] | None = None) -> None:
         """Queue the last event of a side. It is written when all text of the side is."""
-        self._ends[side] = (name, event.model_dump_json(), json.dumps(private) if private else "")
+        self._ends[side] = (name, event.model_dump_json(), dict(private or {}))
         if self._pace is not None:
             self._pace.end(side)
         self._gather()
@@ -135,15 +152,18 @@ class TurnWriter:
 
     def shown_ms(self, side: Side) -> float | None:
         """For how long the text of a side has been growing before its visitor's eyes; None if this owner does not know
-        or text is shown as it comes."""
+        or everything is shown as it comes."""
         first_s = self._first_shown_s.get(side)
-        return None if first_s is None or self._pace is None else (time.monotonic() - first_s) * 1000
+        is_as_it_comes = self._pace is None and side not in self._thinkers
+        return None if first_s is None or is_as_it_comes else (time.monotonic() - first_s) * 1000
 
     def restarted(self, side: Side, changes: Mapping[str, str]) -> None:
         """Queue the event `restarted`, after which the text of `side` begins again at offset 0."""
         self._seqs[side] = 0
         self._tokens[side].clear()
         self._texts[side].clear()
+        self._thoughts[side].clear()
+        self._thinkers.discard(side)
         if self._pace is not None:
             self._pace.restart(side)
         self.event("restarted", RestartedEvent(side=side), changes)
@@ -183,26 +203,50 @@ class TurnWriter:
     def _gather(self) -> None:
         """Make events of the text that may be shown now, and of the ends of sides that are shown to their end."""
         due = self._pace.take() if self._pace is not None else {side: "".join(self._texts[side]) for side in SIDES}
-        for side, text in due.items():
+        for side in SIDES:
+            text = due.get(side, "")
+            thoughts = "".join(self._thoughts[side]) if self._shows_thoughts else ""
             if text:
                 self._first_shown_s.setdefault(side, time.monotonic())
-                delta = DeltaEvent(side=side, seq=self._seqs[side], text=text)
-                self._unsent.append(("delta", delta.model_dump_json(), self._private_of_delta(side)))
+            if text or thoughts:
+                delta = DeltaEvent(side=side, seq=self._seqs[side], text=text, thoughts=thoughts)
+                part = json.dumps(self._private_part(side), separators=(",", ":"))
+                self._add_event(("delta", delta.model_dump_json(exclude_defaults=True), part))
                 self._seqs[side] += 1
+        self._hold()
         for side in list(self._ends):
             if self._pace is None or not self._pace.has_waiting(side):
-                self._unsent.append(self._ends.pop(side))
+                name, data, private = self._ends.pop(side)
+                if self._thoughts[side]:  # no text came after them
+                    private["held"] = self._private_part(side)
+                self._add_event((name, data, json.dumps(private) if private else ""))
                 self._all_shown[side].set()
 
-    def _private_of_delta(self, side: Side) -> str:
+    def _hold(self) -> None:
+        """Make an event `held` if it is time for one."""
+        hides = self._pace is not None or (not self._shows_thoughts and any(self._thoughts.values()))
+        is_over = all(self._all_shown[side].is_set() for side in SIDES)
+        if hides and self.is_open and not is_over and time.monotonic() - self._last_event >= HELD_S:
+            parts = {side: self._private_part(side) for side in SIDES}
+            self._add_event((HELD, "{}", json.dumps(parts, separators=(",", ":"))))
+
+    def _add_event(self, event: Event) -> None:
+        self._unsent.append(event)
+        self._last_event = time.monotonic()
+
+    def _private_part(self, side: Side) -> dict[str, Any]:
+        """What has come of a side since the last event that said so."""
         private: dict[str, Any] = {"tokens": self._tokens[side].copy()}
         if self._pace is not None:
-            private["text"] = "".join(self._texts[side])  # that has come since the last event, shown or not
+            private["text"] = "".join(self._texts[side])  # shown or not
+        if not self._shows_thoughts:
+            private["thoughts"] = "".join(self._thoughts[side])
         self._tokens[side].clear()
         self._texts[side].clear()
+        self._thoughts[side].clear()
         if side in self._first_token_ms:
             private["first_token_ms"] = self._first_token_ms.pop(side)
-        return json.dumps(private, separators=(",", ":"))
+        return private
 
     async def _send(self, how: TurnEnd) -> None:
         self._gather()

@@ -161,10 +161,12 @@ async def _answer(
 
 async def _whole(events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper) -> dict[str, Any]:
     texts: list[str] = []
+    thoughts: list[str] = []
     async for event in events:
         if isinstance(event, Finished):
-            return shaper.whole("".join(texts), event.finish_reason, event.usage)
+            return shaper.whole("".join(texts), event.finish_reason, event.usage, "".join(thoughts))
         texts.append(event.text)
+        thoughts.append(event.thoughts)
     raise AssertionError("an answer without an end")
 
 
@@ -178,8 +180,8 @@ async def _chunks(
         unsaid = b"" if opening is None else encode_chunk(opening)
         try:
             while isinstance(event, Delta):
-                if event.text:
-                    yield unsaid + encode_chunk(shaper.text_chunk(event.text))
+                if event.text or event.thoughts:
+                    yield unsaid + shaper.delta_chunks(event.thoughts, event.text)
                     unsaid = b""
                 event = await anext(events)
         except ApiError as error:

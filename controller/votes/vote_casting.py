@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from controller.access.identity import Visitor
-from controller.battles.battle_record import Battle, StoredTurn
+from controller.battles.battle_record import Battle, StoredAnswer, StoredTurn
 from controller.battles.battle_store import BattleStore, closed, not_found, stale
 from controller.battles.voters import Voter, Voters
 from controller.metrics import Metrics
@@ -181,13 +181,21 @@ def _voted_side(battle: Battle, side: Side) -> VotedSide:
     )
 
 
+def _num_tokens(answer: StoredAnswer) -> int:
+    """Tokens of the text, without thoughts. A stopped answer has no count of tokens, and some servers do not count
+    thoughts apart: these are taken as bytes / 4."""
+    usage = answer.usage
+    if usage is None or (answer.thoughts and not usage.completion_tokens_details.reasoning_tokens):
+        return len(answer.text.encode()) // 4
+    return usage.completion_tokens - usage.completion_tokens_details.reasoning_tokens
+
+
 def _total_style(turns: Sequence[StoredTurn], side: Side) -> StyleCounts:
-    """Style of all answers of a side together. A stopped answer has no count of tokens; it is taken as bytes / 4."""
+    """Style of all answers of a side together."""
     counts = []
     for turn in turns:
         answer = turn.answer(side)
-        tokens = answer.usage.completion_tokens if answer.usage else len(answer.text.encode()) // 4
-        counts.append(style_counts(answer.text, tokens))
+        counts.append(style_counts(answer.text, _num_tokens(answer)))
     return StyleCounts(
         tokens=sum(count.tokens for count in counts),
         headers=sum(count.headers for count in counts),

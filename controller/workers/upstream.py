@@ -41,10 +41,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text to append to the answer, which may be empty, and the tokens that it stands for."""
+    """Thoughts and text to append to the answer, which may be empty, and the tokens that they stand for."""
 
     text: str
     token_ids: tuple[int, ...]
+    thoughts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ class Upstream:
                 if parsed.seq != next_seq:
                     raise Trouble(ErrorCode.WORKER_FAILED, "a delta is missing", blame=True)
                 next_seq += 1
-                yield Delta(parsed.text, parsed.token_ids)
+                yield Delta(parsed.text, parsed.token_ids, parsed.thoughts)
                 wait.deadline = loop.time() + self._token_timeout_s
         raise wait.verdict or Trouble(ErrorCode.WORKER_FAILED, "stream ended without an end", blame=True, is_cut=True)
 

@@ -10,8 +10,10 @@ from jinja2.exceptions import SecurityError
 from engine.errors import CheckpointError, InvalidRequest
 from engine.text.template_rewriting import bounded_tree
 from engine.text.template_sandbox import Rejected, TemplateLimitExceeded, TemplateSandbox
+from engine.text.thoughts import KNOWN_TAGS
 
 MAX_SOURCE_CHARS = 131_072
+THOUGHTS_KEY = "reasoning_content"  #: of a message: what the model thought before that answer
 _MAX_REASON_CHARS = 300
 
 #: What a template can raise on input that it does not expect.
@@ -45,6 +47,9 @@ class ChatTemplate:
         template = self._sandbox.template_class
         self._template = template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
         self._special_tokens = dict(special_tokens)
+        #: Whether it may put the thoughts of earlier answers, which messages have under THOUGHTS_KEY, into the prompt.
+        self.reads_thoughts = THOUGHTS_KEY in source
+        self.tags = next((tags for tags in KNOWN_TAGS if tags.end in source), None)  #: None: it names no tags
 
     def render(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool) -> str:
         """Text of the conversation. Raises InvalidRequest where the template rejects messages or exceeds its bounds."""

@@ -1,4 +1,4 @@
-"""The text side of one sequence: detokenizer and stop strings, fed token by token.
+"""The text side of one sequence: detokenizer, thoughts and stop strings, fed token by token.
 
 The core makes one for each sample; the detokenizer comes from outside. Knows no requests and no pages.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.request import StopStrings
+from engine.text.thoughts import Said, ThoughtSplitter
 
 
 class Detokenizer(Protocol):
@@ -29,26 +30,38 @@ DetokenizerFactory = Callable[[bool, tuple[int, ...]], Detokenizer]
 
 @dataclass(slots=True)
 class SequenceText:
-    """Text of one sample's output, cut before the first stop string."""
+    """Thoughts and text of one sample's output. The text is cut before the first stop string; thoughts have none."""
 
     detokenizer: Detokenizer
     stops: StopStrings | None
+    splitter: ThoughtSplitter | None = None
+    num_thought_tokens: int = 0  #: tags included
 
-    def push(self, token_id: int, *, may_stop: bool) -> str:
-        """Text to show after this token. may_stop: False before min_tokens, where stop strings do not count."""
-        text = self.detokenizer.push((token_id,))
-        if self.stops is None:
-            return text
-        return self.stops.push(text) if may_stop else text
+    def push(self, token_id: int, *, may_stop: bool) -> Said:
+        """What to show after this token. may_stop: False before min_tokens, where stop strings do not count."""
+        said = self._split(self.detokenizer.push((token_id,)))
+        return said if self.stops is None or not may_stop else Said(said.thoughts, self.stops.push(said.text))
 
-    def flush(self) -> str:
-        """Text that was held back, at the end of the sequence; empty after a stop string."""
-        rest = self.detokenizer.flush()
+    def flush(self) -> Said:
+        """What was held back, at the end of the sequence; nothing after a stop string."""
+        if self.stops is not None and self.stops.found is not None:
+            return Said("", "")
+        said = self._split(self.detokenizer.flush(), is_token=False)
+        if self.splitter is not None:
+            rest = self.splitter.flush()
+            said = Said(said.thoughts + rest.thoughts, said.text + rest.text)
         if self.stops is None:
-            return rest
-        if self.stops.found is not None:
-            return ""
-        return self.stops.push(rest) + self.stops.flush()
+            return said
+        return Said(said.thoughts, self.stops.push(said.text) + self.stops.flush())
+
+    def _split(self, text: str, *, is_token: bool = True) -> Said:
+        if self.splitter is None:
+            return Said("", text)
+        was_thinking = self.splitter.is_thinking
+        said = self.splitter.push(text)
+        if is_token and (was_thinking or self.splitter.is_thinking or said.thoughts):
+            self.num_thought_tokens += 1
+        return said
 
 
 class NoText:

@@ -7,16 +7,19 @@ to use from several threads (incremental detokenizers are not).
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import tokenizers
 
+from engine.config import ThoughtTags
 from engine.errors import CheckpointError, InvalidRequest
 from engine.json_files import quoted, read_object
-from engine.text.chat_template import MAX_SOURCE_CHARS, ChatTemplate
+from engine.text.chat_template import MAX_SOURCE_CHARS, THOUGHTS_KEY, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
+from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 
@@ -28,6 +31,8 @@ _MAX_TOKENIZER_BYTES = 128 * 2**20  #: that of Gemma 3 has 33 MB
 _MAX_TOKEN_ID = 2**31
 _ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+_PROMPT_END = 32  #: tokens at the end of a prompt in which a template may open the thoughts
 
 _SHORT_CHARS = 4096  #: such a text takes some milliseconds; the batch calls hand it to another thread
 
@@ -61,6 +66,8 @@ class Tokenizer:
         self._control_pattern = re.compile("|".join(map(re.escape, control_texts)) or r"(?!)")
         self._control_starts = str.maketrans({text[0]: _HARMLESS for text in control_texts})
         self._template = ChatTemplate(chat_template, names) if chat_template is not None else None
+        self._tags = self._thought_tags()
+        self._special_ids -= {backend.token_to_id(tag) for tag in (self._tags.begin, self._tags.end)}
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -117,6 +124,8 @@ class Tokenizer:
         the name and the parts are encoded separately. Then the conversation is rendered once more with the first
         characters of such names replaced. If the control tokens differ, the template has joined pieces of messages into
         a control token, and the request is refused.
+
+        The thoughts of an earlier answer, its `reasoning_content`, are left out unless the template reads them.
         """
         if self._template is None:
             raise InvalidRequest("this model has no chat template; send a plain prompt instead", param="messages")
@@ -125,6 +134,8 @@ class Tokenizer:
         for message in messages:
             if not _ROLE.fullmatch(message.get("role", "")):
                 raise InvalidRequest(f"not a role: {message.get('role')!r}", param="messages")
+        if not self._template.reads_thoughts:
+            messages = [{key: text for key, text in message.items() if key != THOUGHTS_KEY} for message in messages]
         cut = [self._map_texts(message, self._cut) for message in messages]
         ids = self._render(self._template, cut, add_generation_prompt)
         harmless = [self._map_texts(message, self._without_starts) for message in messages]
@@ -133,6 +144,11 @@ class Tokenizer:
             if self._control_tokens(ids) != self._control_tokens(reference):
                 raise InvalidRequest("a message spells out control tokens of this model", param="messages")
         return ids
+
+    def thought_tags(self, prompt_ids: Sequence[int]) -> ThoughtTags:
+        """Between which texts the model thinks when it answers this prompt."""
+        end = IncrementalDetokenizer(self, skip_special_tokens=False).push(prompt_ids[-_PROMPT_END:])
+        return replace(self._tags, is_open=end.rstrip().endswith(self._tags.begin))
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token adds to a text; empty for ids that the tokenizer does not know."""
@@ -143,8 +159,16 @@ class Tokenizer:
         return piece
 
     def is_special(self, token_id: int) -> bool:
-        """Whether the token is a special one of tokenizer.json."""
+        """Whether the token is a special one of tokenizer.json, which is not shown. Tags of thoughts are: they are
+        looked for in the text."""
         return token_id in self._special_ids
+
+    def _thought_tags(self) -> ThoughtTags:
+        """Those that the chat template names, else those that are tokens of their own, else the usual ones."""
+        if self._template is not None and self._template.tags is not None:
+            return self._template.tags
+        added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
+        return next((tags for tags in KNOWN_TAGS if {tags.begin, tags.end} <= added), DEFAULT_TAGS)
 
     def _render(
         self, template: ChatTemplate, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool

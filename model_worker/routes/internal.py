@@ -68,7 +68,8 @@ async def _events(answer: AsyncGenerator[Piece, None]) -> AsyncGenerator[bytes, 
         async for piece in answer:
             match piece:
                 case Delta():
-                    yield _event("delta", GenerateDelta(seq=seq, text=piece.text, token_ids=piece.token_ids))
+                    delta = GenerateDelta(seq=seq, text=piece.text, token_ids=piece.token_ids, thoughts=piece.thoughts)
+                    yield encode(SseEvent(delta.model_dump_json(exclude_defaults=True), event="delta"))
                     seq += 1
                 case Finished():
                     yield _event("finished", GenerateFinished(finish_reason=piece.finish_reason, usage=piece.usage))

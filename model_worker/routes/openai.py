@@ -134,8 +134,8 @@ async def _events(
     try:
         async for piece in answer:
             match piece:
-                case Delta() if piece.text:
-                    yield encode_chunk(shaper.text_chunk(piece.text))
+                case Delta() if piece.text or piece.thoughts:
+                    yield shaper.delta_chunks(piece.thoughts, piece.text)
                 case Finished():
                     yield encode_chunk(shaper.finish_chunk(piece.finish_reason))
                     if include_usage:
@@ -148,12 +148,14 @@ async def _events(
 
 async def _collect(answer: AsyncGenerator[Piece, None], shaper: CompletionShaper) -> dict[str, Any]:
     texts: list[str] = []
+    thoughts: list[str] = []
     async for piece in answer:
         match piece:
             case Delta():
                 texts.append(piece.text)
+                thoughts.append(piece.thoughts)
             case Finished():
-                return shaper.whole("".join(texts), piece.finish_reason, piece.usage)
+                return shaper.whole("".join(texts), piece.finish_reason, piece.usage, "".join(thoughts))
     raise AssertionError("an answer ends with Finished or an error")
 
 

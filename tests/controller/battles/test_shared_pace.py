@@ -106,6 +106,20 @@ def test_a_side_that_is_silent_for_very_long_is_not_waited_for() -> None:
     assert watch.shown["a"] == "x" * 100
 
 
+def test_a_side_that_thinks_is_waited_for_however_long_it_does() -> None:
+    watch = _Watch()
+    watch.pace.add("a", "x" * 100)
+    watch.pace.end("a")
+    for _ in range(10):
+        watch.pace.think("b")
+        watch.run(PATIENCE_S / 2)
+    assert watch.shown == {"a": "", "b": ""}
+    watch.pace.add("b", "y" * 100)
+    watch.run(2)
+    assert watch.shown == {"a": "x" * 100, "b": "y" * 100}
+    assert {size for _, side, size in watch.log if side == "a"} == {size for _, side, size in watch.log if side == "b"}
+
+
 def test_a_restarted_side_shows_nothing_of_its_first_model() -> None:
     watch = _Watch()
     watch.pace.add("a", "first")

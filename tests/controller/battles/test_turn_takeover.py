@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 
 from controller.battles.battle_store import MAX_AGE_S, MAX_TAKEOVERS
+from controller.battles.turn_progress import HELD
+from tests.controller.conftest import OpenArena
 from tests.controller.support.arena import Arena, end_state, eventually, make_settings, of_kind, running_arena
-from tests.controller.support.fake_worker import FakeWorker, words
+from tests.controller.support.fake_worker import FakeWorker, thoughts, words
 from tests.controller.support.running import StoreProcess
 from wire.battles import DeltaEvent, FinishedEvent
 from wire.chat import Usage
@@ -323,3 +325,64 @@ async def test_after_a_pause_without_the_store_owners_get_time_before_their_turn
 
         assert _texts(await turn) == {"a": words(200), "b": words(200)}
         assert [len(worker.requests) for worker in workers] == [1, 1]
+
+
+def _thoughts_shown(side: Any, seq: int, first: int, end: int) -> tuple[str, str, str]:
+    said = thoughts(end).removeprefix(thoughts(first))
+    data = DeltaEvent(side=side, seq=seq, text="", thoughts=said).model_dump_json()
+    return "delta", data, json.dumps({"tokens": [1000 + i for i in range(first, end)], "first_token_ms": 5.0})
+
+
+async def test_thoughts_of_a_dead_controllers_turn_go_on_and_stay_apart(arena: Arena) -> None:
+    alpha, beta = await arena.add_two(num_tokens=10)
+    alpha.num_thoughts = beta.num_thoughts = 6
+    battle = await arena.create("alpha", "beta")
+    both = json.loads(_delta("b", 1, 0, 3)[1]) | {"thoughts": "t5 "}
+    last = ("delta", json.dumps(both), json.dumps({"tokens": [1005, 1006, 1007, 1008]}))
+    await _abandon(arena, battle["id"], [_thoughts_shown("a", 0, 0, 4), _thoughts_shown("b", 0, 0, 5), last])
+
+    events = await _resume(arena, battle["id"])
+
+    assert _texts(events) == {"a": words(10), "b": words(10)}
+    assert [len(worker.requests[0].resume_token_ids) for worker in (alpha, beta)] == [4, 9]
+    turn = (await arena.view(battle["id"]))["turns"][0]
+    assert [turn[side]["thoughts"] for side in "ab"] == [thoughts(6)] * 2
+    assert [turn[side]["text"] for side in "ab"] == [words(10)] * 2
+
+
+async def test_hidden_thoughts_of_a_dead_controllers_turn_go_on_and_stay_hidden(open_arena: OpenArena) -> None:
+    async with open_arena(paced=400.0) as arena:
+        alpha, beta = await arena.add_two(num_tokens=20)
+        alpha.num_thoughts = beta.num_thoughts = 6
+        battle = await arena.create()
+        parts = {
+            side: {"tokens": [1000 + i for i in range(count)], "text": "", "thoughts": thoughts(count)}
+            for side, count in (("a", 2), ("b", 6))
+        }
+        await _abandon(arena, battle["id"], [(HELD, "{}", json.dumps(parts))])
+
+        events = await _resume(arena, battle["id"])
+        await arena.vote(battle["id"])
+        turn = (await arena.view(battle["id"]))["turns"][0]
+
+    assert end_state(events) == "answered"
+    assert not [event for event in events if event.event == HELD or "t0 " in event.data]
+    assert sorted(len(worker.requests[0].resume_token_ids) for worker in (alpha, beta)) == [2, 6]
+    assert [turn[side]["thoughts"] for side in "ab"] == [thoughts(6)] * 2
+    assert [turn[side]["text"] for side in "ab"] == [words(20)] * 2
+
+
+async def test_a_hosted_model_that_has_only_thought_in_secret_begins_again(open_arena: OpenArena) -> None:
+    async with open_arena(paced=400.0) as arena:
+        alpha, beta = await arena.add_two(num_tokens=20)
+        for worker in (alpha, beta):
+            worker.num_thoughts, worker.can_resume, worker.has_token_ids = 6, False, False
+        battle = await arena.create()
+        await _abandon(arena, battle["id"], [(HELD, "{}", json.dumps({"a": {"tokens": [], "thoughts": "t0 "}}))])
+
+        events = await _resume(arena, battle["id"])
+        await arena.vote(battle["id"])
+        turn = (await arena.view(battle["id"]))["turns"][0]
+
+    assert end_state(events) == "answered"
+    assert [turn[side]["thoughts"] for side in "ab"] == [thoughts(6)] * 2

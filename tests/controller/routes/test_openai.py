@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from tests.controller.support.arena import Arena
-from tests.controller.support.fake_worker import FakeWorker, words
+from tests.controller.support.fake_worker import FakeWorker, thoughts, words
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 JSON = {"Content-Type": "application/json"}
@@ -65,6 +65,27 @@ async def test_the_openai_client_streams_with_usage(client: openai.AsyncOpenAI) 
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == words(5)
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 5
+
+
+async def test_thoughts_are_reasoning_content(arena: Arena, client: openai.AsyncOpenAI) -> None:
+    worker = await arena.add_worker(FakeWorker("thinker"))
+    worker.num_thoughts = 2
+    earlier = {"role": "assistant", "content": "yes", "reasoning_content": "hm"}
+    conversation: Any = [*HELLO, earlier, *HELLO]
+
+    answer = await client.chat.completions.create(model="thinker", messages=conversation)
+    stream = await client.chat.completions.create(model="thinker", messages=conversation, stream=True)
+    deltas = [chunk.choices[0].delta.to_dict() async for chunk in stream]
+
+    message = answer.choices[0].message.to_dict()
+    assert (message["reasoning_content"], message["content"]) == (thoughts(2), words(5))
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens_details is not None
+    assert (answer.usage.completion_tokens, answer.usage.completion_tokens_details.reasoning_tokens) == (7, 2)
+    assert [str(delta["reasoning_content"]) for delta in deltas if "reasoning_content" in delta] == ["t0 ", "t1 "]
+    assert "".join(str(delta.get("content", "")) for delta in deltas) == words(5)
+    assert worker.requests[0].messages is not None
+    assert [message.reasoning_content for message in worker.requests[0].messages] == [None, "hm", None]
 
 
 async def test_the_openai_client_completes_text(client: openai.AsyncOpenAI) -> None:

@@ -33,6 +33,11 @@ from wire.workers import (
 PICTURE = PoolPicture(layer_types=("main.full",), cells=((0, 50, 25), (None, 0, 0)))
 
 
+def thoughts(num_tokens: int) -> str:
+    """The text of so many tokens of thoughts."""
+    return "".join(f"t{i} " for i in range(num_tokens))
+
+
 def words(num_tokens: int, first: int = 0) -> str:
     """The text of tokens `first` to `num_tokens` - 1."""
     return "".join(f"w{i} " for i in range(first, num_tokens))
@@ -60,6 +65,9 @@ class FakeWorker:
         self.may_speak.set()
         self.failure = ApiError(ErrorCode.INTERNAL_ERROR, f"{model} at 10.1.2.3 ran out of pages")
         self.reply: str | None = None  #: one token of this text instead of words
+        self.num_thoughts = 0  #: tokens that are thoughts: "t0 " and so on, before the words
+        self.thought: str | None = None  #: instead of these
+        self.has_token_ids = True
         self.pool = PoolView(
             kv_bytes_used=1, kv_bytes_evictable=0, kv_bytes_total=64, pages=(), picture=PICTURE
         ).model_dump_json()
@@ -145,6 +153,7 @@ class FakeWorker:
         assert request.resume_token_ids == tuple(1000 + i for i in range(start))
         limit = min(self.num_tokens, request.sampling.max_tokens or self.num_tokens)
         texts = [self.reply] if self.reply is not None else [words(i + 1, i) for i in range(limit)]
+        texts = [""] * self.num_thoughts + texts
         await asyncio.sleep(self.first_delay_s)
         for seq, i in enumerate(range(start, len(texts))):
             if self.break_at == i:
@@ -155,9 +164,11 @@ class FakeWorker:
             if self.hang_at == i:
                 await asyncio.sleep(3600)
             await self.may_speak.wait()
-            yield _event("delta", GenerateDelta(seq=seq, text=texts[i], token_ids=(1000 + i,)))
+            thoughts = "" if texts[i] else self.thought or f"t{i} "
+            token_ids = (1000 + i,) if self.has_token_ids else ()
+            yield _event("delta", GenerateDelta(seq=seq, text=texts[i], token_ids=token_ids, thoughts=thoughts))
             await asyncio.sleep(self.delay_s)
-        usage = Usage(prompt_tokens=7, completion_tokens=len(texts), total_tokens=7 + len(texts))
+        usage = Usage.counted(7, len(texts), num_thoughts=self.num_thoughts)
         reason: Literal["length", "stop"] = "length" if limit < self.num_tokens else "stop"
         yield _event("finished", GenerateFinished(finish_reason=reason, usage=usage))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -269,3 +269,30 @@ async def _read_request(reader: asyncio.StreamReader) -> bytes:
         return b""
     length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
     return await reader.readexactly(int(length.partition(b":")[2]))
+
+
+class _OneAtATime(FakeWorker):
+    """Sends a token for each release of `may_send`."""
+
+    may_send = asyncio.Semaphore(0)
+
+    async def _events(self, request: GenerateRequest) -> AsyncGenerator[SseEvent, None]:
+        async for event in super()._events(request):
+            await self.may_send.acquire()
+            yield event
+
+
+async def test_thoughts_are_life_the_limit_on_the_first_token_ends_with_the_first_of_them() -> None:
+    fake = _OneAtATime("alpha")
+    fake.token, fake.num_thoughts = "token", 4
+    async with running_app(fake.app) as url, _parts() as parts:
+        upstream = Upstream(parts.http, parts.table, first_token_timeout_s=20.0, token_timeout_s=1000.0)
+        clock = LoopClock()
+        async with aclosing(upstream.attempt(_worker(url), REQUEST)) as events:
+            assert isinstance(await anext(events), Opened)
+            for number in range(fake.num_thoughts):
+                waiting = asyncio.create_task(_next_token(events))
+                await asyncio.sleep(0)
+                await clock.advance(15)
+                fake.may_send.release()
+                assert await waiting == Delta("", (1000 + number,), f"t{number} ")

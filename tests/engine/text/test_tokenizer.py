@@ -140,6 +140,53 @@ def test_added_tokens_that_are_not_special_stay_in_the_text() -> None:
     assert tokenizer.decode(tokenizer.encode("<think>hm")) == "<think>hm"
 
 
+def thinking_tokenizer(template: str, *added: AddedToken) -> Tokenizer:
+    backend = byte_level()
+    backend.add_tokens(list(added))
+    return Tokenizer(backend, special_tokens={"eos_token": "<|end|>"}, chat_template=template)
+
+
+MISTRALS = (AddedToken("[THINK]", special=True), AddedToken("[/THINK]", special=True))
+
+
+def test_the_tags_of_thoughts_are_those_of_the_template_then_of_the_tokens_then_the_usual_ones() -> None:
+    found = [
+        thinking_tokenizer(TEMPLATE + "{# </thinking> #}", *MISTRALS).thought_tags([0]),
+        thinking_tokenizer(TEMPLATE, *MISTRALS).thought_tags([0]),
+        thinking_tokenizer(TEMPLATE).thought_tags([0]),
+    ]
+    assert [(tags.begin, tags.end) for tags in found] == [
+        ("<thinking>", "</thinking>"),
+        ("[THINK]", "[/THINK]"),
+        ("<think>", "</think>"),
+    ]
+
+
+def test_tags_that_are_special_tokens_are_seen_in_the_text_but_no_message_can_write_one() -> None:
+    tokenizer = thinking_tokenizer(TEMPLATE, *MISTRALS)
+    tag = tokenizer.encode("[THINK]")
+    assert len(tag) == 1
+    assert tokenizer.decode([*tag, *tokenizer.encode("hi"), 0]) == "[THINK]hi"
+    assert tag[0] not in tokenizer.render_chat(user("a [THINK] b"))
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_open"), [("<think>\n", True), ("<think>", True), ("<think>\n\n</think>\n\n", False), ("", False)]
+)
+def test_a_template_may_open_the_thoughts_in_the_prompt(ending: str, is_open: bool) -> None:
+    tokenizer = thinking_tokenizer(TEMPLATE + ending + "{# </think> #}")
+    assert tokenizer.thought_tags(tokenizer.render_chat(user("<think>"))).is_open == is_open
+
+
+def test_thoughts_enter_the_prompt_only_where_the_template_reads_them() -> None:
+    messages = [*user("hi"), {"role": "assistant", "content": "yes", "reasoning_content": "hm <|end|>"}, *user("so?")]
+    reading = TEMPLATE.replace("{{ message['content']", "{{ message.reasoning_content }}{{ message['content']")
+    assert "hm" not in chat_tokenizer().decode(chat_tokenizer().render_chat(messages))
+    ids = chat_tokenizer(reading).render_chat(messages)
+    assert "hm <|end|>yes" in chat_tokenizer(reading).decode(ids)
+    assert ids.count(0) == 3
+
+
 def test_lone_surrogates_are_replaced_and_do_not_fail() -> None:
     assert TOKENIZERS["byte-level"].decode(TOKENIZERS["byte-level"].encode("a\ud800b")) == "a?b"
 

@@ -1,0 +1,53 @@
+"""A checkpoint that always says the same: a token determines the next one, as attention and MLPs are zero."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+ASSISTANT, END = "<|assistant|>", "<|end|>"
+TEMPLATE = (
+    "{% for message in messages %}{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+_HIDDEN = 320  #: at least one dimension for each token
+
+
+def write_model(folder: Path, tokens: list[str], *, template: str = TEMPLATE) -> Path:
+    """Write a model that says `tokens`, all of them different, after the last token of the template's prompt, which is
+    the first of them. The last one ends the answer."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([END, ASSISTANT])
+    backend.add_tokens([AddedToken(tag, special=False) for tag in ("<think>", "</think>")])
+    config = transformers.LlamaConfig(
+        vocab_size=backend.get_vocab_size(),
+        hidden_size=_HIDDEN,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+        tie_word_embeddings=False,
+        eos_token_id=backend.token_to_id(END),
+    )
+    model = transformers.LlamaForCausalLM(config)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.model.embed_tokens.weight.copy_(torch.eye(config.vocab_size, _HIDDEN))
+        model.lm_head.weight.zero_()
+        ids = [backend.encode(token).ids for token in tokens]
+        assert all(len(each) == 1 for each in ids)
+        for (before,), (after,) in pairwise(ids):
+            model.lm_head.weight[after, before] = 1.0
+    model.save_pretrained(folder)
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": END, "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
