@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import axe_playwright_python
 import pytest
@@ -23,6 +24,8 @@ _RUN = """(only) => axe.run(document, {
 """
 #: Rules whose outcome depends on colours.
 _OF_COLOURS = ["color-contrast", "link-in-text-block"]
+Theme = Literal["light", "dark"]
+_THEMES: tuple[tuple[Theme, list[str] | None], ...] = (("light", None), ("dark", _OF_COLOURS))
 _SHOW_THEME = """(name) => {
   const root = document.documentElement;
   for (const element of [root, document.body]) element.classList.toggle("dark", name === "dark");
@@ -48,7 +51,7 @@ def test_axe_finds_nothing_on_any_page_in_any_state_and_theme(visit: Visit) -> N
     for state in walk(page, visit.site.url):
         if page.evaluate("typeof axe") == "undefined":
             page.evaluate(_AXE)
-        for theme, only in (("light", None), ("dark", _OF_COLOURS)):
+        for theme, only in _THEMES:
             _show(page, theme)
             if violations := page.evaluate(_RUN, only):
                 found[f"{state}, {theme}"] = violations
@@ -56,7 +59,7 @@ def test_axe_finds_nothing_on_any_page_in_any_state_and_theme(visit: Visit) -> N
     assert found == {}
 
 
-def _show(page: Page, theme: str) -> None:
+def _show(page: Page, theme: Theme) -> None:
     page.emulate_media(color_scheme=theme)
     page.evaluate(_SHOW_THEME, theme)
     page.wait_for_function(_NOTHING_FADES)
