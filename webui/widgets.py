@@ -36,8 +36,15 @@ def header_markup(path: str) -> str:
     return (
         f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
         f'<nav aria-label="{texts.BRAND}">{links}</nav>'
-        f'<button type="button" class="agon-theme" data-agon="theme" aria-label="{texts.THEME_TOGGLE}" '
-        f'title="{texts.THEME_TOGGLE}">{_HALF_MOON}</button></header>'
+        f"{theme_button('agon-theme')}</header>"
+    )
+
+
+def theme_button(css_class: str) -> str:
+    """The button that switches between light and dark."""
+    return (
+        f'<button type="button" class="{css_class}" data-agon="theme" aria-label="{texts.THEME_TOGGLE}" '
+        f'title="{texts.THEME_TOGGLE}">{_HALF_MOON}</button>'
     )
 
 

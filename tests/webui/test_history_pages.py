@@ -90,6 +90,22 @@ def test_nothing_in_a_conversation_is_markup_of_the_page() -> None:
     assert 'href="javascript' not in shown
 
 
+@pytest.mark.parametrize("path", ["/history", "/shared/nothing-there"])
+def test_the_theme_is_switched_here_and_kept_everywhere(visit: Visit, path: str) -> None:
+    page = visit.page
+    page.emulate_media(color_scheme="light")
+    page.goto(visit.site.url + path)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    page.get_by_role("button", name=texts.THEME_TOGGLE).click()
+    dark = page.evaluate(paper)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(paper) == dark
+    visit.open("/")
+    page.wait_for_function("document.body.classList.contains('dark')")
+
+
 @pytest.mark.parametrize("path", ["/history/nothing-there", "/shared/nothing-there", "/history/x.exe", "/shared/a.md"])
 def test_a_page_of_nothing_says_so(visit: Visit, path: str) -> None:
     reply = httpx.get(visit.site.url + path, headers={"Accept": "text/html"})

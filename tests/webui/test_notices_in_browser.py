@@ -31,7 +31,7 @@ def announce(visit: Visit, text: str, severity: Severity = "info") -> Notice:
     return notice
 
 
-@pytest.mark.parametrize("path", ["/leaderboard", "/about"])
+@pytest.mark.parametrize("path", ["/leaderboard", "/about", "/history", "/shared/nothing-there"])
 def test_a_notice_stands_above_every_page_until_it_is_hidden(visit: Visit, path: str) -> None:
     announce(visit, "The arena is updated <b>tonight</b>.", "warning")
     announce(visit, "Another thing.")
