@@ -51,6 +51,13 @@ def test_a_visitor_battles_votes_sees_the_names_and_finds_the_vote_on_the_board(
     assert len(set(names)) == 2
     expect(page.locator("#votes")).to_be_hidden()
 
+    page.get_by_label("More accurate").check()
+    page.get_by_role("button", name="Answer B: bad").click()
+    expect(page.locator(".agon-feedback-state")).to_have_text("Saved", timeout=PATIENCE_MS)
+    page.reload()
+    expect(page.get_by_label("More accurate")).to_be_checked(timeout=PATIENCE_MS)
+    expect(page.get_by_role("button", name="Answer B: bad")).to_have_attribute("aria-pressed", "true")
+
     page.goto(f"{demo_arena.webui_url}/leaderboard")
     board = page.locator("#board")
     for name in names:
