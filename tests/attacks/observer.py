@@ -27,6 +27,8 @@ USED_BY_A_BATTLE = {
     "POST /arena/battles/{battle_id}/stop",
     "POST /arena/battles/{battle_id}/regenerate",
     "POST /arena/battles/{battle_id}/vote",
+    "POST /arena/battles/{battle_id}/feedback",
+    "GET /arena/battles/{battle_id}/feedback",
     "POST /arena/battles/{battle_id}/share",
     "DELETE /arena/battles/{battle_id}/share",
     "DELETE /arena/history/{battle_id}",

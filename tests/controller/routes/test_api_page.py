@@ -29,8 +29,9 @@ async def test_curl_line_works(open_arena: Callable[..., AbstractAsyncContextMan
             "WORKER": workers[0].worker_id,
             "EPOCH": str(workers[0].epoch),
         }
-        if "share" in line:
+        if "share" in line or "feedback" in line:
             await arena.vote(battle["id"])
+        if "share" in line:
             share = await arena.client.post(f"/arena/battles/{battle['id']}/share")
             variables["SHARE"] = share.json()["share_id"]
         if "$NOTICE" in line:
