@@ -183,7 +183,7 @@
   const scrolled = new Map();
 
   function onToggle({ target }) {
-    if (!target.id || !target.matches(".agon-why")) return;
+    if (!target.id || !target.matches(".agon-why, .agon-thoughts")) return;
     if (target.open) unfolded.add(target.id);
     else unfolded.delete(target.id);
   }

@@ -60,7 +60,7 @@ def wire_battle(
         followed.then(
             handlers.settle,
             inputs=[parts.seat],
-            outputs=parts.rest,
+            outputs=everything,
             concurrency_limit=None,
             trigger_mode="multiple",
             **PRIVATE,
@@ -132,16 +132,17 @@ class _BattleHandlers:
 
     async def settle(self, request: gr.Request, seat: Seat[Session]) -> Updates:
         """The end of what was begun, and of a vote that is waiting to be recorded."""
-        yield self._parts.show_rest(seat.value, look_of(seat.value))
         shown = seat.value
+        yield self._parts.show_end(shown, shown)
         async with aclosing(self._turns.finish_vote(shown, visitor_of(request))) as sessions:
             async for session in sessions:
                 if seat.value is not shown:
                     break  # the visitor has gone on
-                shown = seat.value = session
-                yield self._parts.show_rest(session, look_of(session))
+                before, shown = shown, session
+                seat.value = session
+                yield self._parts.show_end(session, before)
         if seat.value is not shown:  # Gradio shows the last of these again at the end
-            yield self._parts.show_rest(seat.value, look_of(seat.value))
+            yield self._parts.show_end(seat.value, seat.value)
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Any]:
         async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> list[Any]:

@@ -251,6 +251,9 @@ class Turns:
         reply, before = recorded.reply, recorded.before
         revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated, flags=reply.flags)
         yield revealed
+        with_thoughts = await self._with_thoughts(revealed, battle_id, visitor)
+        if with_thoughts is not revealed:
+            yield (revealed := with_thoughts)
         for delay_s in _RATING_DELAYS_S:
             await asyncio.sleep(delay_s)
             try:
@@ -266,6 +269,17 @@ class Turns:
         since = before if reply.rated else None
         facts = await self._facts(revealed.names, after, visitor)
         yield replace(revealed, standings=standings(revealed.names, since, after), facts=facts)
+
+    async def _with_thoughts(self, session: Session, battle_id: BattleId, visitor: Visitor) -> Session:
+        """What the models of a battle thought, which its events did not tell while they were hidden."""
+        if session.mode == "named":
+            return session
+        try:
+            now = from_view(await self.client.battle(battle_id, visitor))
+        except (ApiError, ControllerUnreachable):
+            return session
+        has_thoughts = any(exchange.side(side).thoughts for exchange in now.exchanges for side in SIDES)
+        return replace(session, exchanges=now.exchanges) if has_thoughts else session
 
     async def _with_standings(self, session: Session, visitor: Visitor) -> Session:
         """Where the models of an earlier vote stand now."""

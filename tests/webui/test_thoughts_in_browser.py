@@ -1,0 +1,100 @@
+"""What models think, on the pages: folded above the answer, open while it streams, and not before the names."""
+
+import json
+
+import pytest
+
+from tests.webui.conftest import Visit
+from tests.webui.fake_answers import CODE, MODELS, THOUGHTS
+from tests.webui.test_spoken_in_browser import _AXE, _RUN, THEMES
+from webui import texts
+
+QUESTION = "Think: what is 12 + 30?"
+
+
+def open_side_by_side(visit: Visit) -> None:
+    visit.open("/side-by-side")
+    visit.page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
+
+
+@pytest.mark.usefixtures("slow_models")
+def test_thoughts_stream_folded_above_the_answer_and_stay_open_while_it_is_written(visit: Visit) -> None:
+    open_side_by_side(visit)
+    page = visit.page
+    visit.ask(QUESTION)
+    block = page.locator("#thread .bot-row .agon-thoughts")
+    block.get_by_text(texts.THINKING, exact=True).wait_for()
+    assert not block.evaluate("block => block.open")
+    block.locator("summary").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#thread .agon-thoughts[open]")
+    # The answer has begun, written anew with every piece of its text.
+    block.get_by_text(texts.THOUGHTS, exact=True).wait_for()
+    page.locator("#thread .bot-row .md", has_text="Here is a way").wait_for()
+    assert block.evaluate("block => block.open")
+    assert block.evaluate("block => document.activeElement === block.firstElementChild")
+    page.wait_for_selector("#vote-left")
+    assert block.locator("> div").evaluate("shown => shown.textContent") == THOUGHTS
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#thread .agon-thoughts:not([open])")
+    assert page.locator("#thread .bot-row code", has_text="def add").count() == 1
+
+
+def test_no_thoughts_of_hidden_models_reach_the_browser_before_the_vote(
+    visit: Visit,
+) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait(QUESTION)
+    assert page.locator(".agon-thoughts").count() == 0
+    page.reload()
+    page.wait_for_selector("#vote-left")
+    assert page.locator(".agon-thoughts").count() == 0
+    assert not [body for body in visit.bodies if "so tens first" in body]
+
+    page.click("#vote-left")
+    page.wait_for_selector(".agon-reveal")
+    page.locator("#thread .agon-thoughts", has_text="so tens first").wait_for(state="attached")
+    assert page.locator(".agon-thoughts").count() == 1
+    page.reload()
+    page.locator("#thread .agon-thoughts", has_text="so tens first").wait_for(state="attached")
+
+
+@pytest.mark.parametrize("visit", THEMES, indirect=True, ids=["light", "dark"])
+def test_axe_finds_nothing_in_thoughts_folded_or_open(visit: Visit) -> None:
+    open_side_by_side(visit)
+    page = visit.page
+    visit.ask_and_wait(QUESTION)
+    page.evaluate(_AXE)
+    assert page.evaluate(_RUN) == []
+    page.locator(".agon-thoughts summary").click()
+    page.wait_for_selector(".agon-thoughts[open]")
+    assert page.evaluate(_RUN) == []
+
+
+def test_a_copied_answer_has_no_thoughts(visit: Visit) -> None:
+    visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_side_by_side(visit)
+    page = visit.page
+    visit.ask_and_wait(QUESTION)
+    page.locator("#thread .bot-row").first.get_by_role("button", name="Copy message").click()
+    visit.wait_until(lambda: page.evaluate("navigator.clipboard.readText()").startswith("Here is a way"))
+    assert page.evaluate("navigator.clipboard.readText()").strip() == CODE
+
+
+def test_shared_and_saved_conversations_have_thoughts_apart(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait(QUESTION)
+    page.click("#vote-left")
+    page.wait_for_selector(".agon-reveal")
+    page.goto(f"{visit.site.url}{texts.HISTORY_PATH}")
+    page.locator(".battles a").first.click()
+    page.wait_for_selector("article")
+    block = page.locator(".agon-thoughts")
+    assert not block.evaluate("block => block.open")
+    block.locator("summary").click()
+    assert block.locator("> div").inner_text() == THOUGHTS
+    page.evaluate(_AXE)
+    assert page.evaluate(_RUN) == []
+    saved = page.request.get(f"{page.url}.json")
+    [turn] = json.loads(saved.text())["turns"]
+    assert (turn["thoughts"], turn["a"]) == ({"a": THOUGHTS}, CODE)
