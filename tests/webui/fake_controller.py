@@ -394,6 +394,9 @@ def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:
             try:
                 yield encode(SseEvent(json.dumps(shaper.first_chunk())))
                 text = answers(prompt)[0]
+                for piece in re.findall(r"(?s).{1,6}", thoughts(prompt)):
+                    yield encode(SseEvent(json.dumps(shaper.thought_chunk(piece))))
+                    await asyncio.sleep(arena.delta_s)
                 for start in range(0, len(text), 6):
                     yield encode(SseEvent(json.dumps(shaper.text_chunk(text[start : start + 6]))))
                     await asyncio.sleep(arena.delta_s * (8 if "slow" in prompt else 1))

@@ -59,6 +59,19 @@ def test_no_thoughts_of_hidden_models_reach_the_browser_before_the_vote(
     page.locator("#thread .agon-thoughts", has_text="so tens first").wait_for(state="attached")
 
 
+def test_direct_chat_folds_thoughts_above_the_answer_and_keeps_them(visit: Visit) -> None:
+    page = visit.open("/chat")
+    page.wait_for_function("document.querySelector('#model input')?.value")
+    visit.ask(QUESTION)
+    page.locator("#thread .bot-row code", has_text="def add").wait_for()
+    page.wait_for_selector("#retry")
+    page.reload()
+    block = page.locator("#thread .bot-row .agon-thoughts")
+    block.locator("summary").click()
+    assert block.locator("> div").evaluate("shown => shown.textContent") == THOUGHTS
+    assert page.locator("#thread .bot-row code", has_text="def add").count() == 1
+
+
 @pytest.mark.parametrize("visit", THEMES, indirect=True, ids=["light", "dark"])
 def test_axe_finds_nothing_in_thoughts_folded_or_open(visit: Visit) -> None:
     open_side_by_side(visit)

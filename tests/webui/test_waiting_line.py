@@ -4,7 +4,7 @@ import asyncio
 from contextlib import ExitStack
 
 from tests.webui.fake_controller import FakeArena
-from tests.webui.test_turn import ANONYMOUS, VISITOR, turns  # noqa: F401
+from tests.webui.test_turn import ANONYMOUS, VISITOR, client, turns  # noqa: F401
 from webui import texts
 from webui.battle.session import Session
 from webui.battle.turn import Turns
