@@ -4,12 +4,14 @@ The quick tier runs a few battles in seconds. `make attacks` sets AGON_ATTACKS=f
 figures printed.
 """
 
+import asyncio
 import contextlib
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +20,7 @@ from fastapi import FastAPI
 from controller.app import create_app as create_controller
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Engine
+from model_worker.engine_protocol import Engine, Piece
 from model_worker.engines import load_engine
 from model_worker.heartbeat import Heartbeat
 from tests.controller.support.arena import WORKER_TOKEN, Arena, eventually, make_settings, running_arena
@@ -27,6 +29,7 @@ from tests.controller.support.running import running_app, running_store
 DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
 MODELS = ("finch", "raven", "robin")
 IS_FULL = os.environ.get("AGON_ATTACKS") == "full"
+HEARTBEAT_S = 0.05 if IS_FULL else 0.2
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,31 @@ class Engines:
     """Engines of the demo models, loaded once: a cache in them outlives an arena, as it outlives a visitor."""
 
     by_model: dict[str, Engine]
+
+
+class LateEngine:
+    """An engine whose answers begin `later_s` later."""
+
+    def __init__(self, engine: Engine, later_s: float) -> None:
+        self._engine = engine
+        self._later_s = later_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, *args: Any, **options: Any) -> AsyncGenerator[Piece, None]:
+        """What the engine generates, later."""
+        async with contextlib.aclosing(self._engine.generate(*args, **options)) as pieces:
+            yield await anext(pieces)
+            await asyncio.sleep(self._later_s)
+            async for piece in pieces:
+                yield piece
+
+
+def unlike(engines: Engines) -> Engines:
+    """The same engines, each 0.3 s later than the one before it, which a busy machine does not make equal."""
+    items = enumerate(engines.by_model.items())
+    return Engines({model: LateEngine(engine, 0.3 * place) for place, (model, engine) in items})
 
 
 def _settings(model: str, controller_url: str | None) -> WorkerSettings:
@@ -76,8 +104,8 @@ async def open_target(engines: Engines, folder: Path, **changes: object) -> Asyn
             store.url,
             "attacked",
             **{
-                "heartbeat_s": 0.05,
-                "table_refresh_s": 0.02,
+                "heartbeat_s": HEARTBEAT_S,
+                "table_refresh_s": 0.4 * HEARTBEAT_S,
                 "battle_max_tokens": 40,
                 "rate_per_minute": 600_000,
                 "rate_burst": 10_000,

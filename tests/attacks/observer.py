@@ -138,6 +138,14 @@ class Guesses:
 
         return {**self._by_the_largest(_SIDE), **self._by_the_nearest(orders, is_of_pair)}
 
+    def sides_by_sign(self, figure: str, order: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """As `side_scores`, of one classifier: where the figure is above 0, side a has the model that is later in
+        `order`."""
+        right = 0
+        for moved, (a, b) in zip(self._seen, self._sides, strict=True):
+            right += (moved.get(figure, 0.0) > 0) == (order.index(a) > order.index(b))
+        return {figure: (right, len(self._seen))}
+
     def _by_the_largest(self, side: bool) -> dict[str, tuple[int, int]]:
         """Figures that exist for each model: the models of the battle are those whose figure moved most."""
         families = {name.replace(model, "*") for name in self.names for model in self._models if model in name}

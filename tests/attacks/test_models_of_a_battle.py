@@ -15,7 +15,17 @@ import pytest
 import pytest_asyncio
 
 from controller.access.cache_salts import CacheSalts
-from tests.attacks.conftest import IS_FULL, MODELS, Engines, Target, client_of, loaded_engines, open_target
+from tests.attacks.conftest import (
+    HEARTBEAT_S,
+    IS_FULL,
+    MODELS,
+    Engines,
+    Target,
+    client_of,
+    loaded_engines,
+    open_target,
+    unlike,
+)
 from tests.attacks.observer import (
     PROBES,
     TELLS_NOTHING,
@@ -32,14 +42,16 @@ from tests.controller.support.arena import visitor
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
-NUM_BATTLES = 300 if IS_FULL else 20
-NUM_BATTLES_OF_CONTROL = 60 if IS_FULL else 20
+NUM_BATTLES = 300 if IS_FULL else 12
+NUM_BATTLES_OF_CONTROL = (
+    {"figures": 60, "salts": 60, "pace": 60} if IS_FULL else {"figures": 8, "salts": 16, "pace": 16}
+)
 CHANCE_OF_PAIR = 1 / 3  #: three models
 CHANCE_OF_SIDES = 1 / 2
 UNLIKELY = 1e-4  #: a finding less likely than this by chance is a leak
 FOUND = 0.01  #: less likely than this: the control found what it was shown
-LOOK_EVERY_S = 0.02  #: as often as controllers read the loads of workers
-SETTLE_S = 0.15  #: three heartbeats: every report of the battle has arrived
+LOOK_EVERY_S = 0.02 if IS_FULL else 0.2  #: as often as controllers read the loads of workers
+SETTLE_S = 3 * HEARTBEAT_S  #: every report of the battle has arrived
 _numbers = itertools.count()
 _addresses = (f"{high}.{low}" for high in itertools.cycle(range(256)) for low in range(256))
 
@@ -75,29 +87,35 @@ async def test_nothing_public_tells_the_models_of_a_battle(
         assert likelihood > UNLIKELY, told
 
 
-async def test_the_same_attacker_finds_the_models_where_figures_are_shown_and_salts_are_missing(
+async def test_the_same_attacker_finds_the_models_where_figures_salts_or_pace_tell_them(
     engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     """The attack works: it finds what it is told, one leak at a time."""
-    async with open_target(engines, tmp_path / "pace", paced=0.0) as target:
-        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL)
+    async with open_target(unlike(engines), tmp_path / "pace", paced=0.0) as target:
+        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL["pace"])
     async with open_target(engines, tmp_path / "figures") as target:
-        shown = await _attack(target, NUM_BATTLES_OF_CONTROL, **target.arena.admin)
+        shown = await _attack(target, NUM_BATTLES_OF_CONTROL["figures"], **target.arena.admin)
     monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
     async with open_target(engines, tmp_path / "salts") as target:
-        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL)
+        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL["salts"])
 
-    found = {}
-    for leak, guesses in (("figures shown", shown), ("no salts", unsalted), ("no pace", as_it_comes)):
-        for what, scores, chance in _results(guesses):
-            name, hits, trials, found[leak, what] = best(scores, chance)
-            told = f"{what}, {leak}: {hits} of {trials} ({name}), p = {found[leak, what]:.2g}"
-            record_property(f"{leak} {what}", told)
-            print(told)
-    assert found["figures shown", "pair"] < FOUND
-    assert found["no salts", "pair"] < FOUND
-    assert found["no salts", "sides"] < FOUND
-    assert min(found["no pace", "pair"], found["no pace", "sides"]) < FOUND
+    found = {
+        "pair, figures shown": (_of(shown.pair_scores(), "generation_tokens_total"), CHANCE_OF_PAIR),
+        "pair, no salts": (_of(unsalted.pair_scores(), "probe lead of a"), CHANCE_OF_PAIR),
+        "sides, no salts": (_of(unsalted.side_scores(), "probe lead of a"), CHANCE_OF_SIDES),
+        "sides, no pace": (as_it_comes.sides_by_sign("pace first lead of a", MODELS), CHANCE_OF_SIDES),
+    }
+    for what, (scores, chance) in found.items():
+        name, hits, trials, likelihood = best(scores, chance)
+        told = f"{what}: {hits} of {trials} ({name}), p = {likelihood:.2g}"
+        record_property(what, told)
+        print(told)
+        assert likelihood < FOUND, told
+
+
+def _of(scores: dict[str, tuple[int, int]], figure: str) -> dict[str, tuple[int, int]]:
+    """The classifiers that use a figure: all of them are too many for a few battles."""
+    return {classifier: score for classifier, score in scores.items() if figure in classifier}
 
 
 def _results(guesses: Guesses) -> list[tuple[str, dict[str, tuple[int, int]], float]]:

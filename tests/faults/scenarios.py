@@ -37,12 +37,12 @@ class Scenario:
 
 
 SCENARIOS: Sequence[Scenario] = (
-    Scenario("worker-kill", "worker killed, a replica lives", "kill -9", kills.kill_workers, 1000, 12),
-    Scenario("controller-kill", "controller killed", "kill -9", kills.kill_controllers, 1000, 10),
-    Scenario("store-kill", "store killed", "kill -9", kills.kill_store, 1000, 12),
-    Scenario("webui-kill", "web UI killed", "kill -9", kills.kill_web_ui, 1000, 4, _WITH_PAGES),
+    Scenario("worker-kill", "worker killed, a replica lives", "kill -9", kills.kill_workers, 1000, 8),
+    Scenario("controller-kill", "controller killed", "kill -9", kills.kill_controllers, 1000, 6),
+    Scenario("store-kill", "store killed", "kill -9", kills.kill_store, 1000, 8),
+    Scenario("webui-kill", "web UI killed", "kill -9", kills.kill_web_ui, 1000, 3, _WITH_PAGES),
     Scenario("replicas-kill", "all workers of a model killed", "kill -9", kills.kill_all_replicas, 100),
-    Scenario("resets", "connections reset", "TCP reset", network.reset_connections, 500, 15, _PROXIED),
+    Scenario("resets", "connections reset", "TCP reset", network.reset_connections, 500, 10, _PROXIED),
     Scenario("reset-storm", "store connections reset every 2 s", "storm", network.storm_of_resets, 60, 0, _PROXIED),
     Scenario("links", "links lossy, half open, slow, late", "fault", network.break_links, 60, 0, _PROXIED),
     Scenario(
@@ -56,9 +56,9 @@ SCENARIOS: Sequence[Scenario] = (
         forgets_battles=True,
         not_promised=_NOT_OF_BYTES,
     ),
-    Scenario("stops", "worker, controller or store stopped", "SIGSTOP", pauses.stop_processes, 200, 4),
-    Scenario("wipes", "store wiped", "wipe", disk.wipe_store, 50, 3, forgets_battles=True),
-    Scenario("log-damage", "log of the store damaged", "damage", disk.damage_log, 200, 6, forgets_battles=True),
+    Scenario("stops", "worker, controller or store stopped", "SIGSTOP", pauses.stop_processes, 200, 3),
+    Scenario("wipes", "store wiped", "wipe", disk.wipe_store, 50, 2, forgets_battles=True),
+    Scenario("log-damage", "log of the store damaged", "damage", disk.damage_log, 200, 4, forgets_battles=True),
     Scenario("disconnects", "visitors who leave at random", "disconnect", leaks.disconnect_at_random, 10_000, 200),
     Scenario("day", "the battles of a day", "battle", leaks.live_a_day, leaks.BATTLES_A_DAY, plan=_WITH_PAGES),
     Scenario("disk-full", "disk full", "time", disk.fill_disk, 10, 0, needs="root"),
