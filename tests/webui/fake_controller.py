@@ -111,6 +111,7 @@ class FakeArena:
         self.delta_s = delta_s
         self.battles: dict[str, FakeBattle] = {}
         self.votes: list[tuple[str, str, Outcome]] = []
+        self.holds_answers = False  #: models that think go on thinking
         self.fails = True  #: whether prompts with "fail a" or "fail b" in them fail that side
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
@@ -168,6 +169,8 @@ class FakeArena:
                 self._emit(battle, "delta", event)
                 num_thoughts += 1
             await asyncio.sleep(pace)
+        while thought and self.holds_answers:
+            await asyncio.sleep(0.01)
         for seq, start in enumerate(range(0, len(text), 6), start=num_thoughts):
             if battle.stopping:
                 finish_reason = "abort"

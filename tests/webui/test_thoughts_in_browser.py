@@ -1,10 +1,11 @@
 """What models think, on the pages: folded above the answer, open while it streams, and not before the names."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
-from tests.webui.conftest import Visit
+from tests.webui.conftest import Site, Visit
 from tests.webui.fake_answers import CODE, MODELS, THOUGHTS
 from webui import texts
 
@@ -16,24 +17,32 @@ def open_side_by_side(visit: Visit) -> None:
     visit.page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
 
 
-@pytest.mark.usefixtures("slow_models")
+@pytest.fixture
+def thinking_on(site: Site) -> Iterator[None]:
+    """Models think until the test lets them answer."""
+    site.arena.holds_answers = True
+    yield
+    site.arena.holds_answers = False
+
+
+@pytest.mark.usefixtures("thinking_on")
 def test_thoughts_stream_folded_above_the_answer_and_stay_open_while_it_is_written(visit: Visit) -> None:
     open_side_by_side(visit)
     page = visit.page
     visit.ask(QUESTION)
     block = page.locator("#thread .bot-row .agon-thoughts")
     block.get_by_text(texts.THINKING, exact=True).wait_for()
+    page.wait_for_function("text => document.querySelector('.agon-thoughts > div').textContent === text", arg=THOUGHTS)
     assert not block.evaluate("block => block.open")
     block.locator("summary").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#thread .agon-thoughts[open]")
-    # The answer has begun, written anew with every piece of its text.
-    block.get_by_text(texts.THOUGHTS, exact=True).wait_for()
-    page.locator("#thread .bot-row .md", has_text="Here is a way").wait_for()
+
+    visit.site.arena.holds_answers = False
+    page.wait_for_selector("#vote-left")  # the block was written anew with every piece of the answer
+    assert block.locator("summary").inner_text() == texts.THOUGHTS
     assert block.evaluate("block => block.open")
     assert block.evaluate("block => document.activeElement === block.firstElementChild")
-    page.wait_for_selector("#vote-left")
-    assert block.locator("> div").evaluate("shown => shown.textContent") == THOUGHTS
     page.keyboard.press("Enter")
     page.wait_for_selector("#thread .agon-thoughts:not([open])")
     assert page.locator("#thread .bot-row code", has_text="def add").count() == 1

@@ -188,6 +188,14 @@
     else unfolded.delete(target.id);
   }
 
+  // The event above comes later than the click, and markup that is written meanwhile would be closed.
+  function onUnfold({ target }) {
+    const fold = target.closest?.("summary")?.parentElement;
+    if (!fold?.id || !fold.matches(".agon-why, .agon-thoughts")) return;
+    if (fold.open) unfolded.delete(fold.id);
+    else unfolded.add(fold.id);
+  }
+
   function onScroll({ target }) {
     if (target.classList?.contains("agon-scroll")) scrolled.set(target.getAttribute("aria-label"), target.scrollLeft);
   }
@@ -252,6 +260,7 @@
     document.addEventListener("keydown", onKey);
     document.addEventListener("keydown", onVoteKey);
     document.addEventListener("toggle", onToggle, true);
+    document.addEventListener("click", onUnfold);
     document.addEventListener("scroll", onScroll, true);
     document.addEventListener("click", (event) => {
       if (event.target.closest?.("[data-agon=theme]")) toggleTheme();
