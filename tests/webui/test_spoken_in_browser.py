@@ -24,6 +24,9 @@ _RUN = """(only) => axe.run(document, {
 """
 #: Rules whose outcome depends on colours.
 _OF_COLOURS = ["color-contrast", "link-in-text-block"]
+Theme = Literal["light", "dark"]
+#: All rules in one theme, and in the other those that may differ.
+_PASSES: tuple[tuple[Theme, list[str] | None], ...] = (("light", None), ("dark", _OF_COLOURS))
 _SHOW_THEME = """(name) => {
   const root = document.documentElement;
   for (const element of [root, document.body]) element.classList.toggle("dark", name === "dark");
@@ -49,7 +52,7 @@ def test_axe_finds_nothing_on_any_page_in_any_state_and_theme(visit: Visit) -> N
     for state in walk(page, visit.site.url):
         if page.evaluate("typeof axe") == "undefined":
             page.evaluate(_AXE)
-        for theme, only in (("light", None), ("dark", _OF_COLOURS)):
+        for theme, only in _PASSES:
             _show(page, theme)
             if violations := page.evaluate(_RUN, only):
                 found[f"{state}, {theme}"] = violations
@@ -57,7 +60,7 @@ def test_axe_finds_nothing_on_any_page_in_any_state_and_theme(visit: Visit) -> N
     assert found == {}
 
 
-def _show(page: Page, theme: Literal["light", "dark"]) -> None:
+def _show(page: Page, theme: Theme) -> None:
     page.emulate_media(color_scheme=theme)
     page.evaluate(_SHOW_THEME, theme)
     page.wait_for_function(_NOTHING_FADES)
