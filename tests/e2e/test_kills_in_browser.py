@@ -217,6 +217,28 @@ def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str
     page.screenshot(path=tmp_path / f"{role}-after.png")
 
 
+def test_a_vote_whose_click_the_dying_web_ui_has_taken_is_recorded_once(page: Page, processes: Processes) -> None:
+    """The page was loaded anew and showed the vote bar again: the event was neither on its way nor answered."""
+    ask(page)
+    page.locator("#vote-left").wait_for()
+    before = processes.votes()
+    with page.expect_response(lambda response: response.url.endswith("/queue/join?")):
+        page.click("#vote-left")
+    processes.kill("webui")
+    processes.restart("webui")
+    page.locator(".agon-reveal").wait_for()
+    assert len(processes.votes()) == len(before) + 1
+
+
+def test_a_question_that_the_dying_web_ui_has_taken_is_answered(page: Page, processes: Processes) -> None:
+    page.fill("#prompt textarea", QUESTION)
+    with page.expect_response(lambda response: response.url.endswith("/queue/join?")):
+        page.click("#send")
+    processes.kill("webui")
+    processes.restart("webui")
+    finish_and_vote(page, processes)
+
+
 def test_while_one_controller_is_down_votes_and_battles_go_to_the_other(page: Page, processes: Processes) -> None:
     ask(page)
     page.locator("#vote-left").wait_for()

@@ -21,7 +21,8 @@ window.agonConnection = (() => {
     session: "", // Gradio's name for this page
     isLeaving: false, // the visitor leaves the page: broken requests mean nothing
     mustReload: false, // events of this page are lost
-    isSending: () => false, // whether an event waits to be sent; events.js knows
+    canGoOn: () => false, // whether another server can take all events that are under way; events.js knows
+    goOn: async () => {}, // sends them to it
     back,
     lost,
   };
@@ -48,8 +49,8 @@ window.agonConnection = (() => {
     line.textContent = isAway ? document.querySelector("meta[name=agon-reconnecting]").content : "";
   }
 
-  // Resolves when the server answers. Reloads if another one does, unless an event waits to be sent: that one goes to
-  // the new server, which finds the battle by what the event brings along.
+  // Resolves when the server answers. Reloads if another one does, unless an event is under way that the old one has not
+  // answered: it goes to the new server, which finds the battle by what the event brings along.
   function back() {
     looking ??= look().finally(() => (looking = null));
     return looking;
@@ -64,7 +65,9 @@ window.agonConnection = (() => {
       }
       try {
         const now = await askServer();
-        if (connection.mustReload || (server !== null && now !== server && !connection.isSending())) return reload();
+        const isAnother = server !== null && now !== server;
+        if (connection.mustReload || (isAnother && !connection.canGoOn())) return reload();
+        if (isAnother) await connection.goOn();
         server = now;
         showAway(false);
         return undefined;

@@ -9,7 +9,8 @@
   const HEARTBEAT = "/gradio_api/heartbeat/";
   const KEY_HEADER = "X-Agon-Event"; // the server takes one event of a key
   const UNKNOWN = /^data: \{"msg":"unexpected_error".*"session_not_found":true/m; // the server forgot this page's events
-  const COMPLETED = /^data: \{"msg":"process_completed".*?"event_id":"(\w+)"/m;
+  const OF_EVENT = /^data: \{"msg":"(\w+)".*?"event_id":"(\w+)"/m;
+  const ANSWERS = ["process_generating", "process_completed"];
   const CLOSED = /^data: \{"msg":"close_stream"/m;
   const NUMBER = /^id: (\d+)\n/;
   const SILENT_MS = 15000; // the server says something every three seconds
@@ -23,20 +24,43 @@
   // opens a new one only for an event that was answered after it has read that end: an event that crosses the end on
   // its way would wait for ever, and so would every later one of its kind. Such an end is kept from Gradio here, and
   // the stream goes on with a new connection.
-  const running = new Set();
+  const running = new Map(); // by the id that Gradio knows
+  const sending = new Set();
   const early = new Set(); // completed before their ids were known
-  let numSending = 0;
+  const oldIds = new Map(); // of events that were sent to another server, by their ids there
   let lastNumber = 0; // of the newest message that has arrived; a new session goes on with higher ones
 
-  connection.isSending = () => numSending > 0 && running.size === 0;
-
-  function noteCompleted(id) {
-    if (!running.delete(id) && numSending > 0) early.add(id);
+  // What an event brings along is all that another server has of it: what this page's own server remembers is null here.
+  function newEvent(input, init) {
+    const headers = new Headers(init?.headers);
+    headers.set(KEY_HEADER, newKey());
+    const brings = JSON.parse(init.body).data.some((value) => value !== null);
+    return { input, init: { ...init, headers }, brings, isAnswered: false };
   }
 
-  async function noteSent(response) {
+  connection.canGoOn = () => {
+    const events = [...sending, ...running.values()];
+    return events.length > 0 && events.every((event) => event.brings && !event.isAnswered);
+  };
+
+  connection.goOn = async () => {
+    for (const [id, event] of running) {
+      const response = await send(event.input, event.init);
+      if (!response.ok) throw new TypeError(`status ${response.status}`);
+      oldIds.set((await response.json()).event_id, id);
+    }
+  };
+
+  function noteMessage(kind, id) {
+    if (!ANSWERS.includes(kind)) return;
+    const event = running.get(id);
+    if (event) event.isAnswered = true;
+    if (kind === "process_completed" && !running.delete(id) && sending.size > 0) early.add(id);
+  }
+
+  async function noteSent(event, response) {
     const id = response.ok ? (await response.clone().json()).event_id : undefined;
-    if (id !== undefined && !early.delete(id)) running.add(id);
+    if (id !== undefined && !early.delete(id)) running.set(id, event);
   }
 
   function newKey() {
@@ -49,13 +73,11 @@
   const waitOf = (response) => Math.min(Number(response.headers.get("Retry-After")) || 0, MAX_WAIT_S);
 
   // Sends an event until the server has it.
-  async function sendEvent(input, init) {
-    const headers = new Headers(init?.headers);
-    headers.set(KEY_HEADER, newKey());
+  async function sendEvent({ input, init }) {
     for (let refusals = 0; ; ) {
       let response;
       try {
-        response = await send(input, { ...init, headers });
+        response = await send(input, init);
       } catch (error) {
         if (isAbort(error)) throw error;
         await connection.back();
@@ -68,13 +90,15 @@
   }
 
   async function noteEvent(input, init) {
-    numSending++;
+    const event = newEvent(input, init);
+    sending.add(event);
     try {
-      const response = await sendEvent(input, init);
-      await noteSent(response);
+      const response = await sendEvent(event);
+      await noteSent(event, response);
       return response;
     } finally {
-      if (--numSending === 0) early.clear();
+      sending.delete(event);
+      if (sending.size === 0) early.clear();
     }
   }
 
@@ -135,10 +159,11 @@
         connection.lost();
         return "";
       }
-      const completed = COMPLETED.exec(message);
-      if (completed) noteCompleted(completed[1]);
+      const [, kind, id] = OF_EVENT.exec(message) ?? [];
+      if (oldIds.has(id)) message = message.replace(`"event_id":"${id}"`, `"event_id":"${oldIds.get(id)}"`);
+      if (id) noteMessage(kind, oldIds.get(id) ?? id);
       if (CLOSED.test(message)) {
-        isOver = running.size + numSending === 0;
+        isOver = running.size + sending.size === 0;
         if (!isOver) return "";
       }
       return `${message}\n\n`;

@@ -31,7 +31,7 @@ def wire_battle(
     page: Any, parts: BattleParts, turns: Turns, mode: Mode, opening: Opening, opened_by: list[Any]
 ) -> None:
     """Bind every event of a battle page. `opened_by` are the components whose values `opening` takes."""
-    handlers = _BattleHandlers(parts, turns, mode, opening)
+    handlers = _BattleHandlers(parts, turns, mode, opening, has_settings=bool(opened_by))
     everything = [parts.thread, *parts.rest]
     place = [parts.seat, parts.bookmark]
     # A stream holds its event until the models have answered, so it has no limit of its own: the controller has limits.
@@ -75,11 +75,12 @@ def wire_battle(
 class _BattleHandlers:
     """What happens on each event of a battle page. Holds no visitor's state: a visitor's session is in their seat."""
 
-    def __init__(self, parts: BattleParts, turns: Turns, mode: Mode, opening: Opening) -> None:
+    def __init__(self, parts: BattleParts, turns: Turns, mode: Mode, opening: Opening, *, has_settings: bool) -> None:
         self._parts = parts
         self._turns = turns
         self._mode = mode
         self._opening = opening
+        self._has_settings = has_settings
 
     async def begin(
         self, request: gr.Request, content: str, seat: Seat[Session], stored: Any, *settings: Any
@@ -99,6 +100,13 @@ class _BattleHandlers:
             seat.value = session.ended(order, unsent_text=content)
             yield self._parts.show_all(seat.value)
             return
+        async with aclosing(self._begin(session, content, order, seat, visitor)) as updates:
+            async for update in updates:
+                yield update
+
+    async def _begin(
+        self, session: Session, content: str, order: CreateBattle, seat: Seat[Session], visitor: Visitor
+    ) -> Updates:
         async with aclosing(self._turns.begin(session, content, order, visitor)) as sessions:
             async for session in sessions:
                 seat.value = session
@@ -116,9 +124,17 @@ class _BattleHandlers:
         seat.value = self._turns.begin_again(await self._current(seat, stored, visitor_of(request)))
         return self._parts.show_all(seat.value)
 
-    async def restore(self, request: gr.Request, seat: Seat[Session], stored: Any) -> list[Any]:
-        seat.value = await self._turns.take_up(from_storage(stored), self._mode, visitor_of(request))
-        return self._parts.show_all(seat.value)
+    async def restore(self, request: gr.Request, seat: Seat[Session], stored: Any) -> Updates:
+        bookmark, visitor = from_storage(stored), visitor_of(request)
+        order = None if self._has_settings else self._opening()
+        if bookmark.battle_id is None and bookmark.asked is not None and isinstance(order, CreateBattle):
+            # The page was lost before its battle was there: it is begun again, where no setting is lost with the page.
+            async with aclosing(self._begin(Session(mode=self._mode), bookmark.asked, order, seat, visitor)) as updates:
+                async for update in updates:
+                    yield update
+            return
+        seat.value = await self._turns.take_up(bookmark, self._mode, visitor)
+        yield self._parts.show_all(seat.value)
 
     async def follow(self, request: gr.Request, seat: Seat[Session]) -> Updates:
         try:
