@@ -31,6 +31,7 @@ from wire.leaderboard import LeaderboardView
 #: controllers or the store restart.
 _WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
 _MAX_WAIT_S = 20.0
+_MAX_AWAY_S = 90.0  #: the same where no controller could serve: workers come back some time after it
 _LINE_POLL_S = 0.5  #: a place in the line is looked at this often
 _GONE_CODES = frozenset({ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE})
 _READ_DELAYS_S = (0.3, 0.7, 1.0, 2.0, 3.0)
@@ -66,7 +67,8 @@ class Turns:
         before = Session(mode=opening.mode) if session.battle_id is None or session.is_over else session
         current = before.asking(content)
         yield current
-        deadline = time.monotonic() + _MAX_WAIT_S
+        began = time.monotonic()
+        deadline = began + _MAX_WAIT_S
         with ExitStack() as at_end:
             place: Place | None = None
             while current.battle_id is None:
@@ -77,6 +79,8 @@ class Turns:
                     return
                 except (ApiError, ControllerUnreachable) as error:
                     is_full = isinstance(error, ApiError) and error.code in _WAITING_CODES
+                    if is_elsewhere(error):
+                        deadline = began + _MAX_AWAY_S
                     if not (is_full or is_elsewhere(error)) or time.monotonic() > deadline:
                         yield before.ended(_sentence(error), unsent_text=content)
                         return
