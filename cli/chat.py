@@ -17,6 +17,7 @@ from wire.chat import ChatMessage
 
 app = typer.Typer(add_completion=False)
 
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COMMANDS = "/new starts over, /model NAME changes the model, /quit (or Ctrl-D) ends, Ctrl-C stops an answer."
 
 
@@ -95,7 +96,7 @@ class _Chat:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, answering.cancel)
         try:
-            self._messages.append(ChatMessage(role="assistant", content=await answering))
+            self._messages.append(await answering)
         except asyncio.CancelledError:
             print("\n(stopped)")
             self._messages.pop()
@@ -107,19 +108,29 @@ class _Chat:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
-    async def _print_answer(self, client: OpenAiClient) -> str:
+    async def _print_answer(self, client: OpenAiClient) -> ChatMessage:
+        """Print the answer as it comes, in a terminal below what the model thinks, which is dim."""
         assert self._model is not None
         pieces: list[str] = []
+        thoughts: list[str] = []
         started = time.monotonic()
         tokens = 0
         async for chunk in client.stream_chat(self._model, self._messages, **self._options):
             for choice in chunk["choices"]:
+                thought = choice["delta"].get("reasoning_content") or ""
                 piece = choice["delta"].get("content") or ""
-                pieces.append(piece)
+                if thought and self._is_interactive:
+                    print(f"{_DIM}{thought}{_PLAIN}", end="", flush=True)
+                if piece and thoughts and not pieces and self._is_interactive:
+                    print("\n")
+                thoughts += [thought] if thought else []
+                pieces += [piece] if piece else []
                 print(piece, end="", flush=True)
             if chunk.get("usage"):
                 tokens = chunk["usage"]["completion_tokens"]
         print()
         if self._is_interactive and tokens:
             print(f"({tokens} tokens, {tokens / (time.monotonic() - started):.0f} tokens/s)")
-        return "".join(pieces)
+        return ChatMessage(
+            role="assistant", content="".join(pieces), reasoning_content="".join(thoughts) if thoughts else None
+        )

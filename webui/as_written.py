@@ -6,7 +6,6 @@ forbids; it is shown as a link instead.
 """
 
 import re
-from collections.abc import Sequence
 
 #: Code: a fence up to its end (while it streams, up to the end of the text), a span, and indented lines after an empty
 #: one.
@@ -22,11 +21,9 @@ _IMAGE = r"!(?=\[)"
 _FORMULA = r"(?<![\\$\w])\$(?P<formula>(?=\S)[^$\n]*[^\s$\\])\$(?![$\w])"
 
 
-def as_written(text: str, *, keeps: Sequence[str] = ()) -> str:
-    """`text` as markdown that shows it as it was written. Tags named in `keeps` are not escaped: the page handles
-    them."""
-    kept = "".join(rf"(?!/?{re.escape(name)}>)" for name in keeps)
-    return re.sub(rf"{_CODE}|{_FORMULA}|(?P<tag>{_TAG}{kept})|{_IMAGE}", _shown, text, flags=re.MULTILINE)
+def as_written(text: str) -> str:
+    """`text` as markdown that shows it as it was written."""
+    return re.sub(rf"{_CODE}|{_FORMULA}|(?P<tag>{_TAG})|{_IMAGE}", _shown, text, flags=re.MULTILINE)
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -44,7 +44,7 @@ from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.model_cards import BoardCards
 from wire.notices import AcceptTerms, NoticeList, TermsView
-from wire.openai import ModelList
+from wire.openai import ChatDelta, ModelList
 from wire.workers import WorkerPool, WorkerView
 
 _EVENTS: dict[str, type[BattleEvent]] = {
@@ -320,8 +320,8 @@ class ControllerClient:
 
     async def chat(
         self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: Visitor
-    ) -> AsyncGenerator[str, None]:
-        """The pieces of one answer. Closing the iterator closes the connection, and with it the request."""
+    ) -> AsyncGenerator[ChatDelta, None]:
+        """The pieces of one answer, thoughts first. Closing the iterator closes the connection and ends the request."""
         body = {
             "model": model,
             "messages": [message.model_dump() for message in messages],
@@ -431,23 +431,24 @@ async def _battle_events(response: httpx.Response, progress: _Progress) -> Async
             return
 
 
-async def _completion_pieces(response: httpx.Response) -> AsyncIterator[str]:
-    """The texts of an OpenAI stream up to its [DONE]; raises StreamLost if the stream ends before."""
+async def _completion_pieces(response: httpx.Response) -> AsyncIterator[ChatDelta]:
+    """The deltas of an OpenAI stream up to its [DONE]; raises StreamLost if the stream ends before."""
     async for event in sse_events(response):
         if event.data == "[DONE]":
             return
-        if piece := _completion_text(event.data):
+        piece = _completion_delta(event.data)
+        if piece.content or piece.reasoning_content:
             yield piece
     raise StreamLost
 
 
-def _completion_text(data: str) -> str:
-    """The text of one chunk; an error sent inside the stream is raised."""
+def _completion_delta(data: str) -> ChatDelta:
+    """What one chunk adds; an error sent inside the stream is raised."""
     try:
         chunk = json.loads(data)
     except json.JSONDecodeError as error:
         raise StreamLost from error
     if "error" in chunk:
         raise ApiError.from_body(chunk)
-    choices: list[dict[str, Any]] = chunk.get("choices") or []
-    return str(choices[0].get("delta", {}).get("content") or "") if choices else ""
+    choices: list[dict[str, Any]] = chunk.get("choices") or [{}]
+    return ChatDelta.model_validate(choices[0].get("delta", {}))

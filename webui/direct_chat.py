@@ -28,8 +28,10 @@ class Chat:
     unsent_text: str | None = None  #: a prompt that was not taken: the page puts it back into the box
 
     def to_storage(self) -> list[list[str]]:
-        """Role and content of each message, as JSON values for the browser's storage."""
-        return [[message.role, message.content] for message in self.messages]
+        """Role, content and thoughts, if any, of each message, as JSON values for the browser's storage."""
+        return [
+            [message.role, message.content, *filter(None, [message.reasoning_content])] for message in self.messages
+        ]
 
     def stopped(self) -> "Chat":
         """The chat after its stream was cancelled; the text so far stays."""
@@ -49,7 +51,7 @@ Chats = AsyncGenerator[Chat, None]
 def from_storage(stored: Any) -> Chat:
     """The chat from the browser's storage; empty if the value is no transcript."""
     try:
-        return Chat(tuple(ChatMessage(role=role, content=content) for role, content in stored or ()))
+        return Chat(tuple(_message(*parts) for parts in stored or ()))
     except (ValueError, TypeError):
         return Chat()
 
@@ -87,29 +89,34 @@ class DirectChats:
         if not chat.is_asked:
             yield chat
             return
-        asked, text = chat.messages[:-1], ""
+        asked, text, thoughts = chat.messages[:-1], "", ""
         yield replace(chat, is_asked=False)
         try:
             pieces = self.client.chat(model, asked, sampling, visitor)
             async with aclosing(batches(pieces, self.update_interval_s)) as gathered:
                 async for batch in gathered:
-                    text += "".join(batch)
-                    yield _with_answer(asked, text, is_streaming=True)
-            yield _with_answer(asked, text, is_streaming=False)
+                    text += "".join(piece.content or "" for piece in batch)
+                    thoughts += "".join(piece.reasoning_content or "" for piece in batch)
+                    yield _with_answer(asked, text, thoughts, is_streaming=True)
+            yield _with_answer(asked, text, thoughts, is_streaming=False)
         except ApiError as error:
-            yield _failed(asked, text, texts.failure(error.code))
+            yield _failed(asked, text, thoughts, texts.failure(error.code))
         except ControllerUnreachable:
-            yield _failed(asked, text, texts.UNREACHABLE)
+            yield _failed(asked, text, thoughts, texts.UNREACHABLE)
         except StreamLost:
-            yield _failed(asked, text, texts.STREAM_LOST_DIRECT)
+            yield _failed(asked, text, thoughts, texts.STREAM_LOST_DIRECT)
 
 
-def _with_answer(asked: tuple[ChatMessage, ...], text: str, *, is_streaming: bool) -> Chat:
-    return Chat((*asked, ChatMessage(role="assistant", content=text)), is_streaming)
+def _message(role: Any, content: Any, thoughts: Any = None) -> ChatMessage:
+    return ChatMessage(role=role, content=content, reasoning_content=thoughts)
 
 
-def _failed(asked: tuple[ChatMessage, ...], text: str, sentence: str) -> Chat:
+def _with_answer(asked: tuple[ChatMessage, ...], text: str, thoughts: str = "", *, is_streaming: bool) -> Chat:
+    return Chat((*asked, _message("assistant", text, thoughts or None)), is_streaming)
+
+
+def _failed(asked: tuple[ChatMessage, ...], text: str, thoughts: str, sentence: str) -> Chat:
     """Text that has arrived stays; without any, the prompt goes back into the box."""
-    if text:
-        return replace(_with_answer(asked, text, is_streaming=False), notice=sentence)
+    if text or thoughts:
+        return replace(_with_answer(asked, text, thoughts, is_streaming=False), notice=sentence)
     return Chat(asked[:-1], notice=sentence, unsent_text=asked[-1].content)

@@ -214,6 +214,8 @@ STATUS: Final = {
     "stopped": "stopped",
     "failed": "could not answer",
 }
+THOUGHTS: Final = "Thoughts"  #: of a model, folded above its answer
+THINKING: Final = "Thinking"  #: the same while the answer has not begun
 RECONNECTING_SIDE: Final = "reconnecting, goes on in a moment"
 CUT: Final = "reached the length limit"
 BOTH_DONE: Final = "Both answers are finished."

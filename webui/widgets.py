@@ -75,7 +75,6 @@ def thread(*, columns: Literal[1, 2]) -> gr.Chatbot:
         sanitize_html=True,
         allow_tags=False,
         latex_delimiters=_LATEX,
-        reasoning_tags=[("<think>", "</think>")] if columns == 1 else None,
         elem_id="thread",
         elem_classes=["agon-thread", f"agon-columns-{columns}"],
     )

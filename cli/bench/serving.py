@@ -115,7 +115,8 @@ async def _ask(client: OpenAiClient, load: Load, item: TextWork) -> Answered:
     options = {"max_tokens": item.out, "temperature": 0.0, "ignore_eos": load.ignore_eos or None}
     try:
         async for chunk in client.stream_chat(load.model, messages, **options):
-            if any(choice["delta"].get("content") for choice in chunk["choices"]):
+            deltas = [choice["delta"] for choice in chunk["choices"]]
+            if any(delta.get("content") or delta.get("reasoning_content") for delta in deltas):
                 times.append(time.perf_counter())
             usage = chunk.get("usage") or usage
     except CliError as error:

@@ -73,5 +73,8 @@ def test_a_conversation_with_a_stopped_answer_and_another_model(echo_arena: UpPr
     terminal.type("four\r")
     terminal.wait_for(r"\(\d+ tokens")
     terminal.wait_for("> ")
+    terminal.type("<think>perhaps five</think>six\r")
+    terminal.wait_for(r"\x1b\[2mperhaps\x1b\[0m\x1b\[2m five\x1b\[0m\r\n\r\nsix\r\n")
+    terminal.wait_for("> ")
     terminal.type("\x03")
     assert terminal.exit_code() == 0

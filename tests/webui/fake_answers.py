@@ -40,6 +40,14 @@ RIGHT_TO_LEFT = (
 )
 
 
+#: What model A thinks before it answers a prompt with "think" in it.
+THOUGHTS = "12 and 30, so tens first.\n\n<b>40</b> and `2`:\n```\n* no list"
+
+
+def thoughts(prompt: str) -> str:
+    return THOUGHTS if "think" in prompt.lower() else ""
+
+
 def answers(prompt: str) -> tuple[str, str]:
     text = prompt.lower()
     if text.startswith("raw "):

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from pydantic import BaseModel
 
 from tests.webui import fake_views
 from tests.webui.fake_admin import FakeAdmin, add_fake_admin, is_admin
-from tests.webui.fake_answers import MODELS, answers
+from tests.webui.fake_answers import MODELS, answers, thoughts
 from wire.battles import (
     SIDES,
     Answer,
@@ -78,7 +79,7 @@ class FakeBattle:
             state=self.state,
             a=SideView(model=self.models[0] if known else None),
             b=SideView(model=self.models[1] if known else None),
-            turns=tuple(self.turns),
+            turns=tuple(turn if known else _without_thoughts(turn) for turn in self.turns),
             outcome=self.outcome,
             flags=self.flags,
             error=None if self.error is None else self.error.body().error,
@@ -100,6 +101,10 @@ class FakeBattle:
         )
 
 
+def _without_thoughts(turn: Turn) -> Turn:
+    return turn.model_copy(update={side: getattr(turn, side).model_copy(update={"thoughts": ""}) for side in SIDES})
+
+
 class FakeArena:
     """The state of the fake controller, with attributes that a test may change."""
 
@@ -108,6 +113,7 @@ class FakeArena:
         self.delta_s = delta_s
         self.battles: dict[str, FakeBattle] = {}
         self.votes: list[tuple[str, str, Outcome]] = []
+        self.holds_answers = False  #: models that think go on thinking
         self.fails = True  #: whether prompts with "fail a" or "fail b" in them fail that side
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
@@ -157,8 +163,19 @@ class FakeArena:
         self._emit(battle, "turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state))
 
     async def _answer(self, battle: FakeBattle, side: Side, text: str, content: str, pace: float) -> None:
-        done, finish_reason = "", "stop"
-        for seq, start in enumerate(range(0, len(text), 6)):
+        done, finish_reason, thought = "", "stop", ""
+        num_thoughts = 0
+        for piece in re.findall(r"(?s).{1,6}", thoughts(content) if side == "a" else ""):
+            thought += piece
+            if battle.mode == "named":
+                self._record(battle, side, Answer(text="", thoughts=thought))
+                event = DeltaEvent(side=side, seq=num_thoughts, text="", thoughts=piece)
+                self._emit(battle, "delta", event)
+                num_thoughts += 1
+            await asyncio.sleep(pace)
+        while thought and self.holds_answers:
+            await asyncio.sleep(0.01)
+        for seq, start in enumerate(range(0, len(text), 6), start=num_thoughts):
             if battle.stopping:
                 finish_reason = "abort"
                 break
@@ -169,11 +186,11 @@ class FakeArena:
                 return
             piece = text[start : start + 6]
             done += piece
-            self._record(battle, side, Answer(text=done))
+            self._record(battle, side, Answer(text=done, thoughts=thought))
             self._emit(battle, "delta", DeltaEvent(side=side, seq=seq, text=piece))
             await asyncio.sleep(pace)
         reason: FinishReason = "abort" if finish_reason == "abort" else "stop"
-        self._record(battle, side, Answer(text=done, finish_reason=reason))
+        self._record(battle, side, Answer(text=done, thoughts=thought, finish_reason=reason))
         self._emit(battle, "finished", FinishedEvent(side=side, finish_reason=reason))
 
     def _record(self, battle: FakeBattle, side: Side, answer: Answer) -> None:
@@ -403,6 +420,9 @@ def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:
             try:
                 yield encode(SseEvent(json.dumps(shaper.first_chunk())))
                 text = answers(prompt)[0]
+                for piece in re.findall(r"(?s).{1,6}", thoughts(prompt)):
+                    yield encode(SseEvent(json.dumps(shaper.thought_chunk(piece))))
+                    await asyncio.sleep(arena.delta_s)
                 for start in range(0, len(text), 6):
                     yield encode(SseEvent(json.dumps(shaper.text_chunk(text[start : start + 6]))))
                     await asyncio.sleep(arena.delta_s * (8 if "slow" in prompt else 1))

@@ -106,9 +106,12 @@ def _side_by_side(page: Page, url: str) -> Iterator[str]:
     page.locator("[role=option]").first.wait_for()
     yield "side-by-side-choosing"
     page.keyboard.press("Escape")
-    ask(page, "Hello!")
+    ask(page, "Think, then say hello!")
     page.wait_for_selector("#vote-left")
     yield "side-by-side-answered"
+    page.locator("#thread .agon-thoughts summary").click()
+    page.wait_for_selector("#thread .agon-thoughts[open]")
+    yield "side-by-side-thoughts"
     page.click("#vote-left")
     page.wait_for_selector(".agon-reveal")
     yield "side-by-side-voted"

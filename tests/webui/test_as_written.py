@@ -52,11 +52,6 @@ def test_text_after_code_and_a_tick_without_its_partner_is_text() -> None:
     assert as_written("a ` and <b>\n\nnew ` <i>") == "a ` and &lt;b>\n\nnew ` &lt;i>"
 
 
-def test_tags_that_the_page_understands_are_kept() -> None:
-    text = "<think>why <b></think>so"
-    assert as_written(text, keeps=("think",)) == "<think>why &lt;b></think>so"
-
-
 def test_a_long_text_without_an_end_takes_no_time() -> None:
     for piece in ("`", "``` ", "<", "![", "    x\n", "\n", "` a ", "$a ", "$"):
         text = piece * 20_000

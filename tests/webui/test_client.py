@@ -252,6 +252,6 @@ async def test_chat_gives_the_pieces_of_one_answer(controller: str) -> None:
     client = ControllerClient(controller)
     messages = (ChatMessage(role="user", content="Hello"),)
     pieces = [piece async for piece in client.chat("grey-vole-1m", messages, SamplingOptions(), VISITOR)]
-    assert "".join(pieces).startswith("Hello! I am well")
+    assert "".join(piece.content or "" for piece in pieces).startswith("Hello! I am well")
     assert len(pieces) > 3
     await client.aclose()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tests.webui.fake_answers import CODE, THOUGHTS
 from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.client import ControllerClient
@@ -23,6 +24,16 @@ async def test_an_answer_streams_and_can_be_asked_for_again(controller: str) -> 
     begun = chats.begin_again(seen[-1], MODEL)
     again = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
     assert again[-1].messages == seen[-1].messages
+    await client.aclose()
+
+
+async def test_thoughts_come_before_the_answer_and_stay_apart_from_it(controller: str) -> None:
+    client = ControllerClient(controller)
+    chats = DirectChats(client, 0.0)
+    begun = chats.begin(Chat(), "think: 12 + 30", MODEL)
+    seen = [chat.messages[-1] async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
+    assert any(message.reasoning_content and not message.content for message in seen)
+    assert (seen[-1].reasoning_content, seen[-1].content) == (THOUGHTS, CODE)
     await client.aclose()
 
 
@@ -69,7 +80,12 @@ def test_editing_takes_the_last_exchange_back() -> None:
 
 
 def test_what_a_browser_kept_is_not_trusted() -> None:
-    kept = Chat((ChatMessage(role="user", content="One"),))
+    kept = Chat(
+        (
+            ChatMessage(role="user", content="One"),
+            ChatMessage(role="assistant", content="1", reasoning_content="hm"),
+        )
+    )
     assert from_storage(kept.to_storage()) == kept
-    for broken in (None, 3, "x", [["king", "x"]], [["user"]]):
+    for broken in (None, 3, "x", [["king", "x"]], [["user"]], [["user", "x", 3]], [["user", "x", "y", "z"]]):
         assert from_storage(broken) == Chat()

@@ -82,8 +82,22 @@ def test_files_of_a_conversation_hold_what_was_written() -> None:
     assert "finch" not in hidden.as_markdown()
 
 
+def test_files_of_a_conversation_have_thoughts_apart_and_only_where_a_model_thinks() -> None:
+    thinking = Turn(number=1, content="so?", a=Answer(text="yes", thoughts="hm\n\nwell"), b=Answer(text="no"))
+    other = Turn(number=2, content="why?", a=Answer(text="so"), b=Answer(text="so"))
+    conversation = Conversation((thinking, other), {}, None)
+    assert json.loads(conversation.as_json())["turns"] == [
+        {"question": "so?", "a": "yes", "b": "no", "thoughts": {"a": "hm\n\nwell"}},
+        {"question": "why?", "a": "so", "b": "so"},
+    ]
+    assert "\n\n> **Thoughts**\n>\n> hm\n>\n> well\n\nyes\n" in conversation.as_markdown()
+    assert conversation.as_markdown().count("Thoughts") == 1
+
+
 def test_nothing_in_a_conversation_is_markup_of_the_page() -> None:
-    markup = Conversation((Turn(number=1, content=HOSTILE, a=Answer(text=HOSTILE), b=Answer(text=HOSTILE)),), {}, None)
+    markup = Conversation(
+        (Turn(number=1, content=HOSTILE, a=Answer(text=HOSTILE), b=Answer(text="", thoughts=HOSTILE)),), {}, None
+    )
     shown = markup.as_markup()
     assert "<img" not in shown
     assert "<script" not in shown

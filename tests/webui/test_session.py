@@ -42,6 +42,16 @@ def test_deltas_grow_each_side_by_itself() -> None:
     assert session.exchanges[-1].b == SideAnswer("", "waiting")
 
 
+def test_thoughts_grow_before_the_answer_and_a_side_that_thinks_is_waiting() -> None:
+    thinking = [DeltaEvent(side="a", seq=0, text="", thoughts="h"), DeltaEvent(side="a", seq=1, text="", thoughts="m")]
+    session = asked().after(thinking)
+    assert session.exchanges[-1].a == SideAnswer("", "waiting", thoughts="hm")
+    session = session.after([DeltaEvent(side="a", seq=2, text="Yes", thoughts="!")])
+    assert session.exchanges[-1].a == SideAnswer("Yes", "writing", thoughts="hm!")
+    session = session.after([DeltaEvent(side="a", seq=0, text="", thoughts="h")])
+    assert session.exchanges[-1].a == SideAnswer("", "waiting", thoughts="h")
+
+
 def test_a_stream_that_starts_again_replaces_what_was_there() -> None:
     session = asked().after([DeltaEvent(side="a", seq=0, text="Good"), DeltaEvent(side="a", seq=0, text="Good day")])
     assert session.exchanges[-1].a.text == "Good day"

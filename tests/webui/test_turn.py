@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,9 @@ from webui.battle.session import Bookmark, Choice, Session, bookmark_of, from_st
 from webui.battle.turn import Sessions, Turns
 from webui.boards import Boards
 from webui.client import ControllerClient
+from webui.controllers import ControllerUnreachable
 from webui.visitors import Visitor
-from wire.battles import CreateBattle, Outcome
+from wire.battles import CreateBattle, Outcome, VoteReply
 from wire.errors import ErrorCode
 from wire.ids import BattleId
 
@@ -128,13 +130,34 @@ async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns
 
 
 async def test_a_prompt_that_was_not_taken_goes_back_into_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webui.battle.turn._MAX_WAIT_S", 0.0)
+    monkeypatch.setattr("webui.battle.turn._MAX_AWAY_S", 0.0)
     client = ControllerClient("http://127.0.0.1:9")
     down = new_turns(client)
     session = await last(ask(down, Session(), "Hello!", ANONYMOUS, VISITOR))
     assert session.unsent_text == "Hello!"
     assert session.notice == texts.UNREACHABLE
     assert session.exchanges == ()
+
+
+async def test_a_vote_is_sent_again_until_a_controller_is_there(
+    turns: Turns, arena: FakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webui.battle.pending_votes.RETRY_S", 0.01)
+    session = await last(ask(turns, Session(), "Hello!", ANONYMOUS, VISITOR))
+    num_tries = 0
+    cast = turns.client.vote
+
+    async def away_at_first(*args: Any, **options: Any) -> VoteReply:
+        nonlocal num_tries
+        num_tries += 1
+        if num_tries < 4:
+            raise ControllerUnreachable
+        return await cast(*args, **options)
+
+    monkeypatch.setattr(turns.client, "vote", away_at_first)
+    voted = await last(vote(turns, session, "a"))
+    assert voted.outcome == "a"
+    assert (num_tries, len(arena.votes)) == (4, 1)
 
 
 async def test_a_failed_turn_is_asked_again_in_its_place(turns: Turns, arena: FakeArena) -> None:

@@ -183,9 +183,17 @@
   const scrolled = new Map();
 
   function onToggle({ target }) {
-    if (!target.id || !target.matches(".agon-why")) return;
+    if (!target.id || !target.matches(".agon-why, .agon-thoughts")) return;
     if (target.open) unfolded.add(target.id);
     else unfolded.delete(target.id);
+  }
+
+  // The event above comes later than the click, and markup that is written meanwhile would be closed.
+  function onUnfold({ target }) {
+    const fold = target.closest?.("summary")?.parentElement;
+    if (!fold?.id || !fold.matches(".agon-why, .agon-thoughts")) return;
+    if (fold.open) unfolded.delete(fold.id);
+    else unfolded.add(fold.id);
   }
 
   function onScroll({ target }) {
@@ -252,6 +260,7 @@
     document.addEventListener("keydown", onKey);
     document.addEventListener("keydown", onVoteKey);
     document.addEventListener("toggle", onToggle, true);
+    document.addEventListener("click", onUnfold);
     document.addEventListener("scroll", onScroll, true);
     document.addEventListener("click", (event) => {
       if (event.target.closest?.("[data-agon=theme]")) toggleTheme();

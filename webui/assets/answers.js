@@ -51,6 +51,16 @@
     }
   }
 
+  // Gradio's button copies the answer with the markup of its thoughts.
+  const FOLDED = /^<details class="agon-thoughts"[^\n]*<\/details>\n*/;
+
+  function copyAnswersOnly() {
+    const clipboard = navigator.clipboard;
+    if (!clipboard) return;
+    const write = clipboard.writeText.bind(clipboard);
+    clipboard.writeText = (text) => write(String(text).replace(FOLDED, ""));
+  }
+
   let waiting = null;
 
   function onChange() {
@@ -62,6 +72,7 @@
   function start() {
     new MutationObserver(onChange).observe(document.body, { childList: true, subtree: true });
     window.addEventListener("resize", onChange);
+    copyAnswersOnly();
     onChange();
   }
 

@@ -148,17 +148,15 @@ class _BattleHandlers:
 
     async def settle(self, request: gr.Request, seat: Seat[Session]) -> Updates:
         """The end of what was begun, and of a vote that is waiting to be recorded."""
-        yield [gr.skip(), *self._parts.show_rest(seat.value, look_of(seat.value))]
         shown = seat.value
+        yield self._parts.show_end(shown, shown)
         async with aclosing(self._turns.finish_vote(shown, visitor_of(request))) as sessions:
             async for session in sessions:
                 if seat.value is not shown:
                     break  # the visitor has gone on
-                is_same = session.exchanges == shown.exchanges
-                shown = seat.value = session
-                look = look_of(session)
-                # Where another page has gone on with the battle, the vote is refused, and the turns are shown.
-                yield [gr.skip() if is_same else list(look.thread), *self._parts.show_rest(session, look)]
+                before, shown = shown, session
+                seat.value = session
+                yield self._parts.show_end(session, before)
         if seat.value is not shown:  # Gradio shows the last of these again at the end
             yield self._parts.show_all(seat.value)
 

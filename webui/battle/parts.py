@@ -100,6 +100,12 @@ class BattleParts:
             gr.update(visible=look.resume_shown),
         ]
 
+    def show_end(self, session: Session, before: Session) -> list[Any]:
+        """Values of `thread` and `rest`. The page shows the conversation of `before` already."""
+        look = look_of(session)
+        thread: Any = gr.skip() if session.exchanges == before.exchanges else list(look.thread)
+        return [thread, *self.show_rest(session, look)]
+
     def show_all(self, session: Session, *, clears_box: bool = False) -> list[Any]:
         """Values of `thread` and `rest`."""
         look = look_of(session)

@@ -5,13 +5,14 @@ opened again after this service was killed sends it again, and the controller re
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from webui.battle.session import Choice
 from webui.client import ControllerClient
-from webui.controllers import ControllerUnreachable
+from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
 from wire.battles import VoteReply
 from wire.errors import ApiError
@@ -20,6 +21,8 @@ from wire.leaderboard import LeaderboardView
 
 MOST_WAITING: Final = 10_000  #: beyond it votes are sent at once
 KEPT_S: Final = 60.0  #: how long the end of a vote is known here
+PATIENCE_S: Final = 600.0  #: a vote is sent again for so long while no controller can record it
+RETRY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class PendingVotes:
         self._cast = cast
         self.undo_s = undo_s
         self._votes: dict[_Key, _PendingVote] = {}
+        self._is_closing = False
 
     def choose(self, battle_id: BattleId, choice: Choice, visitor: Visitor) -> None:
         """Begin to wait, unless a vote of this visitor on this battle waits already."""
@@ -77,6 +81,7 @@ class PendingVotes:
 
     async def close(self) -> None:
         """Send all at once, before this process ends."""
+        self._is_closing = True
         votes = list(self._votes.values())
         for vote in votes:
             vote.over.set()
@@ -100,7 +105,14 @@ class PendingVotes:
         if vote.is_undone:
             return None
         vote.is_sent = True
-        return await self._cast(battle_id, choice, visitor)
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:  # the controller records a vote once, however often it is sent
+            try:
+                return await self._cast(battle_id, choice, visitor)
+            except (ApiError, ControllerUnreachable) as error:
+                if self._is_closing or not is_elsewhere(error) or time.monotonic() > give_up_at:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
 
 def casting(client: ControllerClient, known_board: Callable[[Visitor], Awaitable[LeaderboardView]]) -> Cast:

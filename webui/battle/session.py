@@ -46,9 +46,10 @@ class SideAnswer:
     """One side's answer to one turn, as far as it has arrived."""
 
     text: str = ""
-    status: SideStatus = "waiting"
+    status: SideStatus = "waiting"  #: also while the model thinks
     error_code: str | None = None
     is_cut: bool = False  #: true if the answer ended at its length limit
+    thoughts: str = ""  #: what the model thought before; hidden models have none before the vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +211,12 @@ class Session:
             case TurnFinishedEvent():
                 return self._after_turn(event)
             case DeltaEvent():
-                answer = self.exchanges[-1].side(event.side)
                 # Delta 0 starts the answer: a stream that is read from its beginning again replaces the text.
-                text = event.text if event.seq == 0 else answer.text + event.text
-                answer = SideAnswer(text=text, status="writing")
+                answer = self.exchanges[-1].side(event.side) if event.seq else SideAnswer()
+                text = answer.text + event.text
+                answer = SideAnswer(
+                    text=text, status="writing" if text else "waiting", thoughts=answer.thoughts + event.thoughts
+                )
             case FinishedEvent():
                 status: SideStatus = "stopped" if event.finish_reason == "abort" else "finished"
                 answer = replace(
@@ -335,13 +338,14 @@ def from_view(view: BattleView) -> Session:
 
 def _from_answer(answer: Answer) -> SideAnswer:
     if answer.error is not None:
-        return SideAnswer(answer.text, "failed", answer.error.code)
+        return SideAnswer(answer.text, "failed", answer.error.code, thoughts=answer.thoughts)
     if answer.finish_reason is None:
-        return SideAnswer(answer.text, "writing" if answer.text else "waiting")
+        return SideAnswer(answer.text, "writing" if answer.text else "waiting", thoughts=answer.thoughts)
     return SideAnswer(
         answer.text,
         "stopped" if answer.finish_reason == "abort" else "finished",
         is_cut=answer.finish_reason == "length",
+        thoughts=answer.thoughts,
     )
 
 

@@ -31,6 +31,7 @@ from wire.leaderboard import LeaderboardView
 #: controllers or the store restart.
 _WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
 _MAX_WAIT_S = 20.0
+_MAX_AWAY_S = 90.0  #: the same where no controller could serve: workers come back some time after it
 _LINE_POLL_S = 0.5  #: a place in the line is looked at this often
 #: Another page has gone on with the battle.
 _GONE_ON_CODES = frozenset({ErrorCode.BATTLE_BUSY, ErrorCode.STALE_TURN})
@@ -68,7 +69,8 @@ class Turns:
         before = Session(mode=opening.mode) if session.battle_id is None or session.is_over else session
         current = before.asking(content)
         yield current
-        deadline = time.monotonic() + _MAX_WAIT_S
+        began = time.monotonic()
+        deadline = began + _MAX_WAIT_S
         with ExitStack() as at_end:
             place: Place | None = None
             while current.battle_id is None:
@@ -79,6 +81,8 @@ class Turns:
                     return
                 except (ApiError, ControllerUnreachable) as error:
                     is_full = isinstance(error, ApiError) and error.code in _WAITING_CODES
+                    if is_elsewhere(error):
+                        deadline = began + _MAX_AWAY_S
                     if not (is_full or is_elsewhere(error)) or time.monotonic() > deadline:
                         yield before.ended(_sentence(error), unsent_text=content)
                         return
@@ -270,6 +274,9 @@ class Turns:
         reply, before = recorded.reply, recorded.before
         revealed = session.revealed(reply.models, reply.outcome, is_rated=reply.rated, flags=reply.flags)
         yield revealed
+        with_thoughts = await self._with_thoughts(revealed, battle_id, visitor)
+        if with_thoughts is not revealed:
+            yield (revealed := with_thoughts)
         for delay_s in _RATING_DELAYS_S:
             await asyncio.sleep(delay_s)
             try:
@@ -285,6 +292,17 @@ class Turns:
         since = before if reply.rated else None
         facts = await self._facts(revealed.names, after, visitor)
         yield replace(revealed, standings=standings(revealed.names, since, after), facts=facts)
+
+    async def _with_thoughts(self, session: Session, battle_id: BattleId, visitor: Visitor) -> Session:
+        """What the models of a battle thought, which its events did not tell while they were hidden."""
+        if session.mode == "named":
+            return session
+        try:
+            now = from_view(await self.client.battle(battle_id, visitor))
+        except (ApiError, ControllerUnreachable):
+            return session
+        has_thoughts = any(exchange.side(side).thoughts for exchange in now.exchanges for side in SIDES)
+        return replace(session, exchanges=now.exchanges) if has_thoughts else session
 
     async def _with_standings(self, session: Session, visitor: Visitor) -> Session:
         """Where the models of an earlier vote stand now."""

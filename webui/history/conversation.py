@@ -7,6 +7,7 @@ from html import escape
 from markdown_it import MarkdownIt
 
 from webui import texts
+from webui.thoughts import folded
 from wire.battles import SIDES, Answer, BattleView, Outcome, Side, Turn
 from wire.history import SharedBattle
 
@@ -46,6 +47,7 @@ class Conversation:
         sides = "".join(
             f'<div role="group" class="side side-{side}{" chosen" if self.outcome == side else ""}" '
             f'aria-label="{escape(self.name(side))}"><h3><b>{texts.SIDE_NAME[side]}</b> {escape(self._of(side))}</h3>'
+            f"{_thoughts_markup(turn, side)}"
             f'<div dir="auto">{_MARKDOWN.render(_answer(turn, side).text)}</div></div>'
             for side in SIDES
         )
@@ -62,7 +64,10 @@ class Conversation:
             parts.append(f"{texts.THEIR_VOTE[self.outcome]}.")
         for turn in self.turns:
             parts.append(f"## {turn.number}. {texts.QUESTION}\n\n{turn.content}")
-            parts += [f"### {self._title(side)}\n\n{_answer(turn, side).text}" for side in SIDES]
+            for side in SIDES:
+                answer = _answer(turn, side)
+                thoughts = f"{_quoted(answer.thoughts)}\n\n" if answer.thoughts else ""
+                parts.append(f"### {self._title(side)}\n\n{thoughts}{answer.text}")
         return "\n\n".join(parts) + "\n"
 
     def _title(self, side: Side) -> str:
@@ -70,12 +75,32 @@ class Conversation:
         return f"{texts.SIDE_NAME[side]}: {model}" if model else texts.SIDE_LABELS[side]
 
     def as_json(self) -> str:
-        """The conversation as a JSON file: `turns` with a message and both answers, `models` and `outcome` if known."""
+        """The conversation as a JSON file: `turns` with a message, both answers and the thoughts of models that think,
+        `models` and `outcome` if known."""
         turns = [
-            {"question": turn.content, **{side: _answer(turn, side).text for side in SIDES}} for turn in self.turns
+            {
+                "question": turn.content,
+                **{side: _answer(turn, side).text for side in SIDES},
+                **({"thoughts": thoughts} if (thoughts := _thoughts(turn)) else {}),
+            }
+            for turn in self.turns
         ]
         content = {"models": self.models or None, "outcome": self.outcome, "turns": turns}
         return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def _thoughts(turn: Turn) -> dict[Side, str]:
+    return {side: thoughts for side in SIDES if (thoughts := _answer(turn, side).thoughts)}
+
+
+def _thoughts_markup(turn: Turn, side: Side) -> str:
+    thoughts = _answer(turn, side).thoughts
+    return folded(thoughts, f"thoughts-{turn.number}-{side}") if thoughts else ""
+
+
+def _quoted(thoughts: str) -> str:
+    lines = (f"**{texts.THOUGHTS}**", "", *thoughts.splitlines())
+    return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def _answer(turn: Turn, side: Side) -> Answer:

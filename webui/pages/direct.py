@@ -14,6 +14,7 @@ from webui.direct_chat import Chat, DirectChats, from_storage
 from webui.pages.side_by_side import ASK_AGAIN_S, served_models
 from webui.seats import STORAGE_SECRET, Seat
 from webui.starter_prompts import StarterPrompts
+from webui.thoughts import folded
 from webui.visitors import visitor_of
 from webui.widgets import (
     PRIVATE,
@@ -79,9 +80,14 @@ class ChatParts:
     def show_text(self, chat: Chat) -> list[dict[str, Any]]:
         """The value of `thread`. An empty answer is shown as a typing indicator while it is awaited; one that was
         stopped says so."""
-        shown = [{"role": one.role, "content": as_written(one.content, keeps=("think",))} for one in chat.messages]
+        shown = [{"role": one.role, "content": as_written(one.content)} for one in chat.messages]
         if shown and not chat.is_streaming and not shown[-1]["content"]:
             shown[-1]["content"] = f"*({texts.STATUS['stopped']})*"
+        for number, (message, one) in enumerate(zip(chat.messages, shown, strict=True)):
+            if message.reasoning_content:
+                is_thinking = chat.is_streaming and not message.content
+                thoughts = folded(message.reasoning_content, f"thoughts-{number}", is_thinking=is_thinking)
+                one["content"] = f"{thoughts}\n\n{one['content']}"
         return shown
 
     def put(self, seat: Seat[Chat], chat: Chat, *, clears_box: bool = False) -> list[Any]:
