@@ -19,9 +19,9 @@ CHECKS: tuple[tuple[str, list[str]], ...] = (
     ("mypy", [sys.executable, "-m", "mypy"]),
     ("lint-imports", [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]),
 )
-#: Few, because tests of the engine have threads of their own. A file stays in one process, and the order of files,
-#: quick ones first, stays.
-NUM_PROCESSES = min(4, os.cpu_count() or 1)
+#: One more than there are cores, because tests of processes and pages wait much; few, because tests of the engine have
+#: threads of their own. A file stays in one process, and the order of files, quick ones first, stays.
+NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 1)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
 
 
