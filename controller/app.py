@@ -456,8 +456,9 @@ def _add_routes(
     terms = Terms(base.store, base.keys, base.state, battles.voters.lasting, clock)
     add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
+    salts = _cache_salts(settings)
     add_openai_routes(
-        user, bodies, addresses, limits, _cache_salts(settings), workers.table, workers.dispatcher, workers.relay
+        user, bodies, addresses, limits, salts, workers.table, workers.dispatcher, workers.relay, identities, terms
     )
     add_battle_routes(user, bodies, identities, limits, battles.battles, terms)
     add_history_routes(user, identities, limits, battles.sharing)

@@ -35,6 +35,11 @@ class Terms:
         self._pseudonym = pseudonym
         self._clock = clock
 
+    @property
+    def are_in_force(self) -> bool:
+        """Whether the arena has terms."""
+        return self._state.terms is not None
+
     async def view(self, visitor: Visitor) -> TermsView:
         """The terms in force, and whether this visitor has accepted them."""
         terms = self._state.terms
@@ -58,7 +63,7 @@ class Terms:
 
     async def require(self, visitor: Visitor) -> None:
         """Raises ApiError TERMS_NOT_ACCEPTED unless there are no terms or the visitor has accepted them."""
-        if self._state.terms is not None and not await self._has_accepted(visitor):
+        if self.are_in_force and not await self._has_accepted(visitor):
             raise ApiError(ErrorCode.TERMS_NOT_ACCEPTED, "Accept the terms of this arena first: GET /arena/terms.")
 
     async def _has_accepted(self, visitor: Visitor) -> bool:

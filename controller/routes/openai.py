@@ -15,7 +15,9 @@ from fastapi.responses import JSONResponse, Response
 
 from controller.access.addresses import Addresses
 from controller.access.cache_salts import CacheSalts
+from controller.access.identity import Identities
 from controller.access.rate_limits import Charge, RateLimiter
+from controller.admin.terms import Terms
 from controller.routes.replies import json_reply
 from controller.workers.dispatch import Dispatcher, Wish
 from controller.workers.relay import Relay
@@ -44,6 +46,7 @@ COMPLETION_ERRORS = (
     ErrorCode.CONTEXT_LENGTH_EXCEEDED,
     ErrorCode.MODEL_NOT_FOUND,
     ErrorCode.RATE_LIMITED,
+    ErrorCode.TERMS_NOT_ACCEPTED,
     ErrorCode.WORKER_FAILED,
     ErrorCode.QUEUE_FULL,
     ErrorCode.NO_WORKER,
@@ -61,8 +64,11 @@ def add_openai_routes(
     table: RoutingTable,
     dispatcher: Dispatcher,
     relay: Relay,
+    identities: Identities,
+    terms: Terms,
 ) -> None:
-    """Add the OpenAI-compatible routes to `router`."""
+    """Add the OpenAI-compatible routes to `router`. Visitors of a web UI have accepted the `terms`; other clients have
+    keys of the operator, or the arena asks for none."""
     started = int(time.time())
 
     def salt(request: Request) -> str:
@@ -137,6 +143,8 @@ def add_openai_routes(
         generate: GenerateRequest,
         kind: Literal["chat", "text"],
     ) -> Response:
+        if terms.are_in_force and addresses.is_from_proxy(request):
+            await terms.require(await identities.of(request))
         prefix = "chatcmpl-" if kind == "chat" else "cmpl-"
         shaper = CompletionShaper(
             kind=kind, completion_id=prefix + generate.request_id, model=body.model, created=int(time.time())

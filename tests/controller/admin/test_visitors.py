@@ -87,6 +87,21 @@ async def test_the_cookie_carries_the_acceptance_to_another_address_and_the_addr
     assert (await begin(arena, visitor("203.0.113.7"))).status_code == 403
 
 
+async def test_a_chat_in_a_page_asks_for_the_terms_and_a_client_of_the_api_does_not(arena: Arena) -> None:
+    await arena.add_two()
+    version, ada = await set_terms(arena), browser()
+    body = {"model": "alpha", "messages": [{"role": "user", "content": "Hello!"}]}
+
+    async def chat(headers: dict[str, str]) -> httpx.Response:
+        return await arena.client.post("/v1/chat/completions", json=body, headers=headers)
+
+    refused = await chat({**ada, **visitor("203.0.113.7")})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "terms_not_accepted")
+    assert (await chat({})).status_code == 200
+    await arena.client.post("/arena/terms", json={"version": version}, headers=ada)
+    assert (await chat({**ada, **visitor("203.0.113.7")})).status_code == 200
+
+
 async def test_new_terms_are_accepted_again(arena: Arena) -> None:
     await arena.add_two()
     first, ada = await set_terms(arena), browser()
