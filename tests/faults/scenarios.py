@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults import cold, disk, kills, leaks, network, pauses
+from tests.faults import cold, crowd, disk, kills, leaks, network, pauses
 from tests.faults.arena import Plan
 from tests.faults.run import Run
 from tests.faults.tally import Tally
@@ -61,6 +61,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("log-damage", "log of the store damaged", "damage", disk.damage_log, 200, 4, forgets_battles=True),
     Scenario("disconnects", "visitors who leave at random", "disconnect", leaks.disconnect_at_random, 10_000, 200),
     Scenario("day", "the battles of a day", "battle", leaks.live_a_day, leaks.BATTLES_A_DAY, plan=_WITH_PAGES),
+    Scenario("crowd", "thirty visitors of the page at once", "battle", crowd.thirty_visitors, 3000, plan=_WITH_PAGES),
     Scenario("disk-full", "disk full", "time", disk.fill_disk, 10, 0, needs="root"),
     Scenario("clock-jumps", "clock of store or controller jumps", "jump", pauses.jump_clocks, 60, needs="compiler"),
     Scenario(
