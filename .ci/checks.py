@@ -21,7 +21,7 @@ CHECKS: tuple[tuple[str, list[str]], ...] = (
 )
 #: One more than there are cores, because tests of processes and pages wait much; few, because tests of the engine have
 #: threads of their own. A file stays in one process, and the order of files, quick ones first, stays.
-NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 1)
+NUM_PROCESSES = min(4, os.cpu_count() or 1)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
 
 

@@ -1,16 +1,8 @@
 """Messages, sampling options and usage, which every kind of chat request shares."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    StringConstraints,
-    model_serializer,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "abort"]
@@ -39,16 +31,10 @@ class ChatMessage(BaseModel):
     content: str
     reasoning_content: str | None = Field(
         default=None,
+        exclude_if=lambda thoughts: thoughts is None,
         description="what the model thought before this answer; it enters the prompt only of a model whose chat "
         "template reads it",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_absent_thoughts(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        if fields.get("reasoning_content") is None:
-            fields.pop("reasoning_content", None)
-        return fields
 
 
 class SamplingFields(BaseModel):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig, SamplingParams, ThoughtTags
 from engine.parallel.codec import Codec
 from engine.runner.leader import plan_codec
 
@@ -30,6 +30,7 @@ PARAMS: dict[str, st.SearchStrategy[object]] = {
     "min_tokens": st.integers(0, 100),
     "logprobs": st.none() | st.integers(0, 20),
     "skip_special_tokens": st.booleans(),
+    "thoughts": st.none() | st.builds(ThoughtTags),
 }
 SEQUENCES = st.builds(
     ScheduledSequence,
