@@ -149,7 +149,7 @@ class Page:
                 return
             value = value["value"]
         if kind == "browserstate":
-            self.stored_id = value
+            self.stored_id = value or None  # no battle is an empty list
         elif kind == "chatbot" and isinstance(value, list):
             self.thread = ["".join(part.get("text", "") for part in message["content"]) for message in value]
         elif _is_reveal(value):

@@ -150,6 +150,10 @@ def test_a_dark_page_is_dark_from_its_first_frame(visit: Visit, request: pytest.
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
+#: What the browser stores of the battle.
+_STORED = "() => JSON.stringify(Object.entries(localStorage).filter(([key]) => !key.startsWith('agon-talking')).sort())"
+
+
 def test_a_reload_shows_no_introduction_before_the_battle(visit: Visit) -> None:
     page = visit.open("/")
     visit.ask_and_wait("Hello!")
@@ -157,8 +161,11 @@ def test_a_reload_shows_no_introduction_before_the_battle(visit: Visit) -> None:
     page.reload()
     page.wait_for_selector("#vote-left")
     assert page.evaluate("agonSeen.intro") == 0
+    stored = page.evaluate(_STORED)
     page.click("#new")
     page.get_by_role("heading", name=texts.BATTLE_TITLE).wait_for()
+    # The browser forgets the battle, some time later: it came back with the next load.
+    page.wait_for_function(f"(before) => ({_STORED})() !== before", arg=stored)
     page.reload()
     page.get_by_role("heading", name=texts.BATTLE_TITLE).wait_for()
 

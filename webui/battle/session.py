@@ -271,11 +271,14 @@ class Bookmark:
     number: int = 0  #: number of its turn, from 1
     choice: Choice | None = None  #: a vote that is not recorded yet
 
-    def to_storage(self) -> str | list[str | int | None] | None:
-        """A JSON value: the battle's id alone, with the prompt and its number, or with the vote."""
+    def to_storage(self) -> str | list[str | int | None]:
+        """A JSON value: the battle's id alone, with the prompt and its number, or with the vote. An empty list where
+        there is none: Gradio does not store null, so that the battle before would come back."""
         if self.choice is not None:
             return [self.battle_id, _VOTE, self.choice.outcome, self.choice.has_consent, self.choice.number]
-        return self.battle_id if self.asked is None else [self.battle_id, self.asked, self.number]
+        if self.asked is not None:
+            return [self.battle_id, self.asked, self.number]
+        return self.battle_id or []
 
 
 def bookmark_of(session: Session) -> Bookmark:
