@@ -72,8 +72,11 @@ ABOUT: Final = (
             "it, for the operator alone. Please write nothing that must stay private.",
             "Your browser keeps a cookie with a random number, by which a battle stays yours when your address "
             "changes; a vote holds a pseudonym made from it, and no address. Without cookies everything works, too: "
-            "then the pseudonym comes from your address and changes every day. Conversations under Chat are kept by "
-            "your own browser; the arena does not store them. No page loads anything from anywhere else.",
+            "then the pseudonym comes from your address and changes every day. No page loads anything from anywhere "
+            "else.",
+            "A conversation under Chat is kept for you alone, so that your browser finds it again after a reload and "
+            "on another day. It is deleted seven days after its last answer, and at once when you begin a new chat. It "
+            "enters no ranking and is never published.",
             "Under Your battles this browser finds the battles that it has begun. A link that you make there shows "
             "one of them to everybody who has it, for 90 days or until you take it back.",
             "These are Agon's defaults. The operator of this arena may keep less or more; their own terms, if any, are "
@@ -219,7 +222,6 @@ THINKING: Final = "Thinking"  #: the same while the answer has not begun
 RECONNECTING_SIDE: Final = "reconnecting, goes on in a moment"
 CUT: Final = "reached the length limit"
 BOTH_DONE: Final = "Both answers are finished."
-STREAM_LOST_DIRECT: Final = "The answer broke off. You can try again."
 TURN_FAILED: Final = "Nothing is lost: ask again, or start a new battle."
 TURN_FAILED_LATER: Final = "Nothing is lost: ask again, ask something else, or vote on the turns before it."
 FAILED_SIDE: Final = "This side could not answer."
@@ -246,6 +248,7 @@ FAILURES: Final[dict[str, str]] = {
     ErrorCode.FORBIDDEN: "This page may not do that.",
     ErrorCode.MODEL_NOT_FOUND: "That model is not being served any more.",
     ErrorCode.BATTLE_NOT_FOUND: "That battle is gone. Please start a new one.",
+    ErrorCode.CHAT_NOT_FOUND: "That chat is gone. Your question begins a new one.",
     ErrorCode.BATTLE_BUSY: "The models are still answering.",
     ErrorCode.BATTLE_NOT_FINISHED: "Both answers must be finished before you can vote.",
     ErrorCode.BATTLE_ALREADY_VOTED: "This battle has a vote already.",
@@ -485,3 +488,27 @@ def revealed(side: Side, model: str) -> str:
 def flag(name: str) -> str:
     """The words for a flag of a leaderboard row."""
     return FLAGS.get(name, name.replace("_", " "))
+
+
+CHAT_SYSTEM: Final = "System prompt"
+CHAT_SYSTEM_INFO: Final = "Every model of this chat is told this before your first question."
+CHAT_FAILED: Final = "The model could not answer."
+CHAT_TURN_FAILED: Final = "Nothing is lost: try again, choose another model, or ask something else."
+CHAT_GONE: Final = "The earlier chat is gone. Your next question begins a new one."
+CHAT_WENT_ON: Final = "This chat went on in another tab. Here is what it came to; your question is in the box."
+STREAM_LOST_CHAT: Final = "The connection to the answer was lost. It may still be written."
+#: Where the sentence about an error differs from that of a battle.
+CHAT_FAILURES: Final[dict[str, str]] = {
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED: (
+        "The conversation is longer than this model can read. Please shorten the question or begin a new chat."
+    ),
+    ErrorCode.MODEL_NOT_FOUND: "That model is not being served any more. Please choose another one.",
+    ErrorCode.BATTLE_FULL: "This chat is as long as it can be. Please begin a new one.",
+    ErrorCode.NO_WORKER: "This model is not ready to answer right now. Please try again in a moment.",
+    ErrorCode.QUEUE_FULL: "This model is busy. Please try again in a moment.",
+}
+
+
+def chat_model_away(model: str) -> str:
+    """Hint below the choice of models: the model that was chosen before is not there."""
+    return f"{model} is not being served at the moment. Choose another model, or come back later."
