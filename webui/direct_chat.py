@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webui import texts
+from webui import sentences, texts
 from webui.batches import batches
 from webui.client import ControllerClient, StreamLost
 from webui.controllers import ControllerUnreachable
@@ -70,7 +70,7 @@ class DirectChats:
         if not content or chat.is_streaming:
             return chat
         if len(content) > self.max_prompt_chars:
-            return replace(chat, notice=texts.too_long(len(content), self.max_prompt_chars), unsent_text=content)
+            return replace(chat, notice=sentences.too_long(len(content), self.max_prompt_chars), unsent_text=content)
         if not model:
             return replace(chat, notice=texts.CHOOSE_MODEL, unsent_text=content)
         asked = (*chat.messages, ChatMessage(role="user", content=content))
@@ -100,7 +100,7 @@ class DirectChats:
                     yield _with_answer(asked, text, thoughts, is_streaming=True)
             yield _with_answer(asked, text, thoughts, is_streaming=False)
         except ApiError as error:
-            yield _failed(asked, text, thoughts, texts.failure(error.code))
+            yield _failed(asked, text, thoughts, sentences.failure(error.code))
         except ControllerUnreachable:
             yield _failed(asked, text, thoughts, texts.UNREACHABLE)
         except StreamLost:

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.webui.fake_answers import CODE, THOUGHTS
 from tests.webui.fake_controller import FakeArena
-from webui import texts
+from webui import sentences, texts
 from webui.client import ControllerClient
 from webui.direct_chat import Chat, DirectChats, from_storage
 from webui.visitors import Visitor
@@ -68,7 +68,7 @@ async def test_a_prompt_that_was_not_taken_goes_back_into_the_box() -> None:
     chat = chats.begin(Chat(), "Hello", None)
     assert (chat.unsent_text, chat.notice) == ("Hello", texts.CHOOSE_MODEL)
     long = "x" * (chats.max_prompt_chars + 1)
-    assert chats.begin(Chat(), long, MODEL).notice == texts.too_long(len(long), chats.max_prompt_chars)
+    assert chats.begin(Chat(), long, MODEL).notice == sentences.too_long(len(long), chats.max_prompt_chars)
     begun = chats.begin(Chat(), "Hello", MODEL)
     down = [chat async for chat in chats.follow(begun, MODEL, SamplingOptions(), VISITOR)]
     assert (down[-1].unsent_text, down[-1].notice, down[-1].messages) == ("Hello", texts.UNREACHABLE, ())
