@@ -6,7 +6,7 @@ Battles have two of them in each turn, chats one.
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from webui import texts
+from webui import sentences, texts
 from webui.as_written import as_written
 from webui.thoughts import folded
 from wire.battles import Answer, DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, TurnFinishedEvent
@@ -75,7 +75,7 @@ def answer_of(answer: Answer) -> SideAnswer:
     )
 
 
-def answer_markdown(answer: SideAnswer, thoughts_id: str, *, failed: str = texts.FAILED_SIDE) -> str:
+def answer_markdown(answer: SideAnswer, thoughts_id: str, *, failed: str) -> str:
     """The answer below its thoughts. An empty one is drawn as a typing indicator; `failed` begins the sentence of one
     that failed."""
     if not answer.thoughts:
@@ -87,7 +87,7 @@ def answer_markdown(answer: SideAnswer, thoughts_id: str, *, failed: str = texts
 def _said_text(answer: SideAnswer, failed: str) -> str:
     """The answer alone; one that ended without text says so."""
     if answer.status == "failed":
-        reason = f"**{failed}** {texts.failure(answer.error_code)}"
+        reason = f"**{failed}** {sentences.failure(answer.error_code)}"
         return f"{as_written(answer.text)}\n\n{reason}" if answer.text else reason
     if not answer.text and answer.status in ("finished", "stopped"):
         return f"*({texts.STATUS[answer.status]})*"

@@ -21,7 +21,7 @@ from service_kit.app import bare_app
 from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
-from webui import texts
+from webui import sentences, texts
 from webui.admin.page import add_admin_page
 from webui.battle.pending_votes import PendingVotes, casting
 from webui.battle.turn import Turns
@@ -40,6 +40,7 @@ from webui.feedback.route import add_feedback_route
 from webui.history.pages import add_history_pages
 from webui.invitations import add_join_page
 from webui.joins_once import JoinsOnce
+from webui.languages import MARKS, speaking
 from webui.light_answers import LightAnswers
 from webui.limits import EventRates, Limits, OpenStreams
 from webui.metrics import Metrics
@@ -50,6 +51,7 @@ from webui.pages import about, battle, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
 from webui.starter_prompts import StarterPrompts, read_file
 from webui.theme import ASSETS, build_theme, css, head
+from webui.visitor_language import VisitorLanguage
 from webui.visitors import VisitorCookies
 from wire.voters import VoterCookies
 
@@ -108,7 +110,9 @@ def create_app(settings: Settings) -> FastAPI:
     add_history_pages(app, client)
     add_admin_page(app, client)
     add_notice_routes(app, client, max_age_s=settings.webui_board_max_age_s)
-    ui = build_ui(settings, client, turns, boards)
+    with speaking(MARKS):
+        ui = build_ui(settings, client, turns, boards)
+        page_head = head()
     streams = OpenStreams()
     event_streams = EventStreams(ui._queue, streams.by_address.__getitem__)
     add_connection_routes(app, event_streams, lambda session_hash: sessions.keep(session_hash))
@@ -120,7 +124,7 @@ def create_app(settings: Settings) -> FastAPI:
     sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
     background.add("forget quiet addresses", rates.forget_quiet, every_s=_FORGET_EVERY_S)
-    app.add_middleware(PageHead, head=head())
+    app.add_middleware(PageHead, head=page_head)
     app.add_middleware(LightAnswers)
     if cookies is not None:
         app.add_middleware(VisitorCookies, cookies=cookies, gives_new=settings.identity == "cookie", checks=checks)
@@ -135,6 +139,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.add_middleware(JoinsOnce)
     app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
+    app.add_middleware(VisitorLanguage, default=settings.webui_language)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
     return app
@@ -168,7 +173,7 @@ def _mount(app: FastAPI, ui: Any) -> App:
 def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards: Boards) -> Any:
     """All pages in one Blocks. A browser is sent only the components of its page. No component holds a model's name
     when it is built; events of the pages that may show names fill them in."""
-    names = dict(texts.PAGES)
+    names = dict(sentences.pages())
     starters = StarterPrompts(client, read_file(settings.starter_prompts))
     with QuietBlocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
         battle.build(ui, turns, starters)

@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from webui import texts
+from webui import sentences, texts
+from webui.bare_page import bare_page
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
 from webui.visitors import CHECK_PATH, Visitor, came_over_tls
@@ -27,13 +28,13 @@ def add_check_page(
     widget = (
         f'<script src="{escape(script_url)}" async defer></script><form method="post" action="{CHECK_PATH}">'
         f'<div class="cf-turnstile h-captcha g-recaptcha" data-sitekey="{escape(site_key)}"></div>'
-        f"<p><button>{texts.CHECK_SEND}</button></p></form>"
     )
     policy = _policy(urlsplit(script_url).netloc)
 
     def page(sentence: str, status: int = 200) -> Response:
         headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
-        return HTMLResponse(texts.bare_page(f"{escape(sentence)}{widget}"), status, headers)
+        form = f"{widget}<p><button>{texts.CHECK_SEND}</button></p></form>"
+        return HTMLResponse(bare_page(f"{escape(sentence)}{form}"), status, headers)
 
     @app.get(CHECK_PATH)
     async def show() -> Response:
@@ -48,7 +49,7 @@ def add_check_page(
         try:
             reply = await client.check_visitor(solved, Visitor(request.client.host if request.client else "unknown"))
         except ApiError as error:
-            return page(texts.failure(error.code), error.status)
+            return page(sentences.failure(error.code), error.status)
         except ControllerUnreachable:
             return page(texts.UNREACHABLE, 503)
         answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})

@@ -7,6 +7,7 @@ from pydantic import Field, FilePath, SecretStr, field_validator, model_validato
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
+from webui.languages import DEFAULT, LANGUAGES
 
 
 class Settings(BaseSettings):
@@ -87,6 +88,11 @@ class Settings(BaseSettings):
         description="Seconds between two requests for leaderboard, workers and notices, however many "
         "visitors watch them.",
     )
+    webui_language: str = Field(
+        default=DEFAULT,
+        description="Language of the pages for visitors who have chosen none and whose browser asks for none of them: "
+        f"{', '.join(LANGUAGES)}.",
+    )
     webui_max_prompt_chars: int = Field(
         default=8000,
         ge=1,
@@ -125,6 +131,13 @@ class Settings(BaseSettings):
         for url in value.split(","):
             if urlsplit(url.strip()).scheme not in ("http", "https") or not urlsplit(url.strip()).hostname:
                 raise ValueError(f"{url.strip()!r} is not an http or https URL")
+        return value
+
+    @field_validator("webui_language")
+    @classmethod
+    def _is_a_language(cls, value: str) -> str:
+        if value not in LANGUAGES:
+            raise ValueError(f"must be one of {', '.join(LANGUAGES)}")
         return value
 
     def terms(self) -> str | None:

@@ -14,13 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service_kit.errors import ClientGone
 from webui import texts
+from webui.bare_page import bare_page
 from webui.event_calls import SESSION_HASH, EventCalls
 from webui.metrics import Metrics
 from webui.ranking import csv_files
 from wire.errors import ApiError, ErrorCode
 from wire.ids import MAX_ID_CHARS
 
-_PAGES = "|".join(re.escape(path.strip("/")) for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/")
+_PAGES = "|".join(re.escape(path.strip("/")) for path in (*texts.PAGES, texts.ABOUT_PATH) if path != "/")
 _OPEN = re.compile(
     rf"/(({_PAGES})/?)?|/check|/join/[A-Za-z0-9._-]{{1,128}}|{csv_files.PATH}/({'|'.join(csv_files.NAMES)})\.csv"
     rf"|{texts.HISTORY_PATH}(/[A-Za-z0-9_-]{{1,{MAX_ID_CHARS}}}(\.md|\.json|/(share|unshare|forget|feedback))?)?"
@@ -30,7 +31,7 @@ _OPEN = re.compile(
     rf"|/gradio_api/(queue/(join|data)|cancel|reset/?|startup-events|theme\.css|app_id|info)"
 )
 _STREAM = "/gradio_api/queue/data"
-_PAGE_NAMES = {"", *(path.strip("/") for path in (*dict(texts.PAGES), texts.ABOUT_PATH))}
+_PAGE_NAMES = {"", *(path.strip("/") for path in (*texts.PAGES, texts.ABOUT_PATH))}
 _IS_SESSION_HASH = re.compile(SESSION_HASH)
 _IS_HOST = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
 #: What a stream says of a session that has no events, for instance one from before a restart: Gradio's page knows it.
@@ -95,7 +96,7 @@ class Doors:
 
         if _OPEN.fullmatch(path) is None:
             if "text/html" in Headers(scope=scope).get("accept", ""):  # a person followed a link
-                await HTMLResponse(texts.bare_page(texts.NOT_FOUND), 404)(scope, receive, noted)
+                await HTMLResponse(bare_page(texts.NOT_FOUND), 404)(scope, receive, noted)
             else:
                 await _answer(ApiError(ErrorCode.NOT_FOUND, "There is nothing here."), scope, receive, noted)
             return

@@ -5,7 +5,8 @@ from html import escape
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from webui import texts
+from webui import sentences, texts
+from webui.bare_page import bare_page
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
 from webui.visitors import Visitor, came_over_tls
@@ -24,7 +25,7 @@ def add_join_page(app: FastAPI, client: ControllerClient, cookies: VoterCookies 
         try:
             await client.join(token, Visitor(request.client.host if request.client else "unknown"))
         except ApiError as error:
-            return _page(texts.failure(error.code), error.status)
+            return _page(sentences.failure(error.code), error.status)
         except ControllerUnreachable:
             return _page(texts.UNREACHABLE, 503)
         answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})
@@ -34,4 +35,4 @@ def add_join_page(app: FastAPI, client: ControllerClient, cookies: VoterCookies 
 
 
 def _page(sentence: str, status: int) -> Response:
-    return HTMLResponse(texts.bare_page(escape(sentence)), status)
+    return HTMLResponse(bare_page(escape(sentence)), status)

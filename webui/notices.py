@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from webui import texts
+from webui.bare_page import bare_page
 from webui.boards import Shared
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
@@ -43,7 +44,7 @@ def add_notice_routes(app: FastAPI, client: ControllerClient, *, max_age_s: floa
             return JSONResponse({}, headers=_NEVER_STORED)
         content: dict[str, Any] = {
             "notices": [notice.model_dump(include={"id", "text", "severity"}) for notice in shown.notices],
-            "words": texts.NOTICE_WORDS,
+            "words": {**texts.NOTICE_WORDS, "title": texts.TERMS_TITLE},
             "terms": None if unaccepted is None else {"version": unaccepted.version, "text": unaccepted.text},
         }
         return JSONResponse(content, headers=_NEVER_STORED)
@@ -53,11 +54,11 @@ def add_notice_routes(app: FastAPI, client: ControllerClient, *, max_age_s: floa
         try:
             found = await terms.get(_visitor(request))
         except (ApiError, ControllerUnreachable):
-            return HTMLResponse(texts.bare_page(escape(texts.UNREACHABLE)), 503)
+            return HTMLResponse(bare_page(escape(texts.UNREACHABLE)), 503)
         if found.version is None:
-            return HTMLResponse(texts.bare_page(escape(texts.NO_TERMS)), 404)
+            return HTMLResponse(bare_page(escape(texts.NO_TERMS)), 404)
         paragraphs = "</p><p>".join(escape(part) for part in found.text.split("\n\n") if part.strip())
-        page = texts.bare_page(f"<strong>{escape(texts.TERMS_TITLE)}</strong></p><p>{paragraphs}")
+        page = bare_page(f"<strong>{escape(texts.TERMS_TITLE)}</strong></p><p>{paragraphs}")
         return HTMLResponse(page, headers=_NEVER_STORED)
 
     @app.post(TERMS_PATH)

@@ -1,48 +1,65 @@
-"""Our scripts and colours at the head of every page, before Gradio's own.
+"""Gradio's pages as they are served: in the visitor's language, with our scripts and colours before Gradio's own.
 
 Gradio's `head` is added by its script when the page is already being built: what it sent until then went past ours, so
 that a page without a further request never noticed that its server was away.
 """
 
+import re
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from webui.languages import active
+from webui.message_files import without_marks
+
 _HEAD: Final = b"<head>"
+_HTML_LANGUAGE: Final = re.compile(rb'(<html\s+lang=")en"')
 
 
 class PageHead:
-    """ASGI middleware around Gradio that adds `head` to each of its pages."""
+    """ASGI middleware around Gradio that adds `head` to each of its pages, and puts texts for marks into them and into
+    their configuration."""
 
     def __init__(self, app: ASGIApp, head: str) -> None:
         self._app = app
         self._head = head.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; the body of an HTML page is held back until it is whole."""
+        """Pass a request on; the body of a page, or of JSON, is held back until it is whole."""
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
         start: Message | None = None
         body = b""
 
-        async def with_head(message: Message) -> None:
+        async def whole(message: Message) -> None:
             nonlocal start, body
-            if message["type"] == "http.response.start" and _is_page(message):
+            if message["type"] == "http.response.start" and _has_words(message):
                 start = message
             elif start is None:
                 await send(message)
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body"):
-                    whole = body.replace(_HEAD, _HEAD + self._head, 1)
-                    MutableHeaders(scope=start)["Content-Length"] = str(len(whole))
+                    served = self._served(body, is_page=_content_type(start).startswith("text/html"))
+                    MutableHeaders(scope=start)["Content-Length"] = str(len(served))
                     await send(start)
-                    await send({"type": "http.response.body", "body": whole})
+                    await send({"type": "http.response.body", "body": served})
 
-        await self._app(scope, receive, with_head)
+        await self._app(scope, receive, whole)
+
+    def _served(self, body: bytes, *, is_page: bool) -> bytes:
+        language = active()
+        if is_page:
+            body = body.replace(_HEAD, _HEAD + self._head, 1)
+            body = _HTML_LANGUAGE.sub(rb'\g<1>%s"' % language.encode(), body, count=1)
+        return without_marks(body, language)
 
 
-def _is_page(start: Message) -> bool:
-    return start["status"] == 200 and Headers(raw=start["headers"]).get("content-type", "").startswith("text/html")
+def _has_words(start: Message) -> bool:
+    return start["status"] == 200 and _content_type(start).startswith(("text/html", "application/json"))
+
+
+def _content_type(start: Message) -> str:
+    return Headers(raw=start["headers"]).get("content-type", "")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from webui import texts
+from webui import number_formats, sentences, texts
 from wire.leaderboard import LeaderboardRow
 from wire.workers import PoolPicture
 
@@ -54,7 +54,7 @@ def rating_scale(rows: Sequence[LeaderboardRow]) -> Scale:
 
 def interval(row: LeaderboardRow, scale: Scale) -> str:
     """A dot for the rating and a line with end marks for its interval, if it has one."""
-    title = escape(texts.rating_sentence(row.model, row.rating, row.lower, row.upper))
+    title = escape(sentences.rating_sentence(row.model, row.rating, row.lower, row.upper))
     middle = scale.percent(row.rating)
     parts = [f'<line class="agon-grid" x1="{scale.percent(tick)}%" x2="{scale.percent(tick)}%" y1="0" y2="28"/>'
              for tick in scale.ticks()]  # fmt: skip
@@ -83,8 +83,8 @@ def win_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]]) -> 
         if rate is None or row == column:
             return None
         side = "a" if rate >= 0.5 else "b"
-        sentence = texts.win_rate_sentence(names[row], names[column], rate)
-        return _Cell(f"{rate:.0%}", f"agon-heat-{side}", abs(rate - 0.5) * 2, sentence)
+        sentence = sentences.win_rate_sentence(names[row], names[column], rate)
+        return _Cell(number_formats.percent(rate), f"agon-heat-{side}", abs(rate - 0.5) * 2, sentence)
 
     return _heat_map(names, cell, texts.WIN_RATE_PLOT)
 
@@ -96,8 +96,10 @@ def predicted_rates(names: Sequence[str], rates: Sequence[Sequence[float | None]
         rate = rates[row][column]
         if rate is None or row == column:
             return None
-        sentence = texts.predicted_sentence(names[row], names[column], rate)
-        return _Cell(f"{rate:.0%}", f"agon-heat-{'a' if rate >= 0.5 else 'b'}", abs(rate - 0.5) * 2, sentence)
+        sentence = sentences.predicted_sentence(names[row], names[column], rate)
+        return _Cell(
+            number_formats.percent(rate), f"agon-heat-{'a' if rate >= 0.5 else 'b'}", abs(rate - 0.5) * 2, sentence
+        )
 
     return _heat_map(names, cell, texts.PREDICTED_PLOT)
 
@@ -110,8 +112,8 @@ def battle_counts(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
         count = counts[row][column]
         if not count or row == column:
             return None
-        sentence = texts.count_sentence(names[row], names[column], count)
-        return _Cell(f"{count:,}", "agon-heat-count", count / most, sentence)
+        sentence = sentences.count_sentence(names[row], names[column], count)
+        return _Cell(number_formats.whole(count), "agon-heat-count", count / most, sentence)
 
     return _heat_map(names, cell, texts.COUNT_PLOT)
 
@@ -196,7 +198,7 @@ def _pool_sentence(picture: PoolPicture, families: Sequence[str]) -> str:
     used = sum(used for _, used, _ in picture.cells) / num_cells
     kept = sum(kept for _, _, kept in picture.cells) / num_cells
     cells = Counter(families[which] for which, _, _ in picture.cells if which is not None)
-    return texts.pool_sentence(len(picture.cells), used, kept, sorted(cells.items()))
+    return sentences.pool_sentence(len(picture.cells), used, kept, sorted(cells.items()))
 
 
 def _cell_part(index: int, low: int, high: int) -> str:

@@ -1,4 +1,5 @@
-"""Gradio's Blocks, where an event that raises leaves a line in the log and nothing that a visitor wrote.
+"""Gradio's Blocks, where an event speaks its visitor's language, and one that raises leaves a line in the log and
+nothing that a visitor wrote.
 
 Gradio prints the traceback of such an event, and the messages of its own errors quote the values of the inputs.
 """
@@ -11,6 +12,8 @@ from gradio.utils import MatplotlibBackendMananger
 
 from service_kit.logs import log_event
 from webui import texts
+from webui.languages import active, speaking
+from webui.visitor_language import language_in
 
 _logger = logging.getLogger(__name__)
 
@@ -26,11 +29,14 @@ class QuietBlocks(gr.Blocks):
     """The root of the pages. A failed event shows texts.EVENT_FAILED in the browser."""
 
     async def process_api(self, block_fn: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run one event, as Gradio does. Raises gr.Error, which Gradio shows and does not print, if it fails."""
-        try:
-            return await super().process_api(block_fn, *args, **kwargs)
-        except gr.Error as error:  # Gradio's refusal of an input, for instance of a choice that is not offered
-            log_event(_logger, "event_refused", exc_info=error, function=block_fn.name)
-        except Exception as error:
-            log_event(_logger, "event_failed", logging.ERROR, exc_info=error, function=block_fn.name)
-        raise gr.Error(texts.EVENT_FAILED, print_exception=False)
+        """Run one event, or the next step of one, as Gradio does: in its own tasks, which know no request. Raises
+        gr.Error, which Gradio shows and does not print, if it fails."""
+        sent = getattr(kwargs.get("request"), "request", None)
+        with speaking(active() if sent is None else language_in(sent.scope, active())):
+            try:
+                return await super().process_api(block_fn, *args, **kwargs)
+            except gr.Error as error:  # Gradio's refusal of an input, for instance of a choice that is not offered
+                log_event(_logger, "event_refused", exc_info=error, function=block_fn.name)
+            except Exception as error:
+                log_event(_logger, "event_failed", logging.ERROR, exc_info=error, function=block_fn.name)
+            raise gr.Error(texts.EVENT_FAILED, print_exception=False)

@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from webui import texts
 from webui.boards import Shared
 from webui.client import ControllerClient
+from webui.languages import COOKIE, DEFAULT, LANGUAGES, active, speaking
 from webui.visitors import Visitor, visitor_of
 from webui.widgets import PRIVATE
 from wire.model_cards import MAX_STARTER_CHARS, BoardCards
 
-NUM_STARTERS: Final = len(texts.EXAMPLES)  #: buttons of a page
+NUM_STARTERS: Final = 6  #: buttons of a page
 _MAX_AGE_S: Final = 10.0
 
 _Text = Annotated[str, Field(min_length=1, max_length=MAX_STARTER_CHARS)]
@@ -54,6 +55,12 @@ def read_file(path: Path | None) -> tuple[StarterPrompt, ...]:
     return () if path is None else _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).prompts
 
 
+def built_in(language: str) -> tuple[str, ...]:
+    """The built-in prompts in a language of the pages."""
+    with speaking(language):
+        return texts.EXAMPLES
+
+
 class StarterPrompts:
     """Chooses the prompts of a page. `prompts`: those of the operator's file."""
 
@@ -71,14 +78,14 @@ class StarterPrompts:
             return tuple(dict.fromkeys(prompt.text for prompt in fitting))[:NUM_STARTERS]
         cards = await self._cards.known(visitor)
         of_cards = [card.starter_prompts for card in (cards.models if cards else ()) if card.model in served]
-        return _in_turn(of_cards)[:NUM_STARTERS] or tuple(prompt for _, prompt in texts.EXAMPLES)
+        return _in_turn(of_cards)[:NUM_STARTERS] or built_in(DEFAULT)
 
     def bind(self, page: Any, buttons: Sequence[gr.Button]) -> None:
         """Fill the buttons of a page when it is loaded."""
 
         async def fill(request: gr.Request) -> list[Any]:
             chosen = await self.of(visitor_of(request), language_of(request))
-            if chosen == tuple(prompt for _, prompt in texts.EXAMPLES):
+            if chosen == built_in(DEFAULT):
                 return [gr.skip() for _ in buttons]  # the page was built with them
             shown = [gr.update(value=text, visible=True) for text in chosen[: len(buttons)]]
             return [*shown, *(gr.update(visible=False) for _ in buttons[len(shown) :])]
@@ -87,10 +94,13 @@ class StarterPrompts:
 
 
 def language_of(request: gr.Request) -> str:
-    """The visitor's first language, ISO 639-1; "en" without one."""
+    """The language that the visitor has chosen, else the first that their browser asks for, ISO 639-1: also one that no
+    page is written in."""
+    if request.cookies.get(COOKIE) in LANGUAGES:
+        return active()
     accepted = request.headers.get("accept-language", "") if request.headers else ""
     code = accepted.split(",")[0].split(";")[0].split("-")[0].strip().lower()
-    return code if len(code) == 2 and code.isascii() and code.isalpha() else "en"
+    return code if len(code) == 2 and code.isascii() and code.isalpha() else active()
 
 
 def _in_turn(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHECK_PATH = "/check"
 NOTICES_PATH = "/notices"
 TERMS_PATH = "/terms"
-_PAGES = frozenset((*dict(texts.PAGES), texts.ABOUT_PATH))
+_PAGES = frozenset((*texts.PAGES, texts.ABOUT_PATH))
 _ASKED_BY_SCRIPT = frozenset((NOTICES_PATH, TERMS_PATH))
 _SHOWN, _NEW = "agon.voter_cookie", "agon.new_voter_cookie"  #: keys of a request's scope
 SIGNED_IN = "agon.signed_in"  #: key of the name that a trusted proxy gives a visitor (believed_proxies.py)

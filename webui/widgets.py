@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import gradio as gr
 
-from webui import texts
+from webui import sentences, texts
+from webui.languages import DEFAULT, speaking
 
 _LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
@@ -27,12 +28,13 @@ def header(path: str) -> gr.HTML:
 
 def header_markup(path: str) -> str:
     """The same for pages without Gradio."""
+    pages = sentences.pages()
     links = "".join(
         f'<a href="{target}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
-        for target, name in texts.PAGES
+        for target, name in pages
     )
     # A page of conversations hides its introduction, title included, once one has begun.
-    title = next((f'<h1 class="agon-said">{escape(name)}</h1>' for at, name in texts.PAGES[:3] if at == path), "")
+    title = next((f'<h1 class="agon-said">{escape(name)}</h1>' for at, name in pages[:3] if at == path), "")
     return (
         f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
         f'<nav aria-label="{texts.BRAND}">{links}</nav>'
@@ -125,10 +127,12 @@ def model_choice(label: str, elem_id: str) -> gr.Dropdown:
 
 
 def examples() -> list[gr.Button]:
-    """Prompts to start with. The button's own text is the prompt."""
+    """Prompts to start with: the button's own text. starter_prompts.py puts others in where they fit better."""
+    with speaking(DEFAULT):
+        prompts = texts.EXAMPLES
     gr.HTML(f'<h2 class="agon-eyebrow">{texts.EXAMPLES_LABEL}</h2>', apply_default_css=False)
     with gr.Row(elem_classes=["agon-examples"]):
-        return [gr.Button(prompt, elem_classes=["agon-example"], min_width=200) for _, prompt in texts.EXAMPLES]
+        return [gr.Button(prompt, elem_classes=["agon-example"], min_width=200) for prompt in prompts]
 
 
 @dataclass(frozen=True)

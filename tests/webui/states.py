@@ -6,7 +6,7 @@ from playwright.sync_api import Page
 
 from tests.webui.fake_admin import ADMIN_TOKEN
 from tests.webui.fake_answers import MODELS
-from webui import texts
+from webui import sentences, texts
 
 
 def ask(page: Page, text: str) -> None:
@@ -70,8 +70,8 @@ def _battle(page: Page, url: str) -> Iterator[str]:
     page.wait_for_selector(".agon-feedback[data-live]")
     yield "battle-voted"
     page.evaluate("document.querySelector('.agon-feedback details').open = true")
-    page.get_by_label(texts.reason("style", "tie")).check()
-    page.get_by_role("button", name=texts.thumb("b", "down")).click()
+    page.get_by_label(sentences.reason("style", "tie")).check()
+    page.get_by_role("button", name=sentences.thumb("b", "down")).click()
     page.fill(".agon-comment textarea", "B is wrong about the second step.")
     page.locator(".agon-feedback-state", has_text=texts.FEEDBACK_STATES["saved"]).wait_for()
     yield "battle-feedback"

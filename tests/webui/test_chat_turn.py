@@ -7,7 +7,7 @@ import pytest
 
 from tests.webui.fake_answers import CODE, STORY, THOUGHTS
 from tests.webui.fake_controller import FakeArena
-from webui import texts
+from webui import sentences, texts
 from webui.chat.look import messages, notice_of
 from webui.chat.session import ChatBookmark, ChatExchange, ChatSession, bookmark_of, from_storage
 from webui.chat.turn import ChatSessions, ChatTurns
@@ -123,7 +123,7 @@ async def test_the_good_answer_comes_back_where_its_replacement_failed(turns: Ch
     session = await asked(turns, ChatSession(), "Hello")
     edited = await asked(turns, session.editing(), "fail: hello")
     assert (edited.is_editing, edited.unsent_text, edited.exchanges) == (True, "fail: hello", session.exchanges)
-    assert edited.notice == texts.failure(ErrorCode.WORKER_FAILED)
+    assert edited.notice == sentences.failure(ErrorCode.WORKER_FAILED)
 
 
 async def test_a_stale_tab_shows_how_the_chat_went_on_and_keeps_its_question(turns: ChatTurns) -> None:
@@ -149,7 +149,7 @@ async def test_what_cannot_be_sent_stays_in_the_box(turns: ChatTurns) -> None:
     assert (nameless.unsent_text, nameless.notice) == ("Hello", texts.CHOOSE_MODEL)
     long = "x" * (turns.max_prompt_chars + 1)
     refused = await last(turns.begin(ChatSession(), long, MODEL, None, VISITOR))
-    assert (refused.unsent_text, refused.notice) == (long, texts.too_long(len(long), turns.max_prompt_chars))
+    assert (refused.unsent_text, refused.notice) == (long, sentences.too_long(len(long), turns.max_prompt_chars))
     odd = await last(turns.begin(ChatSession(), "Hello", "no name", None, VISITOR))
     assert (odd.unsent_text, odd.notice) == ("Hello", texts.CHOOSE_MODEL)
 

@@ -67,7 +67,7 @@ OPEN = {
         "/robots.txt",
         "/assets/{path:path}",
     ),
-    *(f"{path}{end}" for path in (*dict(texts.PAGES), texts.ABOUT_PATH) if path != "/" for end in ("", "/")),
+    *(f"{path}{end}" for path in (*texts.PAGES, texts.ABOUT_PATH) if path != "/" for end in ("", "/")),
     "/leaderboard/data/{name}.csv",
     *("/history", "/history/{name}", "/history/{battle_id}/{action}", "/shared/{name}"),
     *("/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/cancel", "/gradio_api/reset"),

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.webui.conftest import Site, Visit
-from webui import texts
+from webui import sentences, texts
 from wire.errors import ErrorCode
 from wire.feedback import GiveFeedback
 
@@ -49,10 +49,10 @@ def shown(page: Page) -> dict[str, Any]:
 
 def test_reasons_thumbs_and_a_comment_are_saved_and_are_there_after_a_reload(visit: Visit) -> None:
     page = voted(visit)
-    page.get_by_label(texts.reason("accuracy", "a")).check()
-    page.get_by_role("button", name=texts.thumb("a", "up")).click()
-    page.get_by_role("button", name=texts.thumb("b", "up")).click()
-    page.get_by_role("button", name=texts.thumb("b", "down")).click()
+    page.get_by_label(sentences.reason("accuracy", "a")).check()
+    page.get_by_role("button", name=sentences.thumb("a", "up")).click()
+    page.get_by_role("button", name=sentences.thumb("b", "up")).click()
+    page.get_by_role("button", name=sentences.thumb("b", "down")).click()
     page.get_by_label(texts.FEEDBACK_COMMENT).fill("B <b>invents</b> a source.\nTwice.")
     page.get_by_label(texts.FEEDBACK_COMMENT).blur()
     visit.wait_until(lambda: said(visit).comment is not None)
@@ -61,13 +61,13 @@ def test_reasons_thumbs_and_a_comment_are_saved_and_are_there_after_a_reload(vis
     )
     page.locator(STATE, has_text=SAVED).wait_for()
     before = shown(page)
-    assert before["reasons"] == [texts.reason("accuracy", "a")]
+    assert before["reasons"] == [sentences.reason("accuracy", "a")]
     page.reload()
     page.wait_for_selector(".agon-feedback[data-live]")
     assert shown(page) == before
 
-    page.get_by_label(texts.reason("accuracy", "a")).uncheck()
-    page.get_by_role("button", name=texts.thumb("a", "up")).click()
+    page.get_by_label(sentences.reason("accuracy", "a")).uncheck()
+    page.get_by_role("button", name=sentences.thumb("a", "up")).click()
     visit.wait_until(lambda: said(visit).reasons == () and said(visit).thumbs == {"b": "down"})
     assert len(visit.site.arena.votes) > 0
     assert visit.errors == []
@@ -76,7 +76,7 @@ def test_reasons_thumbs_and_a_comment_are_saved_and_are_there_after_a_reload(vis
 def test_the_block_is_used_by_keyboard_alone_and_leaves_the_prompt_alone(visit: Visit) -> None:
     page = voted(visit, "#vote-down")
     num_battles = len(visit.site.arena.battles)
-    first = page.get_by_label(texts.reason("helpfulness", "both_bad"))
+    first = page.get_by_label(sentences.reason("helpfulness", "both_bad"))
     first.focus()
     page.keyboard.press("Space")
     for _ in range(4):
@@ -97,7 +97,7 @@ def test_the_block_is_used_by_keyboard_alone_and_leaves_the_prompt_alone(visit: 
 def test_what_could_not_be_saved_is_said_kept_and_sent_again(visit: Visit) -> None:
     page = voted(visit)
     visit.site.arena.feedback_failures = [ErrorCode.STORE_UNAVAILABLE] * 2
-    page.get_by_label(texts.reason("style", "a")).check()
+    page.get_by_label(sentences.reason("style", "a")).check()
     page.locator(f"{STATE}.agon-failed").wait_for()
     page.locator(STATE, has_text=SAVED).wait_for()
     assert said(visit).reasons == ("style",)
@@ -120,7 +120,7 @@ def test_what_could_not_be_saved_is_said_kept_and_sent_again(visit: Visit) -> No
 def test_a_refusal_is_said_and_not_sent_again(visit: Visit) -> None:
     page = voted(visit)
     visit.site.arena.feedback_failures = [ErrorCode.FEEDBACK_FULL]
-    page.get_by_label(texts.reason("style", "a")).check()
+    page.get_by_label(sentences.reason("style", "a")).check()
     page.locator(f"{STATE}.agon-failed", has_text=texts.FAILURES[ErrorCode.FEEDBACK_FULL]).wait_for()
     assert page.evaluate("localStorage.getItem('agon-feedback')") is None
     assert visit.site.arena.feedback_failures == []
@@ -142,7 +142,7 @@ def test_the_battles_own_page_shows_and_changes_it_and_the_shared_page_does_not(
     page.goto(f"{visit.site.url}{texts.HISTORY_PATH}/{battle.id}")
     page.wait_for_selector(".agon-feedback[data-live]")
     assert shown(page)["comment"] == "for the operator alone"
-    page.get_by_role("button", name=texts.thumb("b", "up")).click()
+    page.get_by_role("button", name=sentences.thumb("b", "up")).click()
     page.locator(STATE, has_text=SAVED).wait_for()
     assert battle.feedback.thumbs == {"b": "up"}
     page.click("#share")
@@ -158,9 +158,9 @@ def test_it_is_one_line_on_a_small_phone_and_unfolded_it_fits(visit: Visit) -> N
     page = voted(visit)
     block = page.locator(".agon-feedback")
     assert block.bounding_box()["height"] < 64  # type: ignore[index]
-    assert not page.get_by_label(texts.reason("style", "a")).is_visible()
+    assert not page.get_by_label(sentences.reason("style", "a")).is_visible()
     page.locator(".agon-feedback summary").tap()
-    page.get_by_label(texts.reason("style", "a")).check()
+    page.get_by_label(sentences.reason("style", "a")).check()
     visit.wait_until(lambda: said(visit).reasons == ("style",))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     rights = "[...document.querySelectorAll('.agon-feedback *')].map((it) => it.getBoundingClientRect().right)"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.webui.conftest import Visit
 from tests.webui.fake_controller import FakeArena, some_votes
+from webui import texts
 from webui.ranking import csv_files, words
 
 SIZES = [
@@ -30,11 +31,11 @@ def full(visit: Visit) -> Iterator[FakeArena]:
 def test_every_part_of_a_board_is_on_the_page_and_none_is_wider_than_the_screen(visit: Visit) -> None:
     page = visit.open("/leaderboard")
     page.wait_for_selector(".agon-history")
-    for heading in (words.STATEMENTS_TITLE, words.HISTORY_TITLE, words.MORE_TITLE):
+    for heading in (texts.STATEMENTS_TITLE, texts.RATINGS_TITLE, texts.MORE_TITLE):
         page.get_by_role("heading", name=heading).wait_for()
     page.get_by_text("Not counted: 16 votes").click()
     page.get_by_text(words.reason("stopped")).wait_for()
-    page.get_by_text(words.METHOD).click()
+    page.get_by_text(texts.METHOD).click()
     page.wait_for_selector("#weighting input")
     width = page.evaluate("innerWidth")
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -64,7 +65,7 @@ def test_another_board_is_asked_for_and_its_data_can_be_downloaded(visit: Visit,
     page.get_by_label("Adjust for length").check()
     page.wait_for_selector("#csv-ratings[href*='style_control=true']")
     page.get_by_text("A longer answer: +18 points").wait_for()
-    page.get_by_text(words.METHOD).click()
+    page.get_by_text(texts.METHOD).click()
     page.click("#versus input")
     page.get_by_role("option", name="Code").click()
     page.locator("#comparison", has_text="German (310 votes) and Code (1,250 votes)").wait_for()

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import gradio as gr
 
-from webui import texts
+from webui import sentences, texts
 from webui.answers import SideAnswer
 from webui.battle.look import look_of
 from webui.battle.parts import battle_parts
 from webui.battle.session import Exchange, Session, Standing
-from webui.ranking import words
 from wire.battles import Side
 from wire.ids import BattleId
 
@@ -109,7 +108,7 @@ def test_the_reveal_shows_place_and_change() -> None:
     )
     reveal = look_of(voted).reveal
     assert "+12.4" in reveal
-    assert texts.rank(1, 4) in reveal
+    assert sentences.rank(1, 4) in reveal
     assert texts.NEW_TO_BOARD in reveal
     unsure = look_of(replace(voted, standings={"a": Standing(1012.4, None, 4, 35.6)})).reveal
     assert texts.NO_RANK in unsure
@@ -120,7 +119,7 @@ def test_a_vote_that_is_not_rated_shows_no_change_of_a_rating() -> None:
     voted = replace(answered(), mode="named").revealed({"a": "owl", "b": "fox"}, "a", is_rated=False, flags=("named",))
     standings: dict[Side, Standing] = {"a": Standing(1012.4, 1, 4, 12.4), "b": Standing(990, 3, 4, is_new=True)}
     reveal = look_of(replace(voted, standings=standings)).reveal
-    assert texts.rank(1, 4) in reveal
+    assert sentences.rank(1, 4) in reveal
     assert "+12.4" not in reveal
     assert texts.NEW_TO_BOARD not in reveal
 
@@ -147,11 +146,11 @@ def test_a_vote_that_is_not_rated_for_reasons_that_are_not_told_says_no_wrong_on
 def test_a_stopped_answer_is_told_before_the_vote_where_votes_are_rated() -> None:
     stopped = Exchange("Hello", SideAnswer("Hi", "stopped"), SideAnswer("Good day", "finished"))
     session = replace(answered(), exchanges=(stopped,))
-    assert words.STOPPED in look_of(session).notice
-    assert words.REGENERATE in look_of(session).notice
+    assert texts.ANSWER_STOPPED in look_of(session).notice
+    assert texts.REGENERATE_WHOLE in look_of(session).notice
     earlier = replace(session, exchanges=(stopped, DONE))
-    assert words.STOPPED in look_of(earlier).notice
-    assert words.REGENERATE not in look_of(earlier).notice, "only the last turn is answered again"
+    assert texts.ANSWER_STOPPED in look_of(earlier).notice
+    assert texts.REGENERATE_WHOLE not in look_of(earlier).notice, "only the last turn is answered again"
     assert look_of(replace(session, mode="named")).notice == ""
     assert look_of(answered()).notice == ""
 
@@ -164,4 +163,4 @@ def test_a_full_conversation_can_only_be_voted_on() -> None:
 
 def test_a_battle_that_no_side_ended_says_why_it_is_over() -> None:
     look = look_of(Session(battle_id=BattleId("b1"), state="aborted", exchanges=(DONE,), failure_code="shutting_down"))
-    assert texts.failure("shutting_down") in look.notice
+    assert sentences.failure("shutting_down") in look.notice

@@ -11,7 +11,7 @@ from webui import texts
 from wire.ids import NoticeId
 from wire.notices import Notice, Severity
 
-WORDS = texts.NOTICE_WORDS
+WORDS = {**texts.NOTICE_WORDS, "title": texts.TERMS_TITLE}
 DARK = {"color_scheme": "dark"}
 
 

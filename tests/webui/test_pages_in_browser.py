@@ -15,13 +15,13 @@ from wire.model_cards import BoardCard
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 DARK_PHONE = {**PHONE, "color_scheme": "dark"}
-PATHS = [path for path, _ in texts.PAGES]
+PATHS = list(texts.PAGES)
 
 
 def test_an_anonymous_battle_of_three_turns_ends_with_the_reveal_and_reaches_the_leaderboard(visit: Visit) -> None:
     page = visit.open("/")
     num_votes = len(visit.site.arena.votes)
-    page.get_by_role("button", name=texts.EXAMPLES[0][1]).click()
+    page.get_by_role("button", name=texts.EXAMPLES[0]).click()
     page.wait_for_selector("#vote-left")
     visit.ask_and_wait("What is 12 + 30?")
     page.locator("#thread .bot-row pre code").wait_for()
@@ -319,7 +319,7 @@ def test_a_tab_is_named_after_its_page(visit: Visit) -> None:
     page.goto(visit.site.url)
     page.get_by_role("link", name=texts.ABOUT_LINK).click()
     page.wait_for_function(f"document.title === '{texts.ABOUT_TITLE} - {texts.BRAND}'")
-    page.get_by_text(texts.ABOUT[1][1][0]).wait_for()
+    page.get_by_text(texts.ABOUT[1]["paragraphs"][0]).wait_for()
     assert visit.errors == []
 
 

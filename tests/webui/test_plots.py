@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webui import plots, texts
+from webui import number_formats, plots, sentences, texts
 from webui.pages import leaderboard, workers
 from webui.ranking import words
 from webui.ranking.predicted import predicted_rates
@@ -70,8 +70,8 @@ def test_ratings_predict_every_pair_that_has_votes() -> None:
     rows = [row("owl", 1400), row("fox", 1000), row("eel", 1000, None, votes=0)]
     rates = predicted_rates(view(*rows))
     picture = plots.predicted_rates([one.model for one in rows], rates)
-    assert texts.predicted_sentence("owl", "fox", 10 / 11) in picture
-    assert texts.predicted_sentence("fox", "owl", 1 / 11) in picture
+    assert sentences.predicted_sentence("owl", "fox", 10 / 11) in picture
+    assert sentences.predicted_sentence("fox", "owl", 1 / 11) in picture
     assert "eel would" not in picture
 
 
@@ -177,8 +177,8 @@ def test_a_worker_without_a_picture_has_its_counts_and_no_colours() -> None:
 
 def test_requests_whose_pages_are_in_main_memory_are_told() -> None:
     swapping = worker(load=Load(waiting=3, swapped=2, mirror_bytes_used=1, mirror_bytes_total=9))
-    assert f"2 {texts.FACTS['swapped']}" in workers.render([swapping], {})
-    assert texts.FACTS["swapped"] not in workers.render([worker()], {})
+    assert sentences.fact("swapped", "2") in workers.render([swapping], {})
+    assert sentences.fact("swapped", "0") not in workers.render([worker()], {})
 
 
 def test_a_hosted_worker_says_that_it_has_no_pool() -> None:
@@ -212,7 +212,7 @@ def test_the_board_tells_what_is_known_of_a_model_that_is_served() -> None:
     markup = rendered(view(row("owl", 1000), row("fox", 1000)), served={"owl": card})
     assert markup.count(" \u00b7 ".join(words.card_facts(None, card))) == 1
     hosted = card.model_copy(update={"num_parameters": 0})
-    assert not any(texts.FACTS["parameters"] in fact for fact in words.card_facts(None, hosted))
+    assert not any("parameters" in fact for fact in words.card_facts(None, hosted))
 
 
 def test_a_model_without_an_interval_has_no_rank() -> None:
@@ -231,7 +231,7 @@ def test_names_and_flags_are_escaped_and_told_in_words() -> None:
 
 @pytest.mark.parametrize(("number", "told"), [(912, "912"), (9_412_000, "9.41 M"), (7_000_000_000, "7 B")])
 def test_large_numbers_are_told_shortly(number: int, told: str) -> None:
-    assert texts.short_count(number) == told
+    assert number_formats.short_count(number) == told
 
 
 def test_no_workers_says_how_to_start_one() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.webui import fake_views
+from webui import texts
 from webui.client import BoardQuery
 from webui.pages import leaderboard
 from webui.ranking import csv_files, history, words
@@ -31,7 +32,7 @@ def rendered(view: LeaderboardView, wanted: str = "", **others: Any) -> str:
 def test_a_view_of_an_older_controller_shows_no_section_that_it_has_nothing_for() -> None:
     old = LeaderboardView(board="overall", num_votes=FULL.num_votes, last_vote_id="1", updated_at=0, rows=FULL.rows)
     markup = rendered(old)
-    absent = (words.STATEMENTS_TITLE, words.MORE_TITLE, words.HISTORY_TITLE, words.WAITING_MODELS, "Not counted")
+    absent = (texts.STATEMENTS_TITLE, texts.MORE_TITLE, texts.RATINGS_TITLE, texts.WAITING_MODELS, "Not counted")
     assert not any(part in markup for part in (*absent, "held at 1000", "agon-figure", "<dl", "<ul", "<details"))
 
 
@@ -46,7 +47,7 @@ def test_a_board_that_leaves_votes_out_says_how_many_and_why() -> None:
 
 
 def test_every_flag_of_a_vote_is_told_in_words() -> None:
-    assert set(words.UNRATED) == set(VoteFlag.__args__)  # type: ignore[attr-defined]
+    assert set(texts.UNRATED) == set(VoteFlag.__args__)  # type: ignore[attr-defined]
     assert words.unrated_flag("of_an_import") == "of an import"
     assert words.reason("of_an_import") == "Of an import."
     assert words.not_rated(("stopped",)) == "This vote is recorded but not rated: an answer was stopped before its end."
@@ -54,18 +55,20 @@ def test_every_flag_of_a_vote_is_told_in_words() -> None:
 
 def said(**changes: Any) -> str:
     given = {"above": "owl", "below": "fox", "is_decided": True, "lower": 12.4, "upper": 80.0, "votes_needed": None}
-    before, between, after = words.statement_parts(Statement.model_validate({**given, **changes}))
-    return f"{before}owl{between}fox{after}"
+    markup = words.statement(Statement.model_validate({**given, **changes}))
+    assert "<b>owl</b>" in markup
+    assert "<b>fox</b>" in markup
+    return markup.replace("<b>", "").replace("</b>", "")
 
 
 def test_statements_are_sentences() -> None:
     assert said() == "owl is above fox (at least 12 points)"
     assert said(lower=None, upper=None) == "owl is above fox"
     assert said(lower=0.2) == "owl is above fox"
-    assert said(is_decided=False, votes_needed=118) == "about 120 more votes decide between owl and fox"
-    assert said(is_decided=False, votes_needed=23_410) == "about 23,000 more votes decide between owl and fox"
-    assert said(is_decided=False, votes_needed=1) == "about 1 more vote decide between owl and fox"
-    assert said(is_decided=False, votes_needed=None) == "not yet decided between owl and fox"
+    assert said(is_decided=False, votes_needed=118) == "About 120 more votes decide between owl and fox"
+    assert said(is_decided=False, votes_needed=23_410) == "About 23,000 more votes decide between owl and fox"
+    assert said(is_decided=False, votes_needed=1) == "About 1 more vote decides between owl and fox"
+    assert said(is_decided=False, votes_needed=None) == "Not yet decided between owl and fox"
 
 
 def test_statements_about_the_models_that_were_searched_are_shown_and_many_are_folded() -> None:
@@ -104,7 +107,7 @@ def test_a_model_without_votes_has_a_row_and_neither_a_rating_nor_a_place_in_a_p
     assert "<svg" not in row
     assert row.count("agon-flag") == 1
     assert "6  blue-tit-2m" not in markup
-    assert words.WAITING_MODELS not in markup
+    assert texts.WAITING_MODELS not in markup
 
 
 def test_cards_tell_who_made_a_model_and_that_it_is_retired() -> None:
@@ -124,21 +127,21 @@ def test_a_model_that_was_registered_before_it_answers_is_listed_on_an_empty_boa
 
 def test_what_else_the_votes_tell() -> None:
     assert words.position_bias(PositionBias(points=6.4, lower=1.9, upper=10.9)) == (
-        "Standing on side A instead of B is worth 6 points (95 % interval +2 to +11)."
+        "Standing on side A instead of B is worth 6 points (95% interval +2 to +11)."
     )
     assert words.position_bias(PositionBias(points=-6.4, lower=-10.9, upper=-1.9)) == (
-        "Standing on side B instead of A is worth 6 points (95 % interval +2 to +11)."
+        "Standing on side B instead of A is worth 6 points (95% interval +2 to +11)."
     )
     assert words.position_bias(PositionBias(points=6.4, lower=-1.9, upper=10.9)) == (
-        "No effect of the side is certain: +6 points for A (95 % interval -2 to +11)."
+        "No effect of the side is certain: +6 points for A (95% interval -2 to +11)."
     )
-    assert words.propensity(PropensityDiagnostics(num_known=90, smallest=0.0125, effective_votes=60.2), 100) == (
-        "Of 90 votes the chance of the pair is known, 1.2 % at least. Weighted as if drawn evenly, 100 votes are worth "
-        "60."
-    )
-    assert words.ties(400 * math.log10(1.5)) == "Equal models tie in 20 % of their battles."
+    assert words.propensity(PropensityDiagnostics(num_known=90, smallest=0.0125, effective_votes=60.2), 100) == [
+        "Of 90 votes the chance of the pair is known, 1.2% at least.",
+        "Weighted as if drawn evenly, 100 votes are worth 60.",
+    ]
+    assert words.ties(400 * math.log10(1.5)) == "Equal models tie in 20% of their battles."
     styled = rendered(fake_views.full_board(style_controlled=True))
-    assert "A longer answer: +18 points (95 % interval +11 to +25)" in styled
+    assert "A longer answer: +18 points (95% interval +11 to +25)" in styled
 
 
 def test_boards_are_offered_in_order_and_by_names_that_people_read() -> None:
@@ -152,9 +155,9 @@ def test_boards_are_offered_in_order_and_by_names_that_people_read() -> None:
 
 def test_an_older_controller_that_computes_in_the_usual_way_alone_is_not_taken_at_its_word() -> None:
     asked = BoardQuery(fit="rao_kupper")
-    assert words.OTHER_METHOD in rendered(FULL, query=asked)
-    assert words.OTHER_METHOD not in rendered(FULL.model_copy(update={"fit": "rao_kupper"}), query=asked)
-    assert words.OTHER_METHOD not in rendered(FULL)
+    assert texts.OTHER_METHOD in rendered(FULL, query=asked)
+    assert texts.OTHER_METHOD not in rendered(FULL.model_copy(update={"fit": "rao_kupper"}), query=asked)
+    assert texts.OTHER_METHOD not in rendered(FULL)
 
 
 def test_two_boards_stand_side_by_side_with_what_is_certain_in_bold() -> None:
@@ -183,7 +186,7 @@ def test_a_history_of_one_day_or_of_other_models_is_no_picture() -> None:
     assert history.over_time(HistoryView(board="overall", days=DAYS.days[:1]), names) == ""
     assert history.over_time(HistoryView(board="overall", days=()), names) == ""
     assert history.over_time(DAYS, ["nobody"]) == ""
-    assert words.HISTORY_TITLE not in rendered(FULL, days=HistoryView(board="overall", days=()))
+    assert texts.RATINGS_TITLE not in rendered(FULL, days=HistoryView(board="overall", days=()))
 
 
 def test_the_numbers_at_the_ends_of_lines_do_not_overlap() -> None:

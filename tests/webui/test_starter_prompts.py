@@ -13,7 +13,7 @@ from webui.visitors import Visitor
 from wire.model_cards import BoardCard
 
 ADA = Visitor("203.0.113.7")
-BUILT_IN = tuple(prompt for _, prompt in texts.EXAMPLES)
+BUILT_IN = texts.EXAMPLES
 FILE = f"""
 [[prompts]]
 text = "What is a fugue?"

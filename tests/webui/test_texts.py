@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from webui import texts
+from webui import sentences, texts
 from webui.__main__ import main
 from webui.config import Settings
 from webui.pages import about
@@ -19,13 +19,13 @@ SOURCES = Path(__file__).parents[2] / "webui"
 
 def test_every_outcome_has_its_words() -> None:
     outcomes = set(get_args(Outcome))
-    assert set(texts.VOTES) == set(texts.VOTED) == set(texts.VOTE_KEY_NAMES) == outcomes
+    assert set(texts.VOTES) == set(texts.VOTED) == set(texts.THEIR_VOTE) == outcomes
 
 
 def test_an_unknown_failure_still_gets_a_sentence() -> None:
-    assert texts.failure("something_new") == texts.FAILURE_OTHER
-    assert texts.failure(None) == texts.FAILURE_OTHER
-    assert all(texts.failure(code).endswith(".") for code in ErrorCode)
+    assert sentences.failure("something_new") == texts.FAILURE_OTHER
+    assert sentences.failure(None) == texts.FAILURE_OTHER
+    assert all(sentences.failure(code).endswith(".") for code in ErrorCode)
 
 
 def test_the_operators_terms_stand_under_about_as_text(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_setting_that_cannot_be_used_is_named_before_anything_starts(
     ]
 
 
-@pytest.mark.parametrize("module", ["texts", "ranking/words"])
+@pytest.mark.parametrize("module", ["texts", "sentences", "number_formats", "ranking/words"])
 def test_every_text_is_used(module: str) -> None:
     own = ast.parse((SOURCES / f"{module}.py").read_text())
     defined = {

@@ -10,7 +10,7 @@ import pytest
 
 from tests.webui.fake_answers import MODELS
 from tests.webui.fake_controller import FakeArena
-from webui import texts
+from webui import sentences, texts
 from webui.batches import batches
 from webui.battle.pending_votes import PendingVotes, casting
 from webui.battle.session import Bookmark, Choice, Session, bookmark_of, from_storage
@@ -125,7 +125,7 @@ async def test_a_question_that_is_too_long_is_given_back_with_both_lengths(turns
     long = "x" * (turns.max_prompt_chars + 1)
     session = await last(ask(turns, Session(), long, ANONYMOUS, VISITOR))
     assert session.unsent_text == long
-    assert session.notice == texts.too_long(len(long), turns.max_prompt_chars)
+    assert session.notice == sentences.too_long(len(long), turns.max_prompt_chars)
     assert session.exchanges == ()
 
 

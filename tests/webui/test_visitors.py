@@ -37,7 +37,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@pytest.mark.parametrize("path", [*dict(texts.PAGES), texts.ABOUT_PATH])
+@pytest.mark.parametrize("path", [*texts.PAGES, texts.ABOUT_PATH])
 async def test_every_page_gives_a_new_visitor_one_cookie(http: httpx.AsyncClient, path: str) -> None:
     first = await http.get(path)
     again = await http.get(path)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from tests.webui.fake_controller import FakeArena
 from tests.webui.test_turn import ANONYMOUS, VISITOR, client, turns  # noqa: F401
-from webui import texts
+from webui import sentences
 from webui.battle.session import Session
 from webui.battle.turn import Turns
 from webui.battle.waiting_line import ASKING, WaitingLine
@@ -34,7 +34,7 @@ async def test_a_visitor_behind_others_is_told_so_and_is_not_asked_for(turns: Tu
         async for session in sessions:
             if session.notice is not None:
                 break
-        assert session.notice == texts.waiting_in_line(5)
+        assert session.notice == sentences.waiting_in_line(5)
         num_asked = len(arena.requests)
         waiting = asyncio.ensure_future(anext(sessions))
         await asyncio.sleep(0)

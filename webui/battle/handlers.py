@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from webui import texts
+from webui import sentences, texts
 from webui.battle.look import look_of
 from webui.battle.parts import BattleParts
 from webui.battle.session import Choice, Session, from_storage
@@ -181,7 +181,7 @@ class _BattleHandlers:
         except ControllerUnreachable:
             return texts.UNREACHABLE
         except ApiError as error:
-            return texts.failure(error.code)
+            return sentences.failure(error.code)
         return gr.skip()
 
     def start_over(self, request: gr.Request, seat: Seat[Session]) -> list[Any]:

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from webui import texts
+from webui import sentences, texts
 from webui.answers import answer_markdown
 from webui.as_written import as_written
 from webui.battle.reveal import reveal, spoken
 from webui.battle.session import Exchange, Session
 from webui.feedback.block import feedback_block
-from webui.ranking import words
 from webui.widgets import notice
 from wire.battles import SIDES, Side
 
@@ -69,8 +68,8 @@ def look_of(session: Session) -> Look:
 
 def _said(session: Session, *, can_vote: bool) -> str:
     if session.choice is not None:
-        return texts.chosen(session.choice.outcome)
-    return f"{texts.BOTH_DONE} {texts.VOTE_HINT}" if can_vote else spoken(session)
+        return sentences.chosen(session.choice.outcome)
+    return sentences.in_a_row(texts.BOTH_DONE, texts.VOTE_HINT) if can_vote else spoken(session)
 
 
 def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
@@ -79,7 +78,10 @@ def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
     for number, exchange in enumerate(exchanges, start=1):
         found.append({"role": "user", "content": as_written(exchange.content)})
         found.extend(
-            {"role": "assistant", "content": answer_markdown(exchange.side(side), f"thoughts-{number}-{side}")}
+            {
+                "role": "assistant",
+                "content": answer_markdown(exchange.side(side), f"thoughts-{number}-{side}", failed=texts.FAILED_SIDE),
+            }
             for side in SIDES
         )
     return tuple(found)
@@ -112,21 +114,21 @@ def _head(session: Session, side: Side) -> str:
 def _notice(session: Session) -> str:
     if session.state == "aborted":
         has_reason = any(session.exchanges[-1].side(side).status == "failed" for side in SIDES if session.exchanges)
-        reason = "" if has_reason or session.failure_code is None else f"{texts.failure(session.failure_code)} "
-        sentence = reason + texts.ABORTED
+        reason = "" if has_reason or session.failure_code is None else sentences.failure(session.failure_code)
+        sentence = sentences.in_a_row(reason, texts.ABORTED)
     elif session.state == "expired":
         sentence = texts.EXPIRED
     elif session.refusal_code is not None:
-        sentence = texts.failure(session.refusal_code)
+        sentence = sentences.failure(session.refusal_code)
     elif session.has_failed_turn and session.notice is None:
         sentence = texts.TURN_FAILED_LATER if session.has_answers else texts.TURN_FAILED
     elif session.notice is not None:
         sentence = session.notice
     elif session.choice is not None:
-        return f'<p class="agon-notice agon-chosen-vote">{escape(texts.chosen(session.choice.outcome))}</p>'
+        return f'<p class="agon-notice agon-chosen-vote">{escape(sentences.chosen(session.choice.outcome))}</p>'
     elif session.is_votable and session.has_answers and session.stopped_turns and session.mode == "anonymous":
         helps = session.stopped_turns == (len(session.exchanges) - 1,)
-        sentence = f"{words.STOPPED} {words.REGENERATE}" if helps else words.STOPPED
+        sentence = sentences.in_a_row(texts.ANSWER_STOPPED, texts.REGENERATE_WHOLE) if helps else texts.ANSWER_STOPPED
         return f'<p class="agon-notice" role="status">{escape(sentence)}</p>'
     else:
         return ""

@@ -17,6 +17,7 @@ from webui.seats import STORAGE_SECRET, Seat
 from webui.widgets import Prompt, examples, intro, prompt, thread
 from wire.battles import Mode, Outcome
 
+_ARROWS: dict[Outcome, str] = {"a": "left", "tie": "up", "both_bad": "down", "b": "right"}  #: agon.js votes by them
 _VOTE_ORDER: tuple[Outcome, ...] = ("a", "tie", "both_bad", "b")
 
 
@@ -173,7 +174,7 @@ def _vote_buttons() -> dict[Outcome, gr.Button]:
     return {
         outcome: gr.Button(
             texts.VOTES[outcome],
-            elem_id=f"vote-{texts.VOTE_KEY_NAMES[outcome]}",
+            elem_id=f"vote-{_ARROWS[outcome]}",
             elem_classes=["agon-vote", f"agon-vote-{outcome}"],
             min_width=120,
         )

@@ -2,8 +2,9 @@
 
 from html import escape
 
-from webui import texts
+from webui import sentences, texts
 from webui.battle.session import Session, Standing
+from webui.number_formats import signed
 from webui.ranking import words
 from wire.battles import SIDES, Side
 
@@ -25,8 +26,7 @@ def spoken(session: Session) -> str:
     """The same for screen readers; nothing before the vote."""
     if session.outcome is None or session.names is None:
         return ""
-    named = (texts.revealed(side, session.name(side) or "") for side in SIDES)
-    return " ".join((f"{texts.VOTED[session.outcome]}.", *named))
+    return sentences.revealed(session.outcome, *session.names)
 
 
 def _link(session: Session) -> str:
@@ -60,6 +60,6 @@ def _standing(standing: Standing | None, *, is_rated: bool) -> str:
         change = f" {texts.NEW_TO_BOARD}"
     elif is_rated and standing.change is not None and standing.rank is not None:  # without a rank it would be noise
         direction = "up" if standing.change > 0 else "down" if standing.change < 0 else "same"
-        change = f' <b class="agon-{direction}">{standing.change:+.1f}</b>'
-    place = texts.NO_RANK if standing.rank is None else texts.rank(standing.rank, standing.num_models)
+        change = f' <b class="agon-{direction}">{signed(standing.change, 1)}</b>'
+    place = texts.NO_RANK if standing.rank is None else sentences.rank(standing.rank, standing.num_models)
     return f"<span>{standing.rating:.0f}{change}</span> <span>{escape(place)}</span>"

@@ -13,7 +13,7 @@ from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from webui import texts
+from webui import sentences, texts
 from webui.answers import StreamEvent
 from webui.batches import batches
 from webui.battle.pending_votes import PendingVotes
@@ -66,7 +66,7 @@ class Turns:
             yield session
             return
         if len(content) > self.max_prompt_chars:
-            yield session.ended(texts.too_long(len(content), self.max_prompt_chars), unsent_text=content)
+            yield session.ended(sentences.too_long(len(content), self.max_prompt_chars), unsent_text=content)
             return
         before = Session(mode=opening.mode) if session.battle_id is None or session.is_over else session
         current = before.asking(content)
@@ -91,10 +91,10 @@ class Turns:
                     wait_s = getattr(error, "retry_after_s", None) or 1.0
                 if is_full and place is None:
                     place = at_end.enter_context(self.line.place())
-                yield replace(current, notice=texts.waiting_in_line(place.shown) if place else texts.ARENA_AWAY)
+                yield replace(current, notice=sentences.waiting_in_line(place.shown) if place else texts.ARENA_AWAY)
                 await asyncio.sleep(wait_s)
                 while place is not None and not place.may_ask and time.monotonic() < deadline:
-                    yield replace(current, notice=texts.waiting_in_line(place.shown))
+                    yield replace(current, notice=sentences.waiting_in_line(place.shown))
                     await asyncio.sleep(_LINE_POLL_S)
 
     def begin_again(self, session: Session) -> Session:
@@ -117,7 +117,7 @@ class Turns:
             if session.exchanges[bookmark.number - 1].content == bookmark.asked:
                 return session
             # Another page's question has this number.
-            return replace(session, notice=texts.failure(ErrorCode.STALE_TURN), unsent_text=bookmark.asked)
+            return replace(session, notice=sentences.failure(ErrorCode.STALE_TURN), unsent_text=bookmark.asked)
         if session.battle_id is None or session.is_over or session.is_busy:
             return replace(session, unsent_text=bookmark.asked)
         return session.asking(bookmark.asked)
@@ -185,7 +185,7 @@ class Turns:
         if asked is None:
             yield replace(current, notice=current.notice or texts.WENT_ON)
         elif code is ErrorCode.STALE_TURN:
-            yield replace(current, notice=current.notice or texts.failure(code), unsent_text=asked)
+            yield replace(current, notice=current.notice or sentences.failure(code), unsent_text=asked)
         elif not current.exchanges or current.exchanges[-1].content != asked:
             yield replace(current, unsent_text=asked)
 
@@ -335,4 +335,4 @@ def _state_without_turn(session: Session) -> BattleState:
 
 
 def _sentence(error: ApiError | ControllerUnreachable) -> str:
-    return texts.UNREACHABLE if isinstance(error, ControllerUnreachable) else texts.failure(error.code)
+    return texts.UNREACHABLE if isinstance(error, ControllerUnreachable) else sentences.failure(error.code)

@@ -152,7 +152,7 @@ class _ChatHandlers:
                     seat.value = session
                     yield self._parts.show_text(session)
         except Exception:
-            seat.value = seat.value.ended(texts.STREAM_LOST_CHAT, can_resume=True)
+            seat.value = seat.value.ended(texts.CHAT_STREAM_LOST, can_resume=True)
             raise
 
     async def stop(self, request: gr.Request, seat: Seat[ChatSession]) -> Any:
@@ -197,7 +197,7 @@ def _wire_models(page: Any, parts: ChatParts, client: ControllerClient) -> None:
         chosen = from_storage(stored).model
         if isinstance(models, str):
             return [gr.skip() if chosen is None else gr.update(value=chosen), notice(models), gr.skip()]
-        hint = "" if chosen is None or chosen in models else notice(texts.chat_model_away(chosen))
+        hint = "" if chosen is None or chosen in models else notice(texts.CHAT_MODEL_AWAY.format(model=chosen))
         return [gr.update(choices=list(models), value=chosen or models[0]), hint, gr.Timer(active=False)]
 
     timer = gr.Timer(ASK_AGAIN_S)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
-from webui import texts
+from webui import sentences, texts
 from webui.answers import StreamEvent
 from webui.batches import batches
 from webui.chat.session import ChatBookmark, ChatSession, from_view
@@ -51,7 +51,7 @@ class ChatTurns:
             return
         for text in (content, session.system_prompt):
             if len(text) > self.max_prompt_chars:
-                yield session.ended(texts.too_long(len(text), self.max_prompt_chars), unsent_text=content)
+                yield session.ended(sentences.too_long(len(text), self.max_prompt_chars), unsent_text=content)
                 return
         if not model:
             yield session.ended(texts.CHOOSE_MODEL, unsent_text=content)
@@ -146,7 +146,7 @@ class ChatTurns:
             else:
                 yield await self._untaken(session, sentence_of(error), visitor)
         except StreamLost:
-            yield current.ended(texts.STREAM_LOST_CHAT, can_resume=True)
+            yield current.ended(texts.CHAT_STREAM_LOST, can_resume=True)
 
     async def _untaken(self, session: ChatSession, sentence: str, visitor: Visitor) -> ChatSession:
         """The chat without the turn that was to begin; its question goes back into the box, unless the chat has it."""
@@ -211,4 +211,4 @@ def sentence_of(error: ApiError | ControllerUnreachable) -> str:
 
 
 def _failure(code: str) -> str:
-    return texts.CHAT_FAILURES.get(code) or texts.failure(code)
+    return texts.CHAT_FAILURES.get(code) or sentences.failure(code)

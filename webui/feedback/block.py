@@ -6,7 +6,7 @@ The same block stands below the reveal and on the page of one's own battle. asse
 from html import escape
 from typing import get_args
 
-from webui import texts
+from webui import sentences, texts
 from wire.battles import SIDES, Outcome, Side
 from wire.feedback import MAX_COMMENT_CHARS, GiveFeedback, Reason, Thumb
 from wire.ids import BattleId
@@ -38,7 +38,7 @@ def _reason(reason: Reason, outcome: Outcome, *, is_given: bool) -> str:
     checked = " checked" if is_given else ""
     return (
         f'<label class="agon-reason"><input type="checkbox" value="{reason}"{checked}>'
-        f"<span>{escape(texts.reason(reason, outcome))}</span></label>"
+        f"<span>{escape(sentences.reason(reason, outcome))}</span></label>"
     )
 
 
@@ -46,7 +46,7 @@ def _thumbs(side: Side, given: Thumb | None) -> str:
     buttons = "".join(
         f'<button type="button" data-side="{side}" data-thumb="{thumb}" aria-pressed="{str(thumb == given).lower()}" '
         f'aria-label="{escape(name)}" title="{escape(name)}">{_THUMB}</button>'
-        for thumb, name in ((thumb, texts.thumb(side, thumb)) for thumb in get_args(Thumb))
+        for thumb, name in ((thumb, sentences.thumb(side, thumb)) for thumb in get_args(Thumb))
     )
     return (
         f'<span class="agon-thumbs" role="group" aria-label="{escape(texts.ANSWER_OF_SIDE[side])}">'

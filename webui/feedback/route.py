@@ -3,7 +3,7 @@
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from webui import texts
+from webui import sentences, texts
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
 from webui.visitors import visitor_in
@@ -29,7 +29,7 @@ def add_feedback_route(app: FastAPI, client: ControllerClient) -> None:
             visitor = visitor_in(request.scope, request.client.host if request.client else "unknown")
             await client.give_feedback(checked, parse_model(GiveFeedback, body), visitor)
         except ApiError as error:
-            return JSONResponse({"sentence": texts.failure(error.code)}, error.status)
+            return JSONResponse({"sentence": sentences.failure(error.code)}, error.status)
         except ControllerUnreachable:
             return JSONResponse({"sentence": texts.FEEDBACK_STATES["waiting"]}, 503)
         return JSONResponse({"sentence": texts.FEEDBACK_STATES["saved"]})

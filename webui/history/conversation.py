@@ -36,7 +36,7 @@ class Conversation:
 
     def name(self, side: Side) -> str:
         """What a side is called."""
-        return self.models.get(side, texts.SIDE_LABELS[side])
+        return self.models.get(side, texts.ANSWER_OF_SIDE[side])
 
     def as_markup(self) -> str:
         """Outcome and turns, for a page."""
@@ -61,7 +61,7 @@ class Conversation:
         """The conversation as a Markdown file."""
         parts = [f"# {texts.CONVERSATION}"]
         if self.outcome is not None:
-            parts.append(f"{texts.THEIR_VOTE[self.outcome]}.")
+            parts.append(texts.THEIR_VOTE[self.outcome])
         for turn in self.turns:
             parts.append(f"## {turn.number}. {texts.QUESTION}\n\n{turn.content}")
             for side in SIDES:
@@ -72,7 +72,7 @@ class Conversation:
 
     def _title(self, side: Side) -> str:
         model = self._of(side)
-        return f"{texts.SIDE_NAME[side]}: {model}" if model else texts.SIDE_LABELS[side]
+        return f"{texts.SIDE_NAME[side]}: {model}" if model else texts.ANSWER_OF_SIDE[side]
 
     def as_json(self) -> str:
         """The conversation as a JSON file: `turns` with a message, both answers and the thoughts of models that think,

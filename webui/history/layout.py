@@ -10,7 +10,8 @@ from html import escape
 
 from fastapi.responses import HTMLResponse
 
-from webui import texts
+from webui import sentences, texts
+from webui.languages import active
 from webui.theme import ASSETS
 from webui.widgets import theme_button
 
@@ -18,10 +19,11 @@ from webui.widgets import theme_button
 def page(title: str, body: str, *, status: int = 200, is_private: bool = True) -> HTMLResponse:
     """A whole page; `body` is markup. `is_private`: no cache may keep it."""
     links = "".join(
-        f'<a href="{path}">{escape(name)}</a>' for path, name in (*texts.PAGES, (texts.HISTORY_PATH, texts.HISTORY))
+        f'<a href="{path}">{escape(name)}</a>'
+        for path, name in (*sentences.pages(), (texts.HISTORY_PATH, texts.HISTORY))
     )
     markup = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="{active()}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">'
         f"<title>{escape(title)} &middot; {texts.BRAND}</title>"
         f"<style>{_style()}</style><script>{_script()}</script></head>"

@@ -10,7 +10,7 @@ from html import escape
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
-from webui import texts
+from webui import sentences, texts
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
 from webui.feedback.block import feedback_block
@@ -84,7 +84,7 @@ def add_history_pages(app: FastAPI, client: ControllerClient) -> None:
             conversation = Conversation.of_shared(battle)
             if form:
                 return _file(conversation, form)
-            lead = f'<p class="quiet">{escape(texts.shared_on(battle.day))}</p>'
+            lead = f'<p class="quiet">{escape(sentences.shared_on(battle.day))}</p>'
             return _conversation_page(conversation, f"{texts.SHARED_PATH}/{share_id}", lead)
 
         return await _answered(shown, missing=texts.NOT_SHARED)
@@ -100,7 +100,7 @@ async def _answered(answer: Callable[[], Awaitable[Response]], *, missing: str |
         return await answer()
     except ApiError as error:
         is_missing = missing is not None and error.status == 404
-        return sentence(missing if is_missing and missing else texts.failure(error.code), error.status)
+        return sentence(missing if is_missing and missing else sentences.failure(error.code), error.status)
     except ControllerUnreachable:
         return sentence(texts.UNREACHABLE, 503)
 

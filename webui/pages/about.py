@@ -17,7 +17,7 @@ def build(page: Any, terms: str | None) -> None:
 
 def render(terms: str | None) -> str:
     """The page as markup. `terms` is plain text; an empty line begins a paragraph."""
-    sections = [_section(title, paragraphs) for title, paragraphs in texts.ABOUT]
+    sections = [_section(part["title"], part["paragraphs"]) for part in texts.ABOUT]
     if terms is not None:
         sections.append(_section(texts.TERMS_TITLE, [part for part in terms.split("\n\n") if part.strip()]))
     return f'<article class="agon-about"><h1>{texts.ABOUT_TITLE}</h1>{"".join(sections)}</article>'

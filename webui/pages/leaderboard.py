@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-from webui import plots, texts
+from webui import plots, sentences, texts
 from webui.boards import Boards
 from webui.client import BoardQuery
 from webui.controllers import ControllerUnreachable
@@ -38,7 +38,7 @@ class Shown:
     """What a page shows now: its parts as markup, and the boards that it offers."""
 
     parts: tuple[str, str, str] = ("", "", "")  #: ranking, statements, figures
-    boards: tuple[str, ...] = tuple(words.BOARDS)[:1]
+    boards: tuple[str, ...] = (words.USUAL_BOARD,)
 
 
 def build(page: Any, boards: Boards) -> None:
@@ -46,7 +46,7 @@ def build(page: Any, boards: Boards) -> None:
     header("/leaderboard")
     shown = gr.State(Seat(Shown()))
     gr.HTML(
-        f'<div class="agon-board-head"><h1>{texts.LEADERBOARD_TITLE}</h1><p>{words.LEAD}</p></div>',
+        f'<div class="agon-board-head"><h1>{texts.LEADERBOARD_TITLE}</h1><p>{texts.LEADERBOARD_LEAD}</p></div>',
         apply_default_css=False,
     )
     inputs, offering = _filters()
@@ -86,7 +86,7 @@ def build(page: Any, boards: Boards) -> None:
         if shown.value.boards == now.boards:
             return [*changed, gr.skip(), gr.skip(), ""]
         offered = words.boards(shown.value.boards)
-        others = [words.NO_VERSUS, *offered]
+        others = [(texts.NO_VERSUS, ""), *offered]
         return [*changed, gr.update(choices=offered, value=name), gr.update(choices=others, value=versus or ""), ""]
 
     gr.on(
@@ -104,8 +104,8 @@ def _filters() -> tuple[list[Any], list[gr.Dropdown]]:
     """The inputs of `refresh` in their order, and those of them that offer boards."""
     with gr.Row(elem_classes=["agon-filters"]):
         kind = gr.Dropdown(
-            words.boards(tuple(words.BOARDS)[:1]),
-            value=next(iter(words.BOARDS)),
+            words.boards(tuple(texts.BOARDS)[:1]),
+            value=next(iter(texts.BOARDS)),
             label=texts.BOARD,
             elem_id="kind",
             filterable=False,
@@ -115,16 +115,16 @@ def _filters() -> tuple[list[Any], list[gr.Dropdown]]:
         least = gr.Number(0, label=texts.MIN_VOTES, elem_id="min-votes", minimum=0, precision=0, scale=1)
     style = gr.Checkbox(False, label=texts.STYLE_CONTROL, container=False, elem_id="style")
     with (
-        gr.Accordion(words.METHOD, open=False, elem_classes=["agon-fold", "agon-method"]),
+        gr.Accordion(texts.METHOD, open=False, elem_classes=["agon-fold", "agon-method"]),
         gr.Row(elem_classes=["agon-filters"]),
     ):
-        fits = [(title, name) for name, title in words.FITS.items()]
-        fit = gr.Dropdown(fits, value=fits[0][1], label=words.FIT, elem_id="fit", filterable=False)
-        weightings = [(title, name) for name, title in words.WEIGHTINGS.items()]
+        fits = [(title, name) for name, title in texts.FITS.items()]
+        fit = gr.Dropdown(fits, value=fits[0][1], label=texts.FIT, elem_id="fit", filterable=False)
+        weightings = [(title, name) for name, title in texts.WEIGHTINGS.items()]
         weighting = gr.Dropdown(
-            weightings, value=weightings[0][1], label=words.WEIGHTING, elem_id="weighting", filterable=False
+            weightings, value=weightings[0][1], label=texts.WEIGHTING, elem_id="weighting", filterable=False
         )
-        versus = gr.Dropdown([words.NO_VERSUS], value="", label=words.VERSUS, elem_id="versus", filterable=False)
+        versus = gr.Dropdown([(texts.NO_VERSUS, "")], value="", label=texts.VERSUS, elem_id="versus", filterable=False)
     for offering in (kind, versus):
         # Any value is accepted, because only the controller knows the boards; `refresh` takes those that it offers. As
         # an argument it would make the choice a text box.
@@ -185,20 +185,26 @@ def _figures(view: LeaderboardView, kept: list[int], days: HistoryView | None, a
     models = [view.rows[index].model for index in kept]
     wide = ""
     if days is not None and (picture := history.over_time(days, models)):
-        hint = words.HISTORY_HINT + words.part(min(len(models), history.MAX_LINES), len(models))
-        wide = _figure(words.HISTORY_TITLE, hint, picture, link("history", asked), " agon-figure-wide")
+        hint = sentences.in_a_row(texts.RATINGS_HINT, words.part(min(len(models), history.MAX_LINES), len(models)))
+        wide = _figure(texts.RATINGS_TITLE, hint, picture, link("history", asked), " agon-figure-wide")
     part = words.part(MAX_HEAT_MAP, len(kept))
     kept = kept[:MAX_HEAT_MAP]
     names = models[:MAX_HEAT_MAP]
     figures = ""
     if view.win_rate and len(kept) > 1:
         picture = plots.win_rates(names, _cells(view.win_rate, kept))
-        figures += _figure(texts.WIN_RATE_PLOT, texts.WIN_RATE_PLOT_HINT + part, picture, link("win-rates", asked))
+        figures += _figure(
+            texts.WIN_RATE_PLOT, sentences.in_a_row(texts.WIN_RATE_PLOT_HINT, part), picture, link("win-rates", asked)
+        )
     if view.battle_count and len(kept) > 1:
         picture = plots.predicted_rates(names, _cells(predicted_rates(view), kept))
-        figures += _figure(texts.PREDICTED_PLOT, texts.PREDICTED_PLOT_HINT + part, picture, link("predicted", asked))
+        figures += _figure(
+            texts.PREDICTED_PLOT, sentences.in_a_row(texts.PREDICTED_PLOT_HINT, part), picture, link("predicted", asked)
+        )
         picture = plots.battle_counts(names, _cells(view.battle_count, kept))
-        figures += _figure(texts.COUNT_PLOT, texts.COUNT_PLOT_HINT + part, picture, link("battles", asked))
+        figures += _figure(
+            texts.COUNT_PLOT, sentences.in_a_row(texts.COUNT_PLOT_HINT, part), picture, link("battles", asked)
+        )
     figures += sections.more(view)
     return wide + (f'<div class="agon-figures">{figures}</div>' if figures else "")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import gradio as gr
 
-from webui import texts
+from webui import sentences, texts
 from webui.battle.handlers import wire_battle
 from webui.battle.parts import battle_parts
 from webui.battle.turn import Turns
@@ -46,7 +46,7 @@ def build(page: Any, turns: Turns, client: ControllerClient, starters: StarterPr
             return [gr.skip(), gr.skip(), notice(models), gr.skip()]
         first = [gr.update(choices=list(models), value=name) for name in models[:2]]
         if len(models) == 1:
-            return [*first, gr.skip(), notice(texts.failure(ErrorCode.NOT_ENOUGH_MODELS)), gr.skip()]
+            return [*first, gr.skip(), notice(sentences.failure(ErrorCode.NOT_ENOUGH_MODELS)), gr.skip()]
         return [*first, "", gr.Timer(active=False)]
 
     outputs = [*choices, hints[0], timer]
@@ -79,4 +79,4 @@ async def served_models(client: ControllerClient, visitor: Visitor) -> tuple[str
     except ControllerUnreachable:
         return texts.UNREACHABLE
     except ApiError as error:
-        return texts.failure(error.code)
+        return sentences.failure(error.code)

@@ -11,9 +11,10 @@ from typing import Any
 
 import gradio as gr
 
-from webui import plots, texts
+from webui import number_formats, plots, sentences, texts
 from webui.boards import Boards
 from webui.controllers import ControllerUnreachable
+from webui.number_formats import whole
 from webui.seats import Seat
 from webui.visitors import Visitor, visitor_of
 from webui.widgets import PRIVATE, header, notice
@@ -51,7 +52,7 @@ def build(page: Any, boards: Boards) -> None:
             return [gr.skip(), notice(texts.STALE)] if shown.value else ["", notice(texts.UNREACHABLE_BOARD)]
         except ApiError as error:
             is_wrong = token and error.code in (ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN)
-            return [gr.skip(), notice(texts.WRONG_ADMIN_TOKEN if is_wrong else texts.failure(error.code))]
+            return [gr.skip(), notice(texts.WRONG_ADMIN_TOKEN if is_wrong else sentences.failure(error.code))]
         markup = render(workers, pictures)
         if markup == shown.value:
             return [gr.skip(), ""]
@@ -96,8 +97,8 @@ def render(workers: Sequence[WorkerView], pictures: Mapping[str, PoolPicture]) -
 def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
     card = worker.card
     details: tuple[str, ...] = (
-        f"{texts.short_count(card.num_parameters)} {texts.FACTS['parameters']}",
-        f"{card.context_length:,} {texts.FACTS['context']}",
+        sentences.fact("parameters", number_formats.short_count(card.num_parameters)),
+        sentences.fact("context", whole(card.context_length)),
         escape(card.dtype),
     )
     figures = ""
@@ -105,7 +106,7 @@ def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
         figures = _numbers(worker.load, worker.capacity) + _pool(worker.load.pages, picture)
         details += _counts(worker.load)
     age_s = worker.last_heartbeat_age_s or 0.0
-    silence = f" &middot; {texts.seconds_ago(age_s)}" if age_s >= SILENT_AFTER_S else ""
+    silence = f" &middot; {sentences.seconds_ago(age_s)}" if age_s >= SILENT_AFTER_S else ""
     return (
         f'<article class="agon-worker"><header><h2>{escape(worker.model)}</h2>'
         f'<span class="agon-state agon-state-{worker.state}">{texts.WORKER_STATES[worker.state]}</span></header>'
@@ -116,9 +117,9 @@ def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
 
 def _numbers(load: Load, capacity: Capacity) -> str:
     facts = (
-        (f"{load.running}", f"/{capacity.max_running}", texts.FACTS["running"]),
-        (f"{load.waiting}", "", texts.FACTS["waiting"]),
-        (f"{load.tokens_per_s:,.0f}", "", texts.FACTS["speed"]),
+        (f"{load.running}", f"/{capacity.max_running}", texts.LOAD["running"]),
+        (f"{load.waiting}", "", texts.LOAD["waiting"]),
+        (whole(load.tokens_per_s), "", texts.LOAD["speed"]),
     )
     rows = "".join(f"<div><dt>{name}</dt><dd>{number}<i>{of}</i></dd></div>" for number, of, name in facts)
     return f"<dl>{rows}</dl>"
@@ -126,10 +127,10 @@ def _numbers(load: Load, capacity: Capacity) -> str:
 
 def _counts(load: Load) -> tuple[str, ...]:
     counts = (
-        f"{load.prefix_hit_tokens_total:,} {texts.FACTS['hits']}",
-        f"{load.preemptions_total:,} {texts.FACTS['preemptions']}",
+        sentences.fact("hits", whole(load.prefix_hit_tokens_total)),
+        sentences.fact("preemptions", whole(load.preemptions_total)),
     )
-    return (*counts, f"{load.swapped:,} {texts.FACTS['swapped']}") if load.swapped else counts
+    return (*counts, sentences.fact("swapped", whole(load.swapped))) if load.swapped else counts
 
 
 def _pool(pages: Sequence[PageCounts], picture: PoolPicture | None) -> str:
@@ -152,11 +153,12 @@ def _family(name: str, parts: Sequence[PageCounts], colour: int | None) -> str:
     used, evictable, empty = (sum(getattr(p, state) for p in parts) for state in ("used", "evictable", "empty"))
     total = used + evictable + empty
     key = "" if colour is None else f'<span class="agon-key agon-pool-type-{colour % plots.NUM_POOL_COLOURS}"></span>'
-    sentence = escape(texts.pages_sentence(used, evictable, empty))
+    sentence = escape(sentences.pages_sentence(used, evictable, empty))
+    share = texts.SHARE_USED.format(share=number_formats.percent(used / max(1, total)))
     return (
-        f'<li title="{sentence}">{key}<b>{escape(texts.layer_kind(name))}</b> '
-        f"<span>{used / max(1, total):.0%} {texts.PAGE_STATES['used']} &middot; {total:,} pages &middot; "
-        f"{texts.page_size(parts[0].page_bytes)}</span></li>"
+        f'<li title="{sentence}">{key}<b>{escape(sentences.layer_kind(name))}</b> '
+        f"<span>{share} &middot; {number_formats.counted(texts.NUM_PAGES, total)} &middot; "
+        f"{sentences.page_size(parts[0].page_bytes)}</span></li>"
     )
 
 

@@ -8,8 +8,8 @@ from html import escape
 from typing import Final
 from urllib.parse import urlencode
 
+from webui import texts
 from webui.client import BoardQuery
-from webui.ranking import words
 from webui.ranking.predicted import predicted_rates
 from wire.leaderboard import HistoryView, LeaderboardView
 
@@ -23,8 +23,8 @@ def link(name: str, query: BoardQuery) -> str:
     usual = BoardQuery()
     changed = {key: str(value).lower() for key, value in given.items() if value != getattr(usual, key)}
     target = f"{PATH}/{name}.csv" + (f"?{urlencode(changed)}" if changed else "")
-    title = escape(f"{name} as CSV")
-    return f' <a class="agon-csv" id="csv-{name}" href="{escape(target)}" download aria-label="{title}">{words.CSV}</a>'
+    title = texts.CSV_FILES[name]
+    return f' <a class="agon-csv" id="csv-{name}" href="{escape(target)}" download aria-label="{title}">{texts.CSV}</a>'
 
 
 def of_board(name: str, view: LeaderboardView) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import date
 from html import escape
 
-from webui import plots
+from webui import number_formats, plots
+from webui.number_formats import day
 from webui.ranking import words
 from wire.leaderboard import HistoryDay, HistoryPoint, HistoryView
 
@@ -48,7 +49,8 @@ def over_time(view: HistoryView, models: Sequence[str]) -> str:
         f'<div class="agon-y">{_rating_labels(scale)}</div>'
         f'<svg class="agon-lines" viewBox="0 0 100 100" preserveAspectRatio="none">{_grid(scale)}{drawn}</svg>'
         f'<div class="agon-ends">{_ends(lines, scale)}</div>{_bars(view.days, days)}'
-        f'<div class="agon-x"><span>{words.day(first)}</span><span>{words.day(last)}</span></div></div>{_legend(lines)}'
+        f'<div class="agon-x"><span>{day(first)}</span><span>{day(last)}</span></div></div>'
+        f"{_legend(lines)}"
     )
 
 
@@ -119,7 +121,7 @@ def _bars(days: Sequence[HistoryDay], axis: _Days) -> str:
         if day.num_votes
     )
     return (
-        f'<div class="agon-y agon-most"><span>{most:,}</span></div>'
+        f'<div class="agon-y agon-most"><span>{number_formats.whole(most)}</span></div>'
         f'<svg class="agon-bars" viewBox="0 0 100 100" preserveAspectRatio="none">{bars}</svg>'
     )
 
@@ -132,6 +134,6 @@ def _legend(lines: Sequence[_Line]) -> str:
         change = last - found[0][1].rating
         entries.append(
             f'<li class="agon-line-{number}"><b>{number + 1}</b><span>{escape(model)}</span>'
-            f"<small>{last:.0f} ({change:+.0f})</small></li>"
+            f"<small>{last:.0f} ({number_formats.signed(change)})</small></li>"
         )
     return f'<ol class="agon-line-names">{"".join(entries)}</ol>'

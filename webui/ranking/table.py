@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from webui import plots, texts
+from webui import number_formats, plots, sentences, texts
 from webui.ranking import words
 from wire.leaderboard import LeaderboardRow, LeaderboardView
 from wire.model_cards import BoardCard, CardState
@@ -55,7 +55,7 @@ def waiting_models(rows: Sequence[LeaderboardRow], known: Known) -> str:
     if not waiting:
         return ""
     names = ", ".join(_waiting(model, known.cards.get(model)) for model in waiting)
-    return f'<p class="agon-quiet">{words.WAITING_MODELS} {names}</p>'
+    return f'<p class="agon-quiet">{texts.WAITING_MODELS} {names}</p>'
 
 
 def _waiting(model: str, card: BoardCard | None) -> str:
@@ -65,16 +65,20 @@ def _waiting(model: str, card: BoardCard | None) -> str:
 
 def _row(row: LeaderboardRow, scale: plots.Scale, known: Known, *, shows_flip: bool) -> str:
     bounds = texts.NO_INTERVAL if row.lower is None or row.upper is None else f"{row.lower:.0f} \u2013 {row.upper:.0f}"
-    rate = "\u2013" if row.win_rate is None else f"{row.win_rate:.0%}"
+    rate = "\u2013" if row.win_rate is None else number_formats.percent(row.win_rate)
     flip = row.votes_to_flip if shows_flip else None
+    flips = "" if flip is None else f"<small>{escape(sentences.votes_to_flip(flip))}</small>"
     rating = f"{row.rating:.0f}" if row.votes else "\u2013"
     cells = (
         ("rank", _place(row)),
-        ("model", _model(row, known) + ("" if flip is None else f"<small>{escape(texts.votes_to_flip(flip))}</small>")),
+        ("model", _model(row, known) + flips),
         ("rating", f"<b>{rating}</b><small>{bounds}</small>"),
         ("interval", plots.interval(row, scale) if row.votes else ""),
-        ("votes", f"{row.votes:,}<span> {texts.num_votes(row.votes).rpartition(' ')[2]}</span>"),
-        ("rate", f"{rate}<span> {texts.COLUMN_WIN_RATE.lower()}</span>"),
+        (
+            "votes",
+            f"{number_formats.whole(row.votes)}<span> {number_formats.counted(texts.UNIT_VOTES, row.votes)}</span>",
+        ),
+        ("rate", f"{rate}<span> {texts.UNIT_WIN_RATE}</span>"),
     )
     tds = "".join(f'<td role="cell" class="agon-col-{name}">{content}</td>' for name, content in cells)
     return f'<tr role="row">{tds}</tr>'
@@ -93,11 +97,13 @@ def _model(row: LeaderboardRow, known: Known) -> str:
     model, _, revision = row.model.partition("@")
     card = known.cards.get(row.model, known.cards.get(model))
     state = known.states.get(row.model, known.states.get(model))
-    marks = [texts.flag(name) for name in row.flags if name != "no_votes" or state != "submitted"]
+    marks = [sentences.flag(name) for name in row.flags if name != "no_votes" or state != "submitted"]
     if state == "retired" or (card is not None and card.retired):
-        marks.insert(0, f"{words.RETIRED} {card.retired}" if card is not None and card.retired else words.RETIRED)
+        marks.insert(
+            0, texts.RETIRED_ON.format(day=card.retired) if card is not None and card.retired else texts.RETIRED
+        )
     elif state == "submitted":
-        marks.insert(0, words.SUBMITTED)
+        marks.insert(0, texts.SUBMITTED)
     older = f'<i class="agon-revision">@{escape(revision)}</i>' if revision else ""
     flags = "".join(f'<span class="agon-flag">{escape(mark)}</span>' for mark in marks)
     facts = " \u00b7 ".join(words.card_facts(card, known.served.get(row.model)))
