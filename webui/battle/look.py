@@ -77,13 +77,9 @@ def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
     found: list[Message] = []
     for number, exchange in enumerate(exchanges, start=1):
         found.append({"role": "user", "content": as_written(exchange.content)})
-        found.extend(
-            {
-                "role": "assistant",
-                "content": answer_markdown(exchange.side(side), f"thoughts-{number}-{side}", failed=texts.FAILED_SIDE),
-            }
-            for side in SIDES
-        )
+        for side in SIDES:
+            answer = answer_markdown(exchange.side(side), f"thoughts-{number}-{side}", failed=texts.FAILED_SIDE)
+            found.append({"role": "assistant", "content": answer})
     return tuple(found)
 
 
