@@ -51,6 +51,10 @@ def card(
     starter_prompt: Annotated[
         list[str] | None, typer.Option(help="A prompt that suits it, which pages offer; may be given several times.")
     ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(metavar="XX", help="A language that it answers in besides English; may be given several times."),
+    ] = None,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
@@ -62,6 +66,7 @@ def card(
         "num_parameters": parameters,
         "link": link,
         "starter_prompts": starter_prompt or None,
+        "languages": language or None,
     }
     with _admin(url, data_dir) as client:
         _write(client, name, {field: value for field, value in given.items() if value is not None})

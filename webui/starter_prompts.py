@@ -1,6 +1,7 @@
 """The prompts that a page offers to begin with: they fit the models that are served now and the visitor's language.
 
-The operator's file goes first, then the model cards of the served models, then the built-in ones.
+The operator's file goes first, then the model cards of the served models, then the built-in ones: in the visitor's
+language where the cards say that all of these models answer in it, else in English.
 """
 
 import tomllib
@@ -77,8 +78,11 @@ class StarterPrompts:
         if fitting:
             return tuple(dict.fromkeys(prompt.text for prompt in fitting))[:NUM_STARTERS]
         cards = await self._cards.known(visitor)
-        of_cards = [card.starter_prompts for card in (cards.models if cards else ()) if card.model in served]
-        return _in_turn(of_cards)[:NUM_STARTERS] or built_in(DEFAULT)
+        of_served = [card for card in (cards.models if cards else ()) if card.model in served]
+        chosen = _in_turn([card.starter_prompts for card in of_served])[:NUM_STARTERS]
+        speaking_it = {card.model for card in of_served if language in card.languages}
+        is_spoken = language in LANGUAGES and bool(served) and speaking_it.issuperset(served)
+        return chosen or built_in(language if is_spoken else DEFAULT)
 
     def bind(self, page: Any, buttons: Sequence[gr.Button]) -> None:
         """Fill the buttons of a page when it is loaded."""

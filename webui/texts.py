@@ -36,6 +36,8 @@ class AboutSection(TypedDict):
     paragraphs: tuple[str, ...]
 
 
+LANGUAGE_NAME: str
+LANGUAGE: str
 NUMBERS: dict[str, str]
 PERCENT: str
 DAY: str

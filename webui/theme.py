@@ -65,7 +65,7 @@ def build_theme() -> Any:
 
 def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
-    names = ("first_paint", "connection", "events", "agon", "answers", "toast", "notices", "feedback")
+    names = ("first_paint", "language", "connection", "events", "agon", "answers", "toast", "notices", "feedback")
     script = "".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
     # Gradio's page applies its style sheet late; notices may come before it.
     styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "notices.css"))
@@ -86,5 +86,5 @@ def head() -> str:
 
 def css() -> str:
     """The style sheet of every page."""
-    names = ("agon.css", "ranking.css", "feedback.css", "compact.css")
+    names = ("agon.css", "ranking.css", "feedback.css", "language.css", "compact.css")
     return "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)

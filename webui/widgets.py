@@ -7,7 +7,8 @@ from typing import Any, Literal
 import gradio as gr
 
 from webui import sentences, texts
-from webui.languages import DEFAULT, speaking
+from webui.languages import DEFAULT, LANGUAGES, speaking
+from webui.message_files import texts_of
 
 _LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
@@ -38,7 +39,7 @@ def header_markup(path: str) -> str:
     return (
         f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
         f'<nav aria-label="{texts.BRAND}">{links}</nav>'
-        f"{theme_button('agon-theme')}</header>"
+        f"{language_picker()}{theme_button('agon-theme')}</header>"
     )
 
 
@@ -50,10 +51,28 @@ def theme_button(css_class: str) -> str:
     )
 
 
+def language_picker() -> str:
+    """The choice of the language (assets/language.js), each by its own name."""
+    entries = "".join(
+        f'<li><button type="button" data-language="{language}" lang="{language}">'
+        f"{texts_of(language)['LANGUAGE_NAME']}</button></li>"
+        for language in LANGUAGES
+    )
+    return (
+        f'<details class="agon-language"><summary aria-label="{texts.LANGUAGE}: {texts.LANGUAGE_NAME}" '
+        f'title="{texts.LANGUAGE}">{_GLOBE}<span>{texts.LANGUAGE_NAME}</span></summary><ul>{entries}</ul></details>'
+    )
+
+
 _MARK = (
     '<svg viewBox="0 0 28 20" width="28" height="20" aria-hidden="true">'
     '<circle cx="10" cy="10" r="8" fill="none" stroke="var(--agon-a)" stroke-width="2.5"/>'
     '<circle cx="18" cy="10" r="8" fill="none" stroke="var(--agon-b)" stroke-width="2.5"/></svg>'
+)
+_GLOBE = (
+    '<svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true" fill="none" stroke="currentColor" '
+    'stroke-width="1.5"><circle cx="10" cy="10" r="7.25"/><ellipse cx="10" cy="10" rx="3.2" ry="7.25"/>'
+    '<path d="M3 10h14"/></svg>'
 )
 _HALF_MOON = (
     '<svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true">'

@@ -28,6 +28,12 @@ class BoardCard(BaseModel):
         fail_fast=True,
         description="prompts that suit it, which pages offer while it is served",
     )
+    languages: tuple[Annotated[str, Field(pattern="^[a-z]{2}$")], ...] = Field(
+        default=(),
+        max_length=100,
+        fail_fast=True,
+        description="languages that it answers in besides English, as ISO 639-1; pages offer prompts in them",
+    )
     submitted: float | None = Field(default=None, description="Unix time at which the card was made")
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -46,6 +46,7 @@ LISTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "voted": (VoteRecord, '{"conversations":{"a":[', "]}}"),
     "card": (RegisterRequest, '{"card":[', "]}"),
     "judged": (Judgement, '{"kind":"judgement","battle_ids":[', "]}"),
+    "tongues": (BoardCard, '{"model":"m","languages":[', "]}"),
     "starters": (BoardCard, '{"model":"m","starter_prompts":[', "]}"),
     "flagged": (CastJudgement, '{"battle_ids":[', "]}"),
 }

@@ -1,6 +1,6 @@
 """Takes a picture of every page in every state, at four widths, in both themes and at 200 %, into a folder.
 
-    python -m tests.webui.screenshots pictures [--only battle]
+    python -m tests.webui.screenshots pictures [--only battle] [--language de]
 
 For people who look at them one by one after a change of the layout; they are not compared by a machine.
 """
@@ -21,6 +21,7 @@ from tests.webui.server_thread import ServerThread
 from tests.webui.states import walk
 from webui.app import create_app
 from webui.config import Settings
+from webui.languages import DEFAULT, LANGUAGES, speaking
 
 WINDOWS: dict[str, dict[str, Any]] = {
     "390": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
@@ -31,7 +32,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
 }
 
 
-def take(folder: Path, url: str, only: str) -> int:
+def take(folder: Path, url: str, only: str, language: str) -> int:
     """Walk through all states for each window and theme; returns the number of pictures."""
     taken = 0
     with sync_playwright() as playwright:
@@ -40,12 +41,13 @@ def take(folder: Path, url: str, only: str) -> int:
         )
         for window, options in WINDOWS.items():
             for theme in ("light", "dark"):
-                context = chromium.new_context(color_scheme=theme, reduced_motion="reduce", **options)
+                context = chromium.new_context(color_scheme=theme, reduced_motion="reduce", locale=language, **options)
                 page = context.new_page()
-                for state in walk(page, url):
-                    if only in state:
-                        page.screenshot(path=folder / f"{state}.{window}.{theme}.png")
-                        taken += 1
+                with speaking(language):
+                    for state in walk(page, url):
+                        if only in state:
+                            page.screenshot(path=folder / f"{state}.{window}.{theme}.png")
+                            taken += 1
                 context.close()
         chromium.close()
     return taken
@@ -56,6 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="take only states with this in their name")
+    parser.add_argument("--language", default=DEFAULT, choices=LANGUAGES, help="of the pages")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     arena = FakeArena(delta_s=0.004)
@@ -63,7 +66,7 @@ def main() -> None:
     with ServerThread(lambda: create_fake(arena)) as controller:
         settings = Settings(controller_url=controller, proxy_token=SecretStr("token-of-the-screenshots"))
         with ServerThread(lambda: create_app(settings)) as url:
-            print(f"{take(options.folder, url, options.only)} pictures in {options.folder}")
+            print(f"{take(options.folder, url, options.only, options.language)} pictures in {options.folder}")
 
 
 if __name__ == "__main__":

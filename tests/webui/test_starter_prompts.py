@@ -8,7 +8,7 @@ from tests.webui.fake_answers import MODELS
 from tests.webui.fake_controller import FakeArena
 from webui import texts
 from webui.client import ControllerClient
-from webui.starter_prompts import StarterPrompts, read_file
+from webui.starter_prompts import StarterPrompts, built_in, read_file
 from webui.visitors import Visitor
 from wire.model_cards import BoardCard
 
@@ -68,6 +68,22 @@ async def test_the_cards_of_served_models_take_turns(arena: FakeArena, controlle
 
 async def test_without_file_and_cards_the_built_in_prompts_are_offered(controller: str) -> None:
     assert await offered(controller) == BUILT_IN
+
+
+async def test_the_built_in_prompts_are_in_a_language_that_all_served_models_answer_in(
+    arena: FakeArena, controller: str
+) -> None:
+    arena.cards = [BoardCard(model=name, languages=("de", "it")) for name in arena.models]
+    assert await offered(controller, language="de") == built_in("de") != BUILT_IN
+    assert await offered(controller, language="it") == BUILT_IN, "no page is written in it"
+    assert await offered(controller, language="fr") == BUILT_IN
+
+
+async def test_one_model_that_knows_english_only_keeps_the_built_in_prompts_english(
+    arena: FakeArena, controller: str
+) -> None:
+    arena.cards = [BoardCard(model=name, languages=("de",)) for name in arena.models[1:]]
+    assert await offered(controller, language="de") == BUILT_IN
 
 
 async def test_without_a_controller_the_prompts_that_need_no_model_are_offered(file: Path) -> None:

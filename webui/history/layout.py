@@ -1,8 +1,8 @@
 """The frame of a page that is only read: header, style and theme, without Gradio.
 
-Such a page is one answer of a few kilobytes. Its scripts keep the theme that the visitor has chosen, copy a
-conversation, let wide tables be scrolled by keyboard, save what the visitor says about the vote, and show the notices
-of the operator.
+Such a page is one answer of a few kilobytes. Its scripts keep the theme and the language that the visitor has chosen,
+copy a conversation, let wide tables be scrolled by keyboard, save what the visitor says about the vote, and show the
+notices of the operator.
 """
 
 from functools import cache
@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from webui import sentences, texts
 from webui.languages import active
 from webui.theme import ASSETS
-from webui.widgets import theme_button
+from webui.widgets import language_picker, theme_button
 
 
 def page(title: str, body: str, *, status: int = 200, is_private: bool = True) -> HTMLResponse:
@@ -28,7 +28,8 @@ def page(title: str, body: str, *, status: int = 200, is_private: bool = True) -
         f"<title>{escape(title)} &middot; {texts.BRAND}</title>"
         f"<style>{_style()}</style><script>{_script()}</script></head>"
         f'<body><header><div><nav aria-label="{texts.BRAND}"><a class="brand" href="/">{texts.BRAND}</a>{links}</nav>'
-        f'{theme_button("theme")}</div></header><main>{body}</main><p id="said" role="status"></p></body></html>'
+        f'{language_picker()}{theme_button("theme")}</div></header><main>{body}</main><p id="said" role="status"></p>'
+        "</body></html>"
     )
     return HTMLResponse(markup, status, {"Cache-Control": "no-store" if is_private else "no-cache"})
 
@@ -40,12 +41,12 @@ def sentence(text: str, status: int) -> HTMLResponse:
 
 @cache
 def _style() -> str:
-    return _assets("tokens.css", "history.css", "feedback.css", "notices.css")
+    return _assets("tokens.css", "history.css", "feedback.css", "language.css", "notices.css")
 
 
 @cache
 def _script() -> str:
-    return _assets("history.js", "feedback.js", "notices.js")
+    return _assets("language.js", "history.js", "feedback.js", "notices.js")
 
 
 def _assets(*names: str) -> str:
