@@ -136,20 +136,22 @@ def add_fake_chats(app: FastAPI, arena: HasChats) -> None:
 
 
 async def _answer(arena: HasChats, chat: FakeChat, content: str) -> None:
-    pace = arena.delta_s * (8 if "slow" in content else 1)
     done, thought, seq = "", "", 0
     reason: FinishReason = "stop"
 
     def record(answer: Answer) -> None:
         chat.turns[-1] = chat.turns[-1].model_copy(update={"answer": answer})
 
-    await asyncio.sleep(2 * pace)
+    async def pause() -> None:
+        await asyncio.sleep(arena.delta_s * (8 if "slow" in content else 1))
+
+    await pause()
     for piece in re.findall(r"(?s).{1,6}", thoughts(content)):
         thought += piece
         record(Answer(text="", thoughts=thought))
         chat.emit("delta", DeltaEvent(side="a", seq=seq, text="", thoughts=piece))
         seq += 1
-        await asyncio.sleep(pace)
+        await pause()
     while thought and arena.holds_answers:
         await asyncio.sleep(0.01)
     for number, piece in enumerate(re.findall(r"(?s).{1,6}", answers(content)[0])):
@@ -163,7 +165,7 @@ async def _answer(arena: HasChats, chat: FakeChat, content: str) -> None:
         record(Answer(text=done, thoughts=thought))
         chat.emit("delta", DeltaEvent(side="a", seq=seq, text=piece))
         seq += 1
-        await asyncio.sleep(pace)
+        await pause()
     record(Answer(text=done, thoughts=thought, finish_reason=reason))
     chat.state = "answered"
     chat.emit("finished", FinishedEvent(side="a", finish_reason=reason))

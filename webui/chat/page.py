@@ -96,8 +96,8 @@ def chat_parts() -> ChatParts:
         hint = gr.HTML("", elem_id="models-hint", apply_default_css=False)
         with gr.Accordion(texts.CHAT_SYSTEM, open=False, elem_classes=["agon-fold"], elem_id="system-fold") as fold:
             system = gr.Textbox(
-                label=texts.CHAT_SYSTEM,
-                info=texts.CHAT_SYSTEM_INFO,
+                "",
+                label=texts.CHAT_SYSTEM_INFO,
                 lines=3,
                 max_lines=8,
                 elem_id="system",
