@@ -14,6 +14,7 @@ from webui.languages import active
 from webui.message_files import without_marks
 
 _HEAD: Final = b"<head>"
+_IS_GRADIOS: Final = b"window.gradio_config"  #: other pages have a head of their own, and say their language themselves
 _HTML_LANGUAGE: Final = re.compile(rb'(<html\s+lang=")en"')
 
 
@@ -42,16 +43,16 @@ class PageHead:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body"):
-                    served = self._served(body, is_page=_content_type(start).startswith("text/html"))
+                    served = self._served(body)
                     MutableHeaders(scope=start)["Content-Length"] = str(len(served))
                     await send(start)
                     await send({"type": "http.response.body", "body": served})
 
         await self._app(scope, receive, whole)
 
-    def _served(self, body: bytes, *, is_page: bool) -> bytes:
+    def _served(self, body: bytes) -> bytes:
         language = active()
-        if is_page:
+        if _IS_GRADIOS in body:
             body = body.replace(_HEAD, _HEAD + self._head, 1)
             body = _HTML_LANGUAGE.sub(rb'\g<1>%s"' % language.encode(), body, count=1)
         return without_marks(body, language)

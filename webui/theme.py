@@ -73,6 +73,8 @@ def head() -> str:
         "reconnecting": texts.RECONNECTING,
         "failed": texts.EVENT_FAILED,
         "close": texts.CLOSE,
+        "copy": texts.COPY,
+        "copied": texts.COPIED,
         "conversation": texts.THREAD_LABEL,
         **{f"answer-{side}": name for side, name in texts.ANSWER_OF_SIDE.items()},
     }

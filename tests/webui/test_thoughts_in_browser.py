@@ -85,7 +85,7 @@ def test_a_copied_answer_has_no_thoughts(visit: Visit) -> None:
     open_side_by_side(visit)
     page = visit.page
     visit.ask_and_wait(QUESTION)
-    page.locator("#thread .bot-row").first.get_by_role("button", name="Copy message").click()
+    page.locator("#thread .bot-row").first.get_by_role("button", name=texts.COPY, exact=True).last.click()
     visit.wait_until(lambda: page.evaluate("navigator.clipboard.readText()").startswith("Here is a way"))
     assert page.evaluate("navigator.clipboard.readText()").strip() == CODE
 

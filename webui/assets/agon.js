@@ -159,10 +159,19 @@
     window.scrollTo({ top: y, behavior: calm ? "auto" : "smooth" });
   }
 
+  // Where the names of the pages are wider than the window, that of this page is scrolled into view, once.
+  function showPlace(current) {
+    const nav = current.closest("nav");
+    if (!nav || nav.dataset.placed !== undefined) return;
+    nav.dataset.placed = "";
+    nav.scrollLeft = current.offsetLeft + current.offsetWidth - nav.clientWidth;
+  }
+
   // Gradio gives all pages the same title; browser tabs and histories need one title per page.
   function nameTab() {
     const current = document.querySelector(".agon-header a[aria-current]") ?? document.querySelector(".agon-about h1");
     if (!current) return;
+    showPlace(current);
     const title = location.pathname === "/" ? BRAND : `${current.textContent} - ${BRAND}`;
     if (document.title !== title) document.title = title;
   }

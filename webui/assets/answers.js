@@ -31,10 +31,23 @@
     }
   }
 
+  // Gradio has names for these buttons in English only.
+  const COPY_NAMES = { copy: "copy", "Copy message": "copy", "Copied message": "copied" };
+
+  function nameCopyButtons(thread) {
+    for (const button of thread.querySelectorAll("button[title]")) {
+      const name = COPY_NAMES[button.title];
+      if (!name) continue;
+      set(button, "title", word(name));
+      set(button, "aria-label", word(name));
+    }
+  }
+
   function dress() {
     const thread = document.getElementById("thread");
     if (!thread) return;
     quietLog(thread);
+    nameCopyButtons(thread);
     if (thread.classList.contains("agon-columns-2")) nameAnswers(thread);
     // Gradio's label repeats the whole text.
     for (const message of thread.querySelectorAll("[data-testid=bot][aria-label], [data-testid=user][aria-label]")) {

@@ -8,13 +8,20 @@
   const PICKER = ".agon-language";
   const root = document.documentElement;
 
-  // Gradio asks the browser.
-  Object.defineProperty(navigator, "language", { get: () => root.lang, configurable: true });
-  Object.defineProperty(navigator, "languages", { get: () => [root.lang], configurable: true });
+  const language = root.lang; // as the page was served
+  const GRADIOS = { zh: "zh-CN" }; // languages that Gradio calls otherwise
 
-  function choose(language) {
+  // Gradio takes its language from the browser, English instead of one that it does not know, and names it in the page.
+  const gradios = GRADIOS[language] ?? language;
+  Object.defineProperty(navigator, "language", { get: () => gradios, configurable: true });
+  Object.defineProperty(navigator, "languages", { get: () => [gradios], configurable: true });
+  new MutationObserver(() => {
+    if (root.lang !== language) root.lang = language;
+  }).observe(root, { attributes: true, attributeFilter: ["lang"] });
+
+  function choose(chosen) {
     const secure = location.protocol === "https:" ? "; secure" : "";
-    document.cookie = `${COOKIE}=${language}; path=/; max-age=${A_YEAR_S}; samesite=lax${secure}`;
+    document.cookie = `${COOKIE}=${chosen}; path=/; max-age=${A_YEAR_S}; samesite=lax${secure}`;
     location.reload();
   }
 
@@ -39,7 +46,7 @@
     ({ target }) => {
       if (!target.matches?.(PICKER)) return;
       for (const button of target.querySelectorAll("[data-language]")) {
-        if (button.dataset.language === root.lang) button.setAttribute("aria-current", "true");
+        if (button.dataset.language === language) button.setAttribute("aria-current", "true");
       }
     },
     true,
