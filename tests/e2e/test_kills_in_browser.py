@@ -217,6 +217,22 @@ def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str
     page.screenshot(path=tmp_path / f"{role}-after.png")
 
 
+def test_a_chat_goes_on_when_its_controller_and_the_web_ui_are_killed(page: Page, processes: Processes) -> None:
+    page.goto(f"{processes.url('webui')}/chat")
+    page.wait_for_function("document.querySelector('#model input')?.value === 'left'")
+    page.fill("#prompt textarea", QUESTION)
+    page.click("#send")
+    page.locator("#thread .bot-row .md").get_by_text("word4").wait_for()
+    for role in ("controller-1", "webui"):
+        processes.kill(role)
+    for role in ("controller-1", "webui"):
+        processes.restart(role)
+    page.locator("#retry").wait_for()
+    assert " ".join(page.inner_text("#thread .user-row .md").split()) == QUESTION
+    assert " ".join(page.inner_text("#thread .bot-row .md").split()) == f"left {QUESTION}"
+    assert page.input_value("#model input") == "left"
+
+
 def test_a_vote_whose_click_the_dying_web_ui_has_taken_is_recorded_once(page: Page, processes: Processes) -> None:
     """The page was loaded anew and showed the vote bar again: the event was neither on its way nor answered."""
     ask(page)
