@@ -8,7 +8,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -35,11 +35,15 @@ from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
 from controller.battles.turn_takeover import ROUND_S, TurnTakeover
+from controller.battles.turn_taking import TurnTaking
 from controller.battles.voters import Voters
+from controller.chats.chat_store import ChatStore
+from controller.chats.chats import ChatBounds, Chats
 from controller.config import Settings
 from controller.metrics import Metrics
 from controller.routes.admin import AdminParts, add_admin_routes
 from controller.routes.battles import add_battle_routes
+from controller.routes.chats import add_chat_routes
 from controller.routes.feedback import add_feedback_routes
 from controller.routes.health import add_health_routes, add_metrics_route
 from controller.routes.history import add_history_routes
@@ -97,7 +101,7 @@ from wire.voters import VoterCookies
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 #: Requests that begin work for models; all others belong to work that was accepted, or cost little.
-_NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/battles(/[^/]+/(turns|regenerate))?")
+_NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/(battles|chats)(/[^/]+/(turns|regenerate))?")
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ class _BattleParts:
     runner: TurnRunner
     takeover: TurnTakeover
     matchmaker: Matchmaker
+    tools: TurnTools
     battles: Battles
     stream: TurnStream
     sharing: Sharing
@@ -143,6 +148,16 @@ class _BattleParts:
     judge: Judge
     voters: Voters
     journal: "_JournalParts | None"
+
+
+@dataclass(frozen=True)
+class _ChatParts:
+    """Parts that run chats."""
+
+    runner: TurnRunner
+    takeover: TurnTakeover
+    chats: Chats
+    stream: TurnStream
 
 
 @dataclass(frozen=True)
@@ -166,11 +181,17 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     base = _build_base(settings, metrics, store)
     workers = _build_worker_parts(settings, base)
     battles = _build_battle_parts(settings, base, workers)
-    _add_background_work(settings, base, workers, battles)
-    app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles))
+    chats = _build_chat_parts(settings, base, workers, battles)
+    _add_background_work(settings, base, workers, battles, chats)
+    app = bare_app("Agon controller", lifespan=_lifespan(base, workers, battles, chats))
     _count_failures(app, base.failures)
-    app.state.end_streams = battles.stream.close  # for a shutdown: before the lifespan ends, the server cuts them
-    _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles)
+
+    def end_streams() -> None:
+        battles.stream.close()
+        chats.stream.close()
+
+    app.state.end_streams = end_streams  # for a shutdown: before the lifespan ends, the server cuts them
+    _add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     app.add_middleware(OriginGuard, hosts=hosts)
     return app
@@ -298,7 +319,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         table,
         dispatcher,
         matchmaker,
-        runner,
+        TurnTaking(battle_store, runner),
         voters,
         metrics,
         is_withdrawn=lambda model: cards.is_retired(model) or base.state.is_off(model),
@@ -311,6 +332,7 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         runner=runner,
         takeover=TurnTakeover(battle_store, runner, ownership_s=settings.owner_lease_s),
         matchmaker=matchmaker,
+        tools=tools,
         battles=battles,
         stream=TurnStream(battle_store, patience_s=settings.store_patience_s),
         sharing=Sharing(
@@ -339,6 +361,25 @@ def _build_battle_parts(settings: Settings, base: _Base, workers: _WorkerParts) 
         judge=_build_judge(settings, base, log, boards, journal, clock=table.store_time),
         voters=voters,
         journal=journal,
+    )
+
+
+def _build_chat_parts(settings: Settings, base: _Base, workers: _WorkerParts, battles: _BattleParts) -> _ChatParts:
+    store = ChatStore(
+        base.store,
+        base.keys,
+        ttl_s=settings.chat_ttl_s,
+        most=settings.chats_per_visitor,
+        ownership_s=settings.owner_lease_s,
+    )
+    tools = replace(battles.tools, kind="chat", max_tokens=settings.chat_max_tokens)
+    runner = TurnRunner(store, tools, flush_s=settings.flush_s, patience_s=settings.store_patience_s)
+    bounds = ChatBounds(settings.chat_max_turns, settings.chat_max_chars, settings.max_content_chars)
+    return _ChatParts(
+        runner=runner,
+        takeover=TurnTakeover(store, runner, ownership_s=settings.owner_lease_s),
+        chats=Chats(store, workers.table, workers.dispatcher, TurnTaking(store, runner), battles.voters, bounds),
+        stream=TurnStream(store, patience_s=settings.store_patience_s),
     )
 
 
@@ -381,13 +422,16 @@ def _build_journal(settings: Settings, base: _Base, log: VoteLog, battles: Battl
     )
 
 
-def _add_background_work(settings: Settings, base: _Base, workers: _WorkerParts, battles: _BattleParts) -> None:
+def _add_background_work(
+    settings: Settings, base: _Base, workers: _WorkerParts, battles: _BattleParts, chats: _ChatParts
+) -> None:
     background = base.background
     background.add("admin_state", base.state.refresh_round, every_s=ADMIN_STATE_S)
     background.add("failures", base.failures.flush_round, every_s=FLUSH_S)
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
     background.add("turn_takeover", battles.takeover.claim_round, every_s=ROUND_S)
+    background.add("chat_takeover", chats.takeover.claim_round, every_s=ROUND_S)
     background.add("pairing", battles.matchmaker.weigh_round, every_s=WEIGH_S)
     background.add("vote_fold", battles.boards.background_round, every_s=BACKGROUND_S)
     background.add("model_cards", battles.cards.refresh_round, every_s=CARDS_S)
@@ -402,7 +446,7 @@ def _add_background_work(settings: Settings, base: _Base, workers: _WorkerParts,
 
 
 def _lifespan(
-    base: _Base, workers: _WorkerParts, battles: _BattleParts
+    base: _Base, workers: _WorkerParts, battles: _BattleParts, chats: _ChatParts
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
@@ -413,7 +457,8 @@ def _lifespan(
         yield
         await cancel(durability)
         battles.takeover.close()
-        await battles.runner.close()
+        chats.takeover.close()
+        await asyncio.gather(battles.runner.close(), chats.runner.close())
         await base.background.stop()
         await battles.judge.close()
         await battles.boards.close()
@@ -428,7 +473,13 @@ def _lifespan(
 
 
 def _add_routes(
-    app: FastAPI, settings: Settings, bodies: Bodies, base: _Base, workers: _WorkerParts, battles: _BattleParts
+    app: FastAPI,
+    settings: Settings,
+    bodies: Bodies,
+    base: _Base,
+    workers: _WorkerParts,
+    battles: _BattleParts,
+    chats: _ChatParts,
 ) -> None:
     addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     guard = Guard(
@@ -455,12 +506,14 @@ def _add_routes(
     clock = workers.table.store_time
     terms = Terms(base.store, base.keys, base.state, battles.voters.lasting, clock)
     add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
-    add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, battles.runner)
+    runners = (battles.runner, chats.runner)
+    add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, runners)
     salts = _cache_salts(settings)
     add_openai_routes(
         user, bodies, addresses, limits, salts, workers.table, workers.dispatcher, workers.relay, identities, terms
     )
     add_battle_routes(user, bodies, identities, limits, battles.battles, terms)
+    add_chat_routes(user, bodies, identities, limits, chats.chats, chats.stream, terms)
     add_history_routes(user, identities, limits, battles.sharing)
     add_notice_routes(user, bodies, identities, limits, base.state, terms, clock)
     add_turn_routes(user, bodies, addresses, limits, battles.battles, battles.stream)

@@ -88,8 +88,8 @@ class Settings(BaseSettings):
     identity: Literal["cookie", "invite", "header"] = Field(
         default="cookie",
         description="How a voter is known. cookie: every visitor gets a signed cookie; an invitation counts, too. "
-        "invite: only voters with an invitation (`agon voters invite`) may begin battles and vote. header: only those "
-        "that a trusted proxy names in X-Forwarded-User or X-Auth-Request-User. The web UI's is the same.",
+        "invite: only voters with an invitation (`agon voters invite`) may begin battles and chats, and vote. header: "
+        "only those that a trusted proxy names in X-Forwarded-User or X-Auth-Request-User. The web UI's is the same.",
     )
     admin_users: Names = Field(
         default=(),
@@ -144,6 +144,22 @@ class Settings(BaseSettings):
         default=1024,
         description="Longest answer in a battle, in tokens, thoughts included; never more than half of the model's "
         "context.",
+    )
+
+    chat_max_turns: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="Most turns of one chat.")
+    chat_max_chars: Count = Field(
+        default=200_000,
+        description="Characters of one chat, thoughts included, beyond which it takes no further message.",
+    )
+    chat_max_tokens: Count = Field(
+        default=4096,
+        description="Longest answer in a chat, in tokens, thoughts included; never more than half of the model's "
+        "context.",
+    )
+    chats_per_visitor: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=10,
+        description="Chats of one visitor that are kept; a newer one replaces the oldest. Clients "
+        "without a cookie count by their address, of which ten times as many are kept.",
     )
 
     rate_per_minute: Count = Field(
@@ -231,6 +247,10 @@ class Settings(BaseSettings):
     battle_ttl_s: Seconds = Field(
         default=86_400,
         description="Seconds after its last turn at which a battle without a vote expires.",
+    )
+    chat_ttl_s: Seconds = Field(
+        default=7 * 86_400,
+        description="Seconds after its last turn at which a chat is deleted. A visitor can delete it before.",
     )
     voted_battle_ttl_s: Annotated[float, Field(ge=0)] | None = Field(
         default=None,

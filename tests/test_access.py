@@ -40,6 +40,9 @@ DECLARED = {
         "POST /arena/voters/join/{invitation}, POST /arena/voters/check, GET /arena/leaderboard, "
         "GET /arena/leaderboard/history, GET /arena/leaderboard/cohorts, GET /arena/models, "
         "GET /arena/workers, GET /arena/integrity, GET /arena/notices, GET /arena/terms, POST /arena/terms, "
+        "POST /arena/chats, GET /arena/chats/{chat_id}, DELETE /arena/chats/{chat_id}, "
+        "POST /arena/chats/{chat_id}/turns, POST /arena/chats/{chat_id}/regenerate, "
+        "GET /arena/chats/{chat_id}/stream, POST /arena/chats/{chat_id}/stop, "
         "GET /arena/history, DELETE /arena/history/{battle_id}, POST /arena/battles/{battle_id}/share, "
         "DELETE /arena/battles/{battle_id}/share, GET /arena/shared/{share_id}",
     },

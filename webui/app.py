@@ -27,11 +27,12 @@ from webui.battle.pending_votes import PendingVotes, casting
 from webui.battle.turn import Turns
 from webui.boards import Boards
 from webui.captcha import add_check_page
+from webui.chat import handlers as chat
+from webui.chat.turn import ChatTurns
 from webui.client import ControllerClient
 from webui.config import Settings
 from webui.connection_routes import add_connection_routes
 from webui.csv_route import add_csv_route
-from webui.direct_chat import DirectChats
 from webui.doors import MAX_BODY_BYTES, Doors
 from webui.event_calls import EventCalls
 from webui.event_stream import EventStreams
@@ -46,7 +47,7 @@ from webui.metrics import Metrics
 from webui.notices import add_notice_routes
 from webui.page_head import PageHead
 from webui.page_sessions import PageSessions
-from webui.pages import about, battle, direct, leaderboard, side_by_side, workers
+from webui.pages import about, battle, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
 from webui.starter_prompts import StarterPrompts, read_file
 from webui.theme import ASSETS, build_theme, css, head
@@ -179,8 +180,8 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
     with ui.route(names["/side-by-side"], "/side-by-side"):
         side_by_side.build(ui, turns, client, starters)
     with ui.route(names["/chat"], "/chat"):
-        chats = DirectChats(client, settings.webui_update_interval_s, settings.webui_max_prompt_chars)
-        direct.build(ui, chats, client, starters)
+        chats = ChatTurns(client, settings.webui_update_interval_s, settings.webui_max_prompt_chars)
+        chat.build(ui, chats, client, starters)
     with ui.route(names["/leaderboard"], "/leaderboard"):
         leaderboard.build(ui, boards)
     with ui.route(names["/workers"], "/workers"):

@@ -1,15 +1,12 @@
 """The controllers' HTTP API as async calls. It knows URLs, retries and event streams; it knows no page and no Gradio.
 
-Three rules. A request that a controller does not answer goes to the next one (controller_http.py). A broken stream is
-resumed after its last event (Last-Event-ID), at any controller. A vote without an answer is unknown, not lost: the same
-request is sent again, and a replay is answered like the first; a turn carries an Idempotency-Key for the same reason.
+Two rules. A request that a controller does not answer goes to the next one (controller_http.py). A vote without an
+answer is unknown, not lost: the same request is sent again, and a replay is answered like the first. Turns and their
+streams are in turn_streams.py.
 """
 
 import asyncio
-import json
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -17,57 +14,28 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
-from webui.battle.session import BattleEvent, Interrupted, StreamEvent
-from webui.controller_http import ControllerHttp, raise_for_error, sse_events
-from webui.controllers import ControllerUnreachable, is_elsewhere
+from webui.answers import StreamEvent
+from webui.controller_http import ControllerHttp
+from webui.controllers import ControllerUnreachable
+from webui.turn_streams import TurnStreams
 from webui.visitors import Visitor
-from wire.battles import (
-    BattleView,
-    CastVote,
-    CreateBattle,
-    CreateTurn,
-    DeltaEvent,
-    FailedEvent,
-    FinishedEvent,
-    Outcome,
-    RestartedEvent,
-    TurnFinishedEvent,
-    VoteReply,
-)
+from wire.battles import BattleView, CastVote, CreateBattle, CreateTurn, Outcome, VoteReply
 from wire.captcha import CheckReply, CheckVisitor
-from wire.chat import ChatMessage, SamplingOptions
-from wire.errors import ApiError, ErrorCode
+from wire.chats import AnswerAgain, AskChat, ChatView, CreateChat
+from wire.errors import ApiError
 from wire.feedback import FeedbackReply, GiveFeedback
 from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
-from wire.ids import BattleId, ShareId
+from wire.ids import BattleId, ChatId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.model_cards import BoardCards
 from wire.notices import AcceptTerms, NoticeList, TermsView
-from wire.openai import ChatDelta, ModelList
+from wire.openai import ModelList
 from wire.workers import WorkerPool, WorkerView
 
-_EVENTS: dict[str, type[BattleEvent]] = {
-    "delta": DeltaEvent,
-    "finished": FinishedEvent,
-    "failed": FailedEvent,
-    "restarted": RestartedEvent,
-    "turn_finished": TurnFinishedEvent,
-}
 _WORKERS: TypeAdapter[tuple[WorkerView, ...]] = TypeAdapter(tuple[WorkerView, ...])
 _POOLS: TypeAdapter[tuple[WorkerPool, ...]] = TypeAdapter(tuple[WorkerPool, ...])
-#: Before each further connection of a stream that broke. Together they outlast the restart of a controller and of the
-#: store, and the take-over of a turn by another controller.
-_RESUME_DELAYS_S = (0.0, 0.3, 0.7, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0)
 _VOTE_DELAYS_S = (0.0, 0.5, 1.0, 2.0, 4.0)
-
-
-class StreamLost(Exception):
-    """The stream broke and could not be resumed; the turn may still be running."""
-
-
-class _RequestUnanswered(Exception):
-    """The request was sent, and whether it took effect is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,31 +55,6 @@ class BoardQuery:
         return urlencode({"board": self.board, "style_control": style_control, **given})
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnRequest:
-    """A request that is answered with the events of a turn."""
-
-    method: str
-    path: str
-    body: BaseModel | None = None
-    key: str | None = None  #: sent as Idempotency-Key: a controller begins one turn for it, however often it is sent
-
-
-def _stream_of(battle_id: BattleId) -> _TurnRequest:
-    """Reads the running turn and starts nothing, so it may be repeated."""
-    return _TurnRequest("GET", f"/arena/battles/{battle_id}/stream")
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far one turn has been read, across its connections."""
-
-    last_id: str | None = None  #: id of the last event, for Last-Event-ID
-    is_answered: bool = False  #: a connection was answered with success
-    is_over: bool = False  #: turn_finished was read
-    num_failures: int = 0  #: connections in a row that ended without an event
-
-
 class ControllerClient:
     """The calls of all pages. Owns one connection pool; close it with `aclose`.
 
@@ -126,6 +69,7 @@ class ControllerClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ):
         self._http = ControllerHttp(*urls, api_key=api_key, proxy_token=proxy_token, transport=transport)
+        self._turns = TurnStreams(self._http)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -148,54 +92,24 @@ class ControllerClient:
         """The battle as the visitor may see it now."""
         return BattleView.model_validate(await self._http.json("GET", f"/arena/battles/{battle_id}", visitor))
 
-    async def turn(
+    def turn(
         self, battle_id: BattleId, number: int, content: str, visitor: Visitor
     ) -> AsyncGenerator[StreamEvent, None]:
         """Take turn `number`. Raises ControllerUnreachable only when the turn has not begun."""
-        path = f"/arena/battles/{battle_id}/turns"
-        request = _TurnRequest("POST", path, CreateTurn(content=content, number=number), secrets.token_urlsafe(16))
-        for delay_s in _RESUME_DELAYS_S:
-            await asyncio.sleep(delay_s)
-            try:
-                async with aclosing(self._events(battle_id, visitor, request)) as events:
-                    async for event in events:
-                        yield event
-                return
-            except (_RequestUnanswered, ControllerUnreachable) as error:
-                unanswered = error
-            except ApiError as error:
-                if delay_s == 0.0 or error.code is not ErrorCode.BATTLE_BUSY:
-                    raise
-                break  # an earlier attempt began it
-            yield Interrupted()
-            try:  # whether the turn began is unknown; the number of turns of the battle tells
-                if len((await self.battle(battle_id, visitor)).turns) >= number:
-                    break
-            except (ApiError, ControllerUnreachable) as error:
-                if not is_elsewhere(error):
-                    raise
-        else:
-            raise ControllerUnreachable from unanswered
-        async with aclosing(self.resume(battle_id, visitor)) as rest:
-            async for event in rest:
-                yield event
 
-    async def regenerate(self, battle_id: BattleId, number: int, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
+        async def has_begun() -> bool:
+            return len((await self.battle(battle_id, visitor)).turns) >= number
+
+        path = f"/arena/battles/{battle_id}"
+        return self._turns.begin(path, "turns", CreateTurn(content=content, number=number), visitor, has_begun)
+
+    def regenerate(self, battle_id: BattleId, number: int, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
         """Answer the last turn, which has this number, again; yields the events of the new answers."""
-        path = f"/arena/battles/{battle_id}/regenerate?number={number}"
-        request = _TurnRequest("POST", path, key=secrets.token_urlsafe(16))
-        try:
-            async with aclosing(self._events(battle_id, visitor, request)) as events:
-                async for event in events:
-                    yield event
-        except _RequestUnanswered:
-            async with aclosing(self.resume(battle_id, visitor)) as rest:
-                async for event in rest:
-                    yield event
+        return self._turns.begin_again(f"/arena/battles/{battle_id}", f"regenerate?number={number}", visitor)
 
     def resume(self, battle_id: BattleId, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
         """Follow the running turn from its first event."""
-        return self._events(battle_id, visitor, _stream_of(battle_id))
+        return self._turns.resume(f"/arena/battles/{battle_id}", visitor)
 
     async def stop(self, battle_id: BattleId, visitor: Visitor) -> None:
         """End both running answers; the stream of the turn tells how they ended."""
@@ -318,137 +232,36 @@ class ControllerClient:
         """The model cards."""
         return BoardCards.model_validate(await self._http.json("GET", "/arena/models", visitor))
 
-    async def chat(
-        self, model: str, messages: tuple[ChatMessage, ...], sampling: SamplingOptions, visitor: Visitor
-    ) -> AsyncGenerator[ChatDelta, None]:
-        """The pieces of one answer, thoughts first. Closing the iterator closes the connection and ends the request."""
-        body = {
-            "model": model,
-            "messages": [message.model_dump() for message in messages],
-            "stream": True,
-            **sampling.model_dump(exclude_none=True),
-        }
-        failure: Exception = ControllerUnreachable()
-        for _ in range(len(self._http.controllers)):
-            url = self._http.controllers.current
-            is_begun = False
-            try:
-                async with self._http.stream("POST", f"{url}/v1/chat/completions", visitor, json=body) as response:
-                    await raise_for_error(response)
-                    async for piece in _completion_pieces(response):
-                        is_begun = True
-                        yield piece
-                return
-            except httpx.TransportError as error:
-                failure = ControllerUnreachable()
-                failure.__cause__ = error
-            except ApiError as error:
-                failure = error
-            if is_begun or not is_elsewhere(failure):
-                raise failure
-            self._http.controllers.leave(url)
-        raise failure
+    async def create_chat(self, request: CreateChat, visitor: Visitor) -> ChatView:
+        """Begin a chat."""
+        return ChatView.model_validate(await self._http.json("POST", "/arena/chats", visitor, request))
 
-    async def _events(
-        self, battle_id: BattleId, visitor: Visitor, request: "_TurnRequest"
+    async def chat(self, chat_id: ChatId, visitor: Visitor) -> ChatView:
+        """The visitor's chat as it is now."""
+        return ChatView.model_validate(await self._http.json("GET", f"/arena/chats/{chat_id}", visitor))
+
+    def ask(self, chat_id: ChatId, question: AskChat, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
+        """Take the next turn of a chat. Raises ControllerUnreachable only when it has not begun."""
+
+        async def has_begun() -> bool:
+            return len((await self.chat(chat_id, visitor)).turns) >= (question.number or 0)
+
+        return self._turns.begin(f"/arena/chats/{chat_id}", "turns", question, visitor, has_begun)
+
+    def answer_again(
+        self, chat_id: ChatId, question: AnswerAgain, visitor: Visitor
     ) -> AsyncGenerator[StreamEvent, None]:
-        """One turn's events up to turn_finished, across broken connections, with an Interrupted before each wait.
-        Raises _RequestUnanswered, StreamLost, and ControllerUnreachable for a POST that no controller received.
+        """Answer the last turn of a chat again, perhaps with another message."""
+        return self._turns.begin(f"/arena/chats/{chat_id}", "regenerate", question, visitor)
 
-        Only a POST starts a turn: after its answer every further attempt is a GET of the same stream.
-        """
-        progress = _Progress()
-        num_connections = 0
-        while progress.num_failures < len(_RESUME_DELAYS_S):
-            if delay_s := _RESUME_DELAYS_S[progress.num_failures]:
-                yield Interrupted()
-                await asyncio.sleep(delay_s)
-            num_connections += 1
-            try:
-                async with aclosing(self._connection(visitor, request, progress)) as events:
-                    async for event in events:
-                        yield event
-            except ControllerUnreachable:  # the request was not received, so it may be sent to another controller
-                if num_connections >= len(self._http.controllers):
-                    raise
-                continue
-            if progress.is_over:
-                return
-            progress.num_failures += 1
-            request = _stream_of(battle_id)
-        raise StreamLost
+    def resume_chat(self, chat_id: ChatId, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
+        """Follow the running turn of a chat from its first event."""
+        return self._turns.resume(f"/arena/chats/{chat_id}", visitor)
 
-    async def _connection(
-        self, visitor: Visitor, request: "_TurnRequest", progress: "_Progress"
-    ) -> AsyncGenerator[BattleEvent, None]:
-        """The events of one connection, until it ends or breaks; moves `progress` on."""
-        headers = {} if progress.last_id is None else {"Last-Event-ID": progress.last_id}
-        if request.key is not None:
-            headers["Idempotency-Key"] = request.key
-        content = None if request.body is None else request.body.model_dump_json()
-        is_post = request.method == "POST"
-        url = self._http.controllers.current
-        try:
-            async with self._http.stream(
-                request.method, url + request.path, visitor, headers=headers, content=content
-            ) as response:
-                await raise_for_error(response)
-                progress.is_answered = True
-                async for event in _battle_events(response, progress):
-                    yield event
-            if not progress.is_over:
-                self._http.controllers.leave(url)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            self._http.controllers.leave(url)
-            if is_post:
-                raise ControllerUnreachable from error
-        except httpx.TransportError as error:
-            self._http.controllers.leave(url)
-            if is_post and not progress.is_answered:
-                raise _RequestUnanswered from error
-        except ApiError as error:
-            if not is_elsewhere(error):
-                raise
-            self._http.controllers.leave(url)
-            if is_post:
-                raise _RequestUnanswered from error
+    async def stop_chat(self, chat_id: ChatId, visitor: Visitor) -> None:
+        """End the running answer; the stream of the turn tells how it ended."""
+        await self._http.request("POST", f"/arena/chats/{chat_id}/stop", visitor)
 
-
-async def _battle_events(response: httpx.Response, progress: _Progress) -> AsyncIterator[BattleEvent]:
-    """Known events up to turn_finished, or to an `error`: it ends this connection, but the turn may go on."""
-    async for event in sse_events(response):
-        progress.num_failures = 0
-        progress.last_id = event.id or progress.last_id
-        if event.event == "error":
-            return
-        kind = _EVENTS.get(event.event)
-        if kind is None:
-            continue
-        parsed = kind.model_validate_json(event.data)
-        progress.is_over = isinstance(parsed, TurnFinishedEvent)
-        yield parsed
-        if progress.is_over:
-            return
-
-
-async def _completion_pieces(response: httpx.Response) -> AsyncIterator[ChatDelta]:
-    """The deltas of an OpenAI stream up to its [DONE]; raises StreamLost if the stream ends before."""
-    async for event in sse_events(response):
-        if event.data == "[DONE]":
-            return
-        piece = _completion_delta(event.data)
-        if piece.content or piece.reasoning_content:
-            yield piece
-    raise StreamLost
-
-
-def _completion_delta(data: str) -> ChatDelta:
-    """What one chunk adds; an error sent inside the stream is raised."""
-    try:
-        chunk = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise StreamLost from error
-    if "error" in chunk:
-        raise ApiError.from_body(chunk)
-    choices: list[dict[str, Any]] = chunk.get("choices") or [{}]
-    return ChatDelta.model_validate(choices[0].get("delta", {}))
+    async def delete_chat(self, chat_id: ChatId, visitor: Visitor) -> None:
+        """Delete a chat with everything that was said in it."""
+        await self._http.request("DELETE", f"/arena/chats/{chat_id}", visitor)

@@ -123,7 +123,7 @@ class Sampling:
 
     @property
     def inputs(self) -> list[Any]:
-        """The components whose values `open_named` and `sampling_options` take, in that order."""
+        """The components whose values `own_sampling` takes, in that order."""
         return [self.own, self.temperature, self.top_p, self.max_tokens]
 
 

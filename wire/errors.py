@@ -24,6 +24,7 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     MODEL_NOT_FOUND = "model_not_found"
     BATTLE_NOT_FOUND = "battle_not_found"
+    CHAT_NOT_FOUND = "chat_not_found"
     BATTLE_BUSY = "battle_busy"
     BATTLE_NOT_FINISHED = "battle_not_finished"
     BATTLE_ALREADY_VOTED = "battle_already_voted"
@@ -65,6 +66,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.MODEL_NOT_FOUND: 404,
     ErrorCode.BATTLE_NOT_FOUND: 404,
+    ErrorCode.CHAT_NOT_FOUND: 404,
     ErrorCode.BATTLE_BUSY: 409,
     ErrorCode.BATTLE_NOT_FINISHED: 409,
     ErrorCode.BATTLE_ALREADY_VOTED: 409,
@@ -107,15 +109,16 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.METHOD_NOT_ALLOWED: "The path exists, but not for this method.",
     ErrorCode.MODEL_NOT_FOUND: "No worker serves a model of this name.",
     ErrorCode.BATTLE_NOT_FOUND: "There is no such battle, or it has been forgotten.",
-    ErrorCode.BATTLE_BUSY: "A turn of the battle is still streaming.",
+    ErrorCode.CHAT_NOT_FOUND: "There is no such chat, it has been forgotten, or it belongs to another visitor.",
+    ErrorCode.BATTLE_BUSY: "A turn of the battle or chat is still streaming.",
     ErrorCode.BATTLE_NOT_FINISHED: "A vote needs two finished answers.",
     ErrorCode.BATTLE_ALREADY_VOTED: "Another outcome was recorded, or the battle is over.",
     ErrorCode.BATTLE_ABORTED: "A battle of an earlier release, of which a side failed; it takes no turn and no vote.",
-    ErrorCode.BATTLE_FULL: "The conversation has reached its limit of turns.",
-    ErrorCode.STALE_TURN: "Another page has gone on with the battle; read it again.",
+    ErrorCode.BATTLE_FULL: "The conversation has reached its limit of turns or characters.",
+    ErrorCode.STALE_TURN: "Another page has gone on with the battle or chat; read it again.",
     ErrorCode.FEEDBACK_FULL: "The feedback on this vote was changed as often as the arena allows.",
     ErrorCode.NOT_YOUR_BATTLE: "Only the visitor who began the battle may vote on it.",
-    ErrorCode.VOTER_NOT_KNOWN: "This arena takes battles and votes of known voters only (AGON_IDENTITY).",
+    ErrorCode.VOTER_NOT_KNOWN: "This arena takes battles, chats and votes of known voters only (AGON_IDENTITY).",
     ErrorCode.CAPTCHA_NEEDED: "A new visitor of this arena solves a captcha first: POST /arena/voters/check.",
     ErrorCode.CAPTCHA_FAILED: "The captcha was not solved.",
     ErrorCode.TERMS_NOT_ACCEPTED: "A visitor accepts the terms of this arena first: GET and POST /arena/terms.",

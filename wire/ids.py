@@ -46,6 +46,12 @@ class BattleId(_WordId):
     __slots__ = ()
 
 
+class ChatId(BattleId):
+    """Id of a chat: random, and a secret of its visitor. To the code that runs turns a chat is a battle of one side."""
+
+    __slots__ = ()
+
+
 class ShareId(_WordId):
     """Id of a shared battle: random, known to those who have the link."""
 

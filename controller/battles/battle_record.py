@@ -1,4 +1,7 @@
-"""A battle as values: the content of its hash in Redis, and the view that a client may see. No I/O."""
+"""A battle as values: the content of its hash in Redis, and the view that a client may see. No I/O.
+
+A chat (controller/chats) is stored as a named battle with side a alone, so that the same code runs its turns.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -37,11 +40,12 @@ class StoredAnswer(BaseModel):
 
 
 class StoredTurn(BaseModel):
-    """One message and its two answers, in the JSON of the battle's field `turn:<number>`."""
+    """One message and its two answers, in the JSON of the battle's field `turn:<number>`. In a chat `a` answers."""
 
     model_config = ConfigDict(frozen=True)
 
     content: str
+    model: str | None = None  #: in a chat the model that was asked; a battle has the same two in all turns
     a: StoredAnswer = StoredAnswer()
     b: StoredAnswer = StoredAnswer()
 
@@ -122,6 +126,12 @@ class Battle:
     share_id: ShareId | None = None  #: of the link that shows it to others
     feedback: GiveFeedback | None = None  #: what the voter has added to the vote last
     num_feedback: int = 0  #: additions so far
+    system_prompt: str = ""  #: of a chat
+
+    @property
+    def is_votable(self) -> bool:
+        """Whether it can ever be voted on: there is nothing to compare in a chat."""
+        return len(self.sides) > 1
 
     @property
     def names_are_known(self) -> bool:
@@ -143,16 +153,17 @@ class Battle:
         return tuple(turn for turn in self.turns if not turn.has_failed)
 
     def history(self, side: Side, num_turns: int) -> tuple[ChatMessage, ...]:
-        """The first `num_turns` turns, except those that failed, as chat messages with the answers of `side`."""
-        messages: list[ChatMessage] = []
+        """The first `num_turns` turns, except those that failed, as chat messages with the answers of `side`. Thoughts
+        of another model than the one that is asked now are left out."""
+        messages = [ChatMessage(role="system", content=self.system_prompt)] if self.system_prompt else []
         for turn in self.turns[:num_turns]:
             if turn.has_failed:
                 continue
             messages.append(ChatMessage(role="user", content=turn.content))
             answer = turn.answer(side)
-            messages.append(
-                ChatMessage(role="assistant", content=answer.text, reasoning_content=answer.thoughts or None)
-            )
+            is_own = turn.model in (None, self.sides[side].model)
+            thoughts = answer.thoughts if is_own and answer.thoughts else None
+            messages.append(ChatMessage(role="assistant", content=answer.text, reasoning_content=thoughts))
         return tuple(messages)
 
     def view(self, max_turns: int) -> BattleView:
@@ -184,7 +195,7 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
     return Battle(
         battle_id=battle_id,
         owner=_parse_owner(fields),
-        sides={side: _parse_side(side, fields) for side in SIDES},
+        sides={side: _parse_side(side, fields) for side in SIDES if f"side:{side}" in fields},
         probability=float(fields["probability"]) if fields.get("probability") else None,
         sampling=BattleSampling.model_validate_json(fields["sampling"]),
         turns=tuple(StoredTurn.model_validate_json(fields[f"turn:{number}"]) for number in range(1, num_turns + 1)),
@@ -201,6 +212,7 @@ def parse_battle(battle_id: BattleId, fields: dict[str, str], now_ms: int) -> Ba
         share_id=ShareId.parse(fields.get("share")),
         feedback=GiveFeedback.model_validate_json(fields["feedback"]) if "feedback" in fields else None,
         num_feedback=int(fields.get("num_feedback", "0")),
+        system_prompt=fields.get("system", ""),
         since_answers_ms=max(0, now_ms - int(fields["ended_ms"])) if "ended_ms" in fields else None,
         **values,
     )
@@ -240,10 +252,11 @@ def _parse_owner(fields: dict[str, str]) -> Owner:
 
 
 def _turn_view(number: int, turn: StoredTurn, known: bool) -> Turn:
-    return Turn(number=number, content=turn.content, a=_answer_view(turn.a, known), b=_answer_view(turn.b, known))
+    return Turn(number=number, content=turn.content, a=answer_view(turn.a, known), b=answer_view(turn.b, known))
 
 
-def _answer_view(answer: StoredAnswer, known: bool) -> Answer:
+def answer_view(answer: StoredAnswer, known: bool) -> Answer:
+    """What a client may see of an answer; `known`: whether the models are."""
     return Answer(
         text=answer.text,
         thoughts=answer.thoughts if known else "",

@@ -1,4 +1,5 @@
-"""Battles in Redis: create, read, begin a turn, advance it, stop it, claim it when its controller has died.
+"""Battles in Redis: create, read, begin a turn, advance it, stop it, claim it when its controller has died. Turns of
+chats are kept in the same way, under keys of their own.
 
 Each change is one script and therefore atomic, whichever controller asks for it. Knows no worker and no HTTP.
 """
@@ -6,13 +7,13 @@ Each change is one script and therefore atomic, whichever controller asks for it
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.battles.battle_record import Battle, StoredTurn, parse_battle, parse_battle_before_turn
 from controller.errors import EventsLost, OwnershipLost
-from controller.store.keys import EVENTS_TTL_MS, HISTORY_TTL_MS, Keys
+from controller.store.keys import EVENTS_TTL_MS, HISTORY_TTL_MS, Keys, TurnKeys
 from controller.store.store import Store, StreamEntry, unavailable
 from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
@@ -54,9 +55,9 @@ class ClaimedTurn:
     fields: dict[str, str]  #: of the battle
     now_ms: int  #: of the store
 
-    def turn(self) -> tuple[BegunTurn, Battle, str]:
-        """The turn, its battle as it was before it, and its message. Raises KeyError or ValueError for fields that are
-        not understood."""
+    def turn(self) -> tuple[BegunTurn, Battle, StoredTurn]:
+        """The turn, its battle as it was before it, and what was asked. Raises KeyError or ValueError for fields
+        that are not understood."""
         battle = parse_battle_before_turn(BattleId(self.battle_id), self.fields, self.now_ms)
         number = int(self.fields["turn"])
         begun = BegunTurn(
@@ -68,51 +69,41 @@ class ClaimedTurn:
             run_from=battle.run_from,
             age_s=max(0, self.now_ms - int(self.fields.get("began_ms", self.now_ms))) / 1000,
         )
-        return begun, battle, StoredTurn.model_validate_json(self.fields[f"turn:{number}"]).content
+        return begun, battle, StoredTurn.model_validate_json(self.fields[f"turn:{number}"])
 
 
-class BattleStore:
-    """Reads and writes the keys `battle`, `events` and `turns`. Every method raises ApiError STORE_UNAVAILABLE."""
+class TurnStore:
+    """Conversations of one kind and their turns. Every method raises ApiError STORE_UNAVAILABLE.
 
-    def __init__(self, store: Store, keys: Keys, *, battle_ttl_s: float, ownership_s: float) -> None:
+    `ttl_s`: for how long a turn can be followed by another one; `kept_s`: for how long it can be read. `missing` makes
+    the error for an id without a conversation."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: TurnKeys,
+        *,
+        ttl_s: float,
+        kept_s: float,
+        ownership_s: float,
+        missing: Callable[[], ApiError],
+    ) -> None:
         self._store = store
-        self._keys = keys
-        self._battle_ttl_ms = round(battle_ttl_s * 1000)
+        self._turns = keys
+        self._ttl_ms = round(ttl_s * 1000)
+        self._kept_ms = round(kept_s * 1000)
         self._ownership_ms = round(ownership_s * 1000)
+        self._missing = missing
 
     def _turn_keys(self, battle_id: BattleId) -> list[str]:
-        return [self._keys.battle(battle_id), self._keys.events(battle_id), self._keys.turns]
-
-    async def create(
-        self,
-        battle_id: BattleId,
-        fields: Mapping[str, str],
-        history_of: Pseudonym | None = None,
-        *,
-        is_returning: bool = True,
-    ) -> None:
-        """Write a new battle. `fields` are those of its hash, without times; `history_of`: whose history it enters.
-        Without `is_returning` they may never show the cookie that they get now: then a new history ends with the
-        battle."""
-        keys = [self._keys.battle(battle_id)]
-        if history_of is not None:
-            keys.append(self._keys.history(history_of))
-        await self._store.run(
-            "create_battle",
-            keys,
-            self._battle_ttl_ms,
-            battle_id,
-            HISTORY_LENGTH,
-            HISTORY_TTL_MS if is_returning else 2 * self._battle_ttl_ms,
-            *(part for pair in fields.items() for part in pair),
-        )
+        return [self._turns.conversation(battle_id), self._turns.events(battle_id), self._turns.turns]
 
     async def read(self, battle_id: BattleId) -> Battle:
-        """The battle now. Raises ApiError BATTLE_NOT_FOUND."""
-        keys = [self._keys.battle(battle_id), self._keys.turns]
+        """The battle now. Raises ApiError if there is none."""
+        keys = [self._turns.conversation(battle_id), self._turns.turns]
         now_ms, flat = await self._store.run("read_battle", keys, battle_id)
         if not flat:
-            raise not_found()
+            raise self._missing()
         return parse_battle(battle_id, _pairs(flat), int(now_ms))
 
     async def begin_turn(
@@ -132,7 +123,7 @@ class BattleStore:
         the turn may have begun, and is then taken over as the turn of a dead controller is.
         """
         arguments: list[Any] = [battle.battle_id, owner, self._ownership_ms, battle.run, turn, stored.model_dump_json()]
-        arguments += [self._battle_ttl_ms, EVENTS_TTL_MS, request_key or ""]
+        arguments += [self._ttl_ms, EVENTS_TTL_MS, request_key or "", self._kept_ms]
         arguments.extend(part for pair in changes.items() for part in pair)
         give_up_at = time.monotonic() + BEGIN_PATIENCE_S
         while True:
@@ -144,7 +135,7 @@ class BattleStore:
                     raise
                 await asyncio.sleep(BEGIN_RETRY_S)
         if answer[0] != "ok":
-            raise closed(answer[0])
+            raise self._missing() if answer[0] == "missing" else closed(answer[0])
         return BegunTurn(battle.battle_id, owner, turn, battle.run + 1, int(answer[1]), EntryId(answer[2]), age_s=0.0)
 
     async def claim_turns(self, limit: int) -> list[ClaimedTurn]:
@@ -152,9 +143,9 @@ class BattleStore:
         controllers that ask at the same time one gets a turn."""
         now_ms, claims = await self._store.run(
             "claim_turns",
-            [self._keys.turns],
-            self._keys.battle_prefix,
-            self._keys.events_suffix,
+            [self._turns.turns],
+            self._turns.prefix,
+            self._turns.events_suffix,
             self._ownership_ms,
             MAX_TAKEOVERS,
             round(MAX_AGE_S * 1000),
@@ -168,7 +159,7 @@ class BattleStore:
     async def read_turn_events(self, begun: BegunTurn) -> list[StreamEntry]:
         """All events of the turn that have been written."""
         entries: list[StreamEntry] = []
-        after, key = begun.run_from, self._keys.events(begun.battle_id)
+        after, key = begun.run_from, self._turns.events(begun.battle_id)
         while page := await self._store.range_stream(key, after, count=EVENTS_PAGE):
             entries += page
             after = EntryId(page[-1][0])
@@ -200,13 +191,53 @@ class BattleStore:
         return bool(answer == "stop")
 
     async def ask_stop(self, battle_id: BattleId) -> None:
-        """Ask the controller that runs the turn to end it, if one runs. Raises ApiError BATTLE_NOT_FOUND."""
-        if await self._store.run("stop_turn", [self._keys.battle(battle_id)]) == "":
-            raise not_found()
+        """Ask the controller that runs the turn to end it, if one runs. Raises ApiError if there is no battle."""
+        if await self._store.run("stop_turn", [self._turns.conversation(battle_id)]) == "":
+            raise self._missing()
 
     async def read_events(self, battle_id: BattleId, after: EntryId, *, block: bool) -> list[StreamEntry]:
         """Events after the id `after`; with `block`, waits for the first one as Store.read_stream does."""
-        return await self._store.read_stream(self._keys.events(battle_id), after, block=block)
+        return await self._store.read_stream(self._turns.events(battle_id), after, block=block)
+
+
+class BattleStore(TurnStore):
+    """Reads and writes the keys `battle`, `events` and `turns`. A late visitor reads "expired" and not "no such
+    battle"."""
+
+    def __init__(self, store: Store, keys: Keys, *, battle_ttl_s: float, ownership_s: float) -> None:
+        super().__init__(
+            store,
+            keys.battle_turns,
+            ttl_s=battle_ttl_s,
+            kept_s=2 * battle_ttl_s,
+            ownership_s=ownership_s,
+            missing=not_found,
+        )
+        self._keys = keys
+
+    async def create(
+        self,
+        battle_id: BattleId,
+        fields: Mapping[str, str],
+        history_of: Pseudonym | None = None,
+        *,
+        is_returning: bool = True,
+    ) -> None:
+        """Write a new battle. `fields` are those of its hash, without times; `history_of`: whose history it enters.
+        Without `is_returning` they may never show the cookie that they get now: then a new history ends with the
+        battle."""
+        keys = [self._keys.battle(battle_id)]
+        if history_of is not None:
+            keys.append(self._keys.history(history_of))
+        await self._store.run(
+            "create_battle",
+            keys,
+            self._ttl_ms,
+            battle_id,
+            HISTORY_LENGTH,
+            HISTORY_TTL_MS if is_returning else 2 * self._ttl_ms,
+            *(part for pair in fields.items() for part in pair),
+        )
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:

@@ -4,19 +4,17 @@ The pair is in Redis when the battle is created, the turn before its first event
 together before a turn begins, so that a refusal changes nothing. Votes are in controller/votes.
 """
 
-import asyncio
 import logging
 import secrets
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredSide, StoredTurn, side_fields
-from controller.battles.battle_store import BattleStore, closed, stale
+from controller.battles.battle_store import BattleStore, stale
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import neutral
-from controller.battles.turn_runner import TurnRunner
+from controller.battles.turn_taking import TurnRequest, TurnTaking
 from controller.battles.voters import Voters
 from controller.metrics import Metrics
 from controller.workers.dispatch import Dispatcher, Lane, Wish
@@ -27,27 +25,7 @@ from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 
-STOP_WAIT_S = 3.0  #: longest wait for the end of a stopped turn
-STOP_POLL_S = 0.03
-
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A request to begin a turn, as far as it tells whether it has been received before."""
-
-    key: str | None  #: its Idempotency-Key
-    content: str | None  #: None: answer the last turn again
-
-    def has_begun(self, battle: Battle) -> bool:
-        """Whether it has begun the last turn. Raises ApiError INVALID_REQUEST if its key belongs to another request."""
-        number = None if self.key is None else battle.begun_by(self.key)
-        if number is None:
-            return False
-        if number < len(battle.turns) or self.content not in (None, battle.turns[-1].content):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "This key was used for another turn.", param="Idempotency-Key")
-        return True
 
 
 class Battles:
@@ -59,7 +37,7 @@ class Battles:
         table: RoutingTable,
         dispatcher: Dispatcher,
         matchmaker: Matchmaker,
-        runner: TurnRunner,
+        taking: TurnTaking,
         voters: Voters,
         metrics: Metrics,
         *,
@@ -72,7 +50,7 @@ class Battles:
         self._table = table
         self._dispatcher = dispatcher
         self._matchmaker = matchmaker
-        self._runner = runner
+        self._taking = taking
         self._voters = voters
         self._metrics = metrics
         self._max_content_chars = max_content_chars
@@ -132,7 +110,7 @@ class Battles:
                 raise stale(battle)
             return await self._begin(battle, len(battle.turns) + 1, content, request_key)
 
-        return await self._once(battle_id, _Request(request_key, content), begin)
+        return await self._taking.once(lambda: self.read(battle_id), TurnRequest(request_key, content), begin)
 
     async def regenerate(
         self, battle_id: BattleId, request_key: str | None = None, *, number: int | None = None
@@ -147,38 +125,12 @@ class Battles:
                 raise stale(battle)
             return await self._begin(battle, len(battle.turns), battle.turns[-1].content, request_key)
 
-        return await self._once(battle_id, _Request(request_key, None), begin)
-
-    async def _once(
-        self, battle_id: BattleId, request: "_Request", begin: Callable[[Battle], Awaitable[EntryId]]
-    ) -> EntryId:
-        """The position before the turn that `request` has begun; if it has begun none, that of `begin`."""
-        battle = await self._store.read(battle_id)
-        if request.has_begun(battle):
-            return battle.run_from
-        if battle.state not in ("open", "answered"):
-            raise closed(battle.state)
-        try:
-            return await begin(battle)
-        except ApiError as error:
-            if error.code is not ErrorCode.BATTLE_BUSY:
-                raise
-            battle = await self._store.read(battle_id)  # the same request may have arrived twice at the same time
-            if not request.has_begun(battle):
-                raise
-            return battle.run_from
+        return await self._taking.once(lambda: self.read(battle_id), TurnRequest(request_key, None), begin)
 
     async def stop(self, battle_id: BattleId) -> Battle:
         """End the running turn, whichever controller runs it. Without a running turn it does nothing. Returns the
-        battle when the turn has ended, or after STOP_WAIT_S at the latest."""
-        self._runner.stop(battle_id)
-        await self._store.ask_stop(battle_id)
-        give_up_at = time.monotonic() + STOP_WAIT_S
-        while True:
-            battle = await self._store.read(battle_id)
-            if battle.state != "streaming" or time.monotonic() > give_up_at:
-                return battle
-            await asyncio.sleep(STOP_POLL_S)
+        battle when the turn has ended, or after three seconds at the latest."""
+        return await self._taking.stop(battle_id)
 
     async def _begin(self, battle: Battle, turn: int, content: str, request_key: str | None) -> EntryId:
         changes: dict[str, str] = {}
@@ -189,18 +141,9 @@ class Battles:
                 raise
             battle, changes = self._redrawn(battle)
             lanes = await self._reserve(battle)
-        try:
-            stored = StoredTurn(content=content)
-            begun = await self._store.begin_turn(
-                battle, turn, secrets.token_hex(8), stored, changes, request_key=request_key
-            )
-            run = self._runner.start(battle, begun, content, lanes)
-        except BaseException:
-            for lane in lanes.values():
-                await lane.close()
-            raise
-        await run.admitted()
-        return begun.run_from
+        return await self._taking.begin(
+            battle, turn, StoredTurn(content=content), lanes, changes, request_key=request_key
+        )
 
     async def _reserve(self, battle: Battle) -> dict[Side, Lane]:
         """Lanes of both sides, or an ApiError that names no model."""

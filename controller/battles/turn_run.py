@@ -1,4 +1,4 @@
-"""One turn of a battle while it runs: two independent answers, one event stream, one end.
+"""One turn of a battle while it runs: two independent answers, one event stream, one end. A turn of a chat has one.
 
 It is a background task of the controller that owns the turn. It needs no connected browser, and it ends by itself
 because every answer has a limit. It ends in exactly one way: finished, stopped, refused (the turn is forgotten),
@@ -22,12 +22,13 @@ from controller.battles.turn_progress import SideProgress
 from controller.battles.turn_writer import TurnWriter
 from controller.errors import OwnershipLost
 from controller.metrics import Metrics
+from controller.workers.congestion import Kind
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
 from controller.workers.upstream import AnswerEvent, Delta, Finished, Opened
 from service_kit.cancellation import cancel
 from service_kit.logs import log_event, short
-from wire.battles import SIDES, BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
+from wire.battles import BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail
 from wire.workers import GenerateRequest
@@ -54,6 +55,7 @@ class TurnTools:
     max_tokens: int  #: longest answer
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
     replay_wait_s: float  #: longest wait for a place at a worker after a take-over
+    kind: Kind = "battle"  #: of work at the workers
     paced: float = 0.0  #: characters a second at which both answers of an anonymous battle are shown; 0: as they come
 
     def pace_of(self, battle: Battle) -> float:
@@ -131,7 +133,7 @@ class TurnRun:
         self,
         battle: Battle,
         begun: BegunTurn,
-        content: str,
+        asked: StoredTurn,
         writer: TurnWriter,
         tools: TurnTools,
         *,
@@ -141,7 +143,7 @@ class TurnRun:
     ) -> None:
         self.begun = begun
         self._battle = battle
-        self._content = content
+        self._asked = asked
         self._writer = writer
         self._tools = tools
         self._answers: dict[Side, _SideAnswer] = {}
@@ -152,7 +154,7 @@ class TurnRun:
         self._admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._started = time.monotonic() - begun.age_s
-        for side in SIDES:
+        for side in battle.sides:
             if progress is None:
                 self._answers[side] = _SideAnswer(lanes[side] if lanes else None, battle.sides[side])
             else:
@@ -207,7 +209,7 @@ class TurnRun:
         """Run both answers and end the turn. Returns how it ended."""
         answers = [asyncio.create_task(self._answer(side)) for side in self._open_sides()]
         stops = [asyncio.create_task(event.wait()) for event in (self._stop, self._writer.stop_asked)]
-        shown = [asyncio.create_task(self._writer.shown(side)) for side in SIDES]
+        shown = [asyncio.create_task(self._writer.shown(side)) for side in self._answers]
         try:
             refusal = await self._watch(answers, stops, flusher)
             if refusal is None:
@@ -274,7 +276,7 @@ class TurnRun:
         wish = Wish(answer.stored.model, answer.stored.worker_id)
         while True:
             try:
-                [lane] = await self._tools.dispatcher.reserve([wish], "battle")
+                [lane] = await self._tools.dispatcher.reserve([wish], self._tools.kind)
                 return lane
             except ApiError as error:
                 if error.code not in _PASSING or time.monotonic() > give_up_at:
@@ -285,7 +287,7 @@ class TurnRun:
         history = self._battle.history(side, self.begun.turn - 1)
         return GenerateRequest(
             request_id=self._request_id(side, stored),
-            messages=(*history, ChatMessage(role="user", content=self._content)),
+            messages=(*history, ChatMessage(role="user", content=self._asked.content)),
             sampling=self._sampling(lane),
             cache_salt=self._tools.cache_salt(self._battle.battle_id, self._battle.owner.voter),
         )
@@ -300,7 +302,7 @@ class TurnRun:
         match event:
             case Opened():
                 self._accepted.add(side)
-                if len(self._accepted) == len(SIDES):
+                if len(self._accepted) == len(self._answers):
                     self._open()
             case Delta(text, token_ids, thoughts):
                 if answer.first_token_ms is None:
@@ -329,7 +331,7 @@ class TurnRun:
         if drawn is None:
             return False
         try:
-            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)], "battle")
+            [lane] = await self._tools.dispatcher.reserve([Wish(drawn.model)], self._tools.kind)
         except ApiError:
             return False
         await answer.close()
@@ -369,21 +371,27 @@ class TurnRun:
     async def _end_kept(self) -> str:
         """Keep the turn with its answers. One that has failed counts for nothing and may be answered again."""
         self._finish_open_sides()
-        earlier = self._battle.turns[: self.begun.turn - 1]
         last = self._stored_turn()
-        turns = (*earlier, last)
         changes = self._changes(last)
-        changes["votable"] = "1" if any(turn.is_votable for turn in turns) else "0"
-        if all(turn.has_failed for turn in earlier):
-            changes["prompt"] = self._tools.prompt_key(self._content)
-        said = [text for answer in (last.a, last.b) for text in (answer.text, answer.thoughts) if text]
-        if self._tools.identity.is_revealed(said, [turn.content for turn in turns]):
-            changes["identity"] = "1"
+        if self._battle.is_votable:
+            changes |= self._facts_for_vote(last)
         self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="answered"))
         await self._writer.end("finish", changes)
         if last.has_failed:
             return "failed"
         return "stopped" if "abort" in (last.a.finish_reason, last.b.finish_reason) else "finished"
+
+    def _facts_for_vote(self, last: StoredTurn) -> dict[str, str]:
+        """What a vote on the battle will have to know."""
+        earlier = self._battle.turns[: self.begun.turn - 1]
+        turns = (*earlier, last)
+        facts = {"votable": "1" if any(turn.is_votable for turn in turns) else "0"}
+        if all(turn.has_failed for turn in earlier):
+            facts["prompt"] = self._tools.prompt_key(last.content)
+        said = [text for answer in (last.a, last.b) for text in (answer.text, answer.thoughts) if text]
+        if self._tools.identity.is_revealed(said, [turn.content for turn in turns]):
+            facts["identity"] = "1"
+        return facts
 
     async def _end_dropped(self) -> str:
         """Nothing is lost when good answers were to be replaced and a side failed: the battle keeps them."""
@@ -433,13 +441,13 @@ class TurnRun:
         return any(not turn.has_failed for turn in before)
 
     def _stored_turn(self) -> StoredTurn:
-        stored = {
+        stored: dict[str, StoredAnswer] = {
             side: self._answers[side]
             .to_store(self._writer.shown_ms(side))
             .model_copy(update={"error": self._failures.get(side)})
-            for side in SIDES
+            for side in self._answers
         }
-        return StoredTurn(content=self._content, a=stored["a"], b=stored["b"])
+        return self._asked.model_copy(update=stored)
 
     @property
     def _is_taken_over(self) -> bool:

@@ -7,8 +7,8 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from controller.battles.battle_record import Battle
-from controller.battles.battle_store import BattleStore, BegunTurn
+from controller.battles.battle_record import Battle, StoredTurn
+from controller.battles.battle_store import BegunTurn, TurnStore
 from controller.battles.shared_pace import SharedPace
 from controller.battles.turn_progress import SideProgress
 from controller.battles.turn_run import TurnRun, TurnTools
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 class TurnRunner:
     """Owns the tasks of running turns. `flush_s` and `patience_s` are those of TurnWriter."""
 
-    def __init__(self, store: BattleStore, tools: TurnTools, *, flush_s: float, patience_s: float) -> None:
+    def __init__(self, store: TurnStore, tools: TurnTools, *, flush_s: float, patience_s: float) -> None:
         self._store = store
         self._tools = tools
         self._flush_s = flush_s
@@ -38,9 +38,9 @@ class TurnRunner:
         """Turns that run in this controller now."""
         return len(self._running)
 
-    def start(self, battle: Battle, begun: BegunTurn, content: str, lanes: dict[Side, Lane]) -> TurnRun:
+    def start(self, battle: Battle, begun: BegunTurn, asked: StoredTurn, lanes: dict[Side, Lane]) -> TurnRun:
         """Run a turn in a background task, which closes `lanes`. The arguments are those of TurnRun."""
-        run = TurnRun(battle, begun, content, self._writer(battle, begun), self._tools, lanes=lanes)
+        run = TurnRun(battle, begun, asked, self._writer(battle, begun), self._tools, lanes=lanes)
         self._run(run)
         log_event(_logger, "turn_began", battle=short(begun.battle_id), turn=begun.turn)
         return run
@@ -49,7 +49,7 @@ class TurnRunner:
         self,
         begun: BegunTurn,
         battle: Battle,
-        content: str,
+        asked: StoredTurn,
         progress: Mapping[Side, SideProgress],
         *,
         is_given_up: bool,
@@ -57,7 +57,7 @@ class TurnRunner:
         """Run the rest of a turn that another controller began. The arguments are those of TurnRun."""
         # Text that waits goes on waiting, also where the setting was changed meanwhile.
         writer = self._writer(battle, begun, is_paced=any(side.waiting for side in progress.values()))
-        self._run(TurnRun(battle, begun, content, writer, self._tools, progress=progress, is_given_up=is_given_up))
+        self._run(TurnRun(battle, begun, asked, writer, self._tools, progress=progress, is_given_up=is_given_up))
         self._tools.metrics.failovers.labels("takeover").inc()
         age_ms = round(begun.age_s * 1000)
         log_event(_logger, "turn_taken_over", battle=short(begun.battle_id), turn=begun.turn, age_ms=age_ms)
@@ -72,6 +72,7 @@ class TurnRunner:
             patience_s=self._patience_s,
             pace=pace,
             shows_thoughts=battle.names_are_known,
+            sides=tuple(battle.sides),
         )
 
     def _run(self, run: TurnRun) -> None:

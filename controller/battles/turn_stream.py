@@ -14,11 +14,11 @@ from contextlib import aclosing
 from pydantic import BaseModel
 
 from controller.battles.battle_record import Battle
-from controller.battles.battle_store import BattleStore
+from controller.battles.battle_store import TurnStore
 from controller.battles.neutral_errors import neutral
 from controller.battles.turn_progress import HELD
 from service_kit.logs import log_event, short
-from wire.battles import SIDES, FailedEvent, RestartedEvent, TurnFinishedEvent
+from wire.battles import FailedEvent, RestartedEvent, TurnFinishedEvent
 from wire.entry_ids import EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
@@ -42,7 +42,7 @@ def parse_event_id(text: str) -> EntryId:
 class TurnStream:
     """Streams events to readers. `patience_s`: seconds without the store after which a stream is given up."""
 
-    def __init__(self, store: BattleStore, *, patience_s: float) -> None:
+    def __init__(self, store: TurnStore, *, patience_s: float) -> None:
         self._store = store
         self._patience_s = patience_s
         self._is_closed = False
@@ -85,7 +85,7 @@ class TurnStream:
 class _Reader:
     """A position in a battle's events. A failed read may be repeated without losing or repeating an event."""
 
-    def __init__(self, store: BattleStore, battle_id: BattleId, after: EntryId | None) -> None:
+    def __init__(self, store: TurnStore, battle_id: BattleId, after: EntryId | None) -> None:
         self._store = store
         self._battle_id = battle_id
         self._after = after
@@ -122,7 +122,7 @@ class _Reader:
     async def _begin(self) -> Battle:
         battle = await self._store.read(self._battle_id)
         if self._after is not None and _is_void(self._after, battle):
-            self._out.extend(_event("restarted", RestartedEvent(side=side)) for side in SIDES)
+            self._out.extend(_event("restarted", RestartedEvent(side=side)) for side in battle.sides)
             self._after = battle.run_from
         self._battle = battle
         self._was_running = battle.state == "streaming"

@@ -7,7 +7,7 @@ runs here. The former owner may be alive, for instance stopped for some seconds:
 import logging
 import time
 
-from controller.battles.battle_store import BattleStore, ClaimedTurn
+from controller.battles.battle_store import ClaimedTurn, TurnStore
 from controller.battles.turn_progress import read_progress
 from controller.battles.turn_runner import TurnRunner
 from service_kit.logs import log_event, short
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 class TurnTakeover:
     """Owns the decision whether this controller claims turns now. `ownership_s` is that of the turns."""
 
-    def __init__(self, store: BattleStore, runner: TurnRunner, *, ownership_s: float) -> None:
+    def __init__(self, store: TurnStore, runner: TurnRunner, *, ownership_s: float) -> None:
         self._store = store
         self._runner = runner
         self._ownership_s = ownership_s
@@ -55,9 +55,9 @@ class TurnTakeover:
 
     async def _take_over(self, claim: ClaimedTurn) -> None:
         try:
-            begun, battle, content = claim.turn()
+            begun, battle, asked = claim.turn()
             progress = read_progress(await self._store.read_turn_events(begun))
         except (KeyError, ValueError) as error:  # not written by this release; the other turns must go on
             log_event(_logger, "turn_unreadable", logging.ERROR, exc_info=error, battle=short(claim.battle_id))
             return
-        self._runner.take_over(begun, battle, content, progress, is_given_up=claim.is_given_up)
+        self._runner.take_over(begun, battle, asked, progress, is_given_up=claim.is_given_up)

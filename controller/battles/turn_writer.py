@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from controller.battles.battle_store import BattleStore, BegunTurn, Event, TurnEnd
+from controller.battles.battle_store import BegunTurn, Event, TurnEnd, TurnStore
 from controller.battles.shared_pace import SharedPace
 from controller.battles.turn_progress import HELD, SideProgress
 from controller.errors import EventsLost
@@ -39,18 +39,20 @@ _logger = logging.getLogger(__name__)
 class TurnWriter:
     """Owns the events that are not yet in Redis. `stop_asked` is set when a stop was asked for at any controller.
     `patience_s`: seconds without the store after which a write is given up. `pace`: None to show text as it comes.
-    `shows_thoughts`: whether clients get the thoughts of the models."""
+    `shows_thoughts`: whether clients get the thoughts of the models. `sides`: those that answer."""
 
     def __init__(
         self,
-        store: BattleStore,
+        store: TurnStore,
         begun: BegunTurn,
         *,
         flush_s: float,
         patience_s: float,
         pace: SharedPace | None = None,
         shows_thoughts: bool = True,
+        sides: Sequence[Side] = SIDES,
     ) -> None:
+        self._sides = sides
         self._store = store
         self._begun = begun
         self._flush_s = flush_s
@@ -58,21 +60,21 @@ class TurnWriter:
         self._written: list[Event] = []  #: by this owner, in case the store loses them; some 10 kB
         self._made: dict[str, str] = {}  #: changes that are written, for the same case
         self._first_token_ms: dict[Side, float] = {}  #: of sides whose first delta is not written yet
-        self._tokens: dict[Side, list[int]] = {side: [] for side in SIDES}
+        self._tokens: dict[Side, list[int]] = {side: [] for side in self._sides}
         self._unsent: list[Event] = []
         self._changes: dict[str, str] = {}
-        self._texts: dict[Side, list[str]] = {side: [] for side in SIDES}
-        self._thoughts: dict[Side, list[str]] = {side: [] for side in SIDES}
+        self._texts: dict[Side, list[str]] = {side: [] for side in self._sides}
+        self._thoughts: dict[Side, list[str]] = {side: [] for side in self._sides}
         self._thinkers: set[Side] = set()
         self._shows_thoughts = shows_thoughts
         self._pace = pace
         #: Name, JSON and private part of the last events of sides that are not shown to their end.
         self._ends: dict[Side, tuple[str, str, dict[str, Any]]] = {}
-        self._all_shown = {side: asyncio.Event() for side in SIDES}
+        self._all_shown = {side: asyncio.Event() for side in self._sides}
         self._first_shown_s: dict[Side, float] = {}
         self._last_event = time.monotonic()
         self._last_write = 0.0
-        self._seqs: dict[Side, int] = dict.fromkeys(SIDES, 0)
+        self._seqs: dict[Side, int] = dict.fromkeys(sides, 0)
         self._ending: TurnEnd | None = None  #: how the turn ends, once that is decided
         self._wake = asyncio.Event()
         self._opened = asyncio.Event()
@@ -180,7 +182,7 @@ class TurnWriter:
             if self._has_something_to_write():
                 await self._send("append")
             await asyncio.sleep(self._flush_s)
-            if self._pace is not None and any(self._pace.has_waiting(side) for side in SIDES):
+            if self._pace is not None and any(self._pace.has_waiting(side) for side in self._sides):
                 self._wake.set()
 
     async def end(self, how: TurnEnd, changes: Mapping[str, str]) -> None:
@@ -202,8 +204,10 @@ class TurnWriter:
 
     def _gather(self) -> None:
         """Make events of the text that may be shown now, and of the ends of sides that are shown to their end."""
-        due = self._pace.take() if self._pace is not None else {side: "".join(self._texts[side]) for side in SIDES}
-        for side in SIDES:
+        due = (
+            self._pace.take() if self._pace is not None else {side: "".join(self._texts[side]) for side in self._sides}
+        )
+        for side in self._sides:
             text = due.get(side, "")
             thoughts = "".join(self._thoughts[side]) if self._shows_thoughts else ""
             if text:
@@ -225,9 +229,9 @@ class TurnWriter:
     def _hold(self) -> None:
         """Make an event `held` if it is time for one."""
         hides = self._pace is not None or (not self._shows_thoughts and any(self._thoughts.values()))
-        is_over = all(self._all_shown[side].is_set() for side in SIDES)
+        is_over = all(self._all_shown[side].is_set() for side in self._sides)
         if hides and self.is_open and not is_over and time.monotonic() - self._last_event >= HELD_S:
-            parts = {side: self._private_part(side) for side in SIDES}
+            parts = {side: self._private_part(side) for side in self._sides}
             self._add_event((HELD, "{}", json.dumps(parts, separators=(",", ":"))))
 
     def _add_event(self, event: Event) -> None:

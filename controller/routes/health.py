@@ -1,5 +1,6 @@
 """Is it alive, may it get traffic, what has it counted, which version is it."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def add_health_routes(
         return JSONResponse({"name": "agon", "version": version("agon")})
 
 
-def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, runner: TurnRunner) -> None:
+def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, runners: Sequence[TurnRunner]) -> None:
     """Add the scrape of `metrics`, with the gauges that are read at scrape time."""
 
     @router.get("/metrics")
@@ -58,7 +59,7 @@ def add_metrics_route(router: APIRouter, metrics: Metrics, table: RoutingTable, 
         metrics.workers.clear()
         for worker in table.live():
             metrics.workers.labels(worker.card.name, worker.state).inc()
-        metrics.open_turns.set(runner.num_running)
+        metrics.open_turns.set(sum(runner.num_running for runner in runners))
         return Response(metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 

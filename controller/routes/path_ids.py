@@ -5,11 +5,13 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from controller.battles.battle_store import not_found
+from controller.chats.chat_store import chat_not_found
 from wire.errors import ApiError, ErrorCode
-from wire.ids import BattleId, NoticeId, ShareId, WorkerId
+from wire.ids import BattleId, ChatId, NoticeId, ShareId, WorkerId
 
 #: Descriptions for `documented`.
 BATTLE_ID = {"battle_id": "id of the battle; it is a secret until the vote"}
+CHAT_ID = {"chat_id": "id of the chat"}
 NOTICE_ID = {"notice_id": "id of the notice"}
 SHARE_ID = {"share_id": "id of the link"}
 WORKER_ID = {"worker_id": "id that the registration gave"}
@@ -21,6 +23,13 @@ async def _battle_id(battle_id: Annotated[str, Path()]) -> BattleId:
         return BattleId(battle_id)
     except ValueError:
         raise not_found() from None
+
+
+async def _chat_id(chat_id: Annotated[str, Path()]) -> ChatId:
+    try:
+        return ChatId(chat_id)
+    except ValueError:
+        raise chat_not_found() from None
 
 
 async def _worker_id(worker_id: Annotated[str, Path()]) -> WorkerId:
@@ -44,8 +53,10 @@ async def _share_id(share_id: Annotated[str, Path()]) -> ShareId:
         raise not_found() from None
 
 
-#: Types of path parameters. Refusals: BATTLE_NOT_FOUND, NOTICE_NOT_FOUND, and INVALID_REQUEST for a worker's id.
+#: Types of path parameters. Refusals: BATTLE_NOT_FOUND, CHAT_NOT_FOUND, NOTICE_NOT_FOUND, and INVALID_REQUEST for a
+#: worker's id.
 BattleInPath = Annotated[BattleId, Depends(_battle_id)]
+ChatInPath = Annotated[ChatId, Depends(_chat_id)]
 ShareInPath = Annotated[ShareId, Depends(_share_id)]
 NoticeInPath = Annotated[NoticeId, Depends(_notice_id)]
 WorkerInPath = Annotated[WorkerId, Depends(_worker_id)]

@@ -58,16 +58,18 @@ TURN_HEADERS = {
 }
 
 
-def _request_key(request: Request) -> str | None:
+def request_key(request: Request) -> str | None:
+    """The Idempotency-Key of a request, if it has one. Raises ApiError INVALID_REQUEST."""
     key = request.headers.get(REQUEST_KEY)
     if key is not None and not re.fullmatch("[A-Za-z0-9_-]{1,64}", key):
         raise ApiError(ErrorCode.INVALID_REQUEST, "The key must be 1 to 64 letters, digits, - or _.", param=REQUEST_KEY)
     return key
 
 
-def _last_event_id(request: Request) -> EntryId | None:
-    last_event_id = request.headers.get("last-event-id")
-    return parse_event_id(last_event_id) if last_event_id else None
+def last_event_id(request: Request) -> EntryId | None:
+    """Its Last-Event-ID, if it has one. Raises ApiError INVALID_REQUEST."""
+    text = request.headers.get("last-event-id")
+    return parse_event_id(text) if text else None
 
 
 def add_turn_routes(
@@ -95,7 +97,7 @@ def add_turn_routes(
         """Reserves a place at a worker of each side, or refuses both, and streams the two answers. The turn goes on
         when the client leaves: a GET of the stream with `Last-Event-ID` gives what it missed."""
         turn = await bodies.parse(request, CreateTurn)
-        key, after = _request_key(request), _last_event_id(request)
+        key, after = request_key(request), last_event_id(request)
         await limits.check(addresses.of(request), "turn")
         before = await battles.take_turn(battle_id, turn.content, key, number=turn.number)
         return EventStream(stream.follow(battle_id, after or before))
@@ -117,7 +119,7 @@ def add_turn_routes(
         request: Request, battle_id: BattleInPath, number: Annotated[int | None, Query(ge=1)] = None
     ) -> Response:
         """Both answers of the last turn are replaced. The request has no body. `invalid_request`: there is no turn."""
-        key, after = _request_key(request), _last_event_id(request)
+        key, after = request_key(request), last_event_id(request)
         await limits.check(addresses.of(request), "turn")
         before = await battles.regenerate(battle_id, key, number=number)
         return EventStream(stream.follow(battle_id, after or before))
@@ -139,7 +141,7 @@ def add_turn_routes(
     async def resume(request: Request, battle_id: BattleInPath) -> Response:
         """Any controller of the arena can resume the stream. It ends with `turn_finished`, also where no turn runs."""
         await limits.check(addresses.of(request), "stream")
-        after = _last_event_id(request)
+        after = last_event_id(request)
         await battles.read(battle_id)  # a 404 is better than a stream that says so
         return EventStream(stream.follow(battle_id, after))
 

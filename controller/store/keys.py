@@ -8,9 +8,9 @@ To add a key:
    stands above the class; a TTL that operators set is a field of controller/config.py.
 2. Write it by one script in lua/ when the write belongs together with another one, or depends on what is there. A
    script gets its keys as KEYS and sets the TTL itself, so that no key is left without one.
-3. Read and write it in one class, which owns it: WorkerRegistry, RoutingTable, Dispatcher, BattleStore, VoteLog,
-   LogRestorer, Invitations, ArenaState, ActionLog, FailureLog, Terms, RateLimiter. Values are plain text, JSON or
-   wire types, never pickles.
+3. Read and write it in one class, which owns it: WorkerRegistry, RoutingTable, Dispatcher, BattleStore, ChatStore,
+   VoteLog, LogRestorer, Invitations, ArenaState, ActionLog, FailureLog, Terms, RateLimiter. Values are plain text, JSON
+   or wire types, never pickles.
 4. Add it to tests/controller/store/test_keys.py. A key of a released version keeps its name and its format, because a
    store outlives the upgrade of its controllers; a new format gets a new name.
 
@@ -21,7 +21,7 @@ differ.
 
 from dataclasses import dataclass
 
-from wire.ids import BattleId, Pseudonym, ShareId, WorkerId
+from wire.ids import BattleId, ChatId, Pseudonym, ShareId, WorkerId
 
 #: The set of a worker's leases outlives the end of its last lease by this much. It has a TTL because expired leases are
 #: removed only when a request is sent to the worker, and none is sent to a worker that has left.
@@ -34,6 +34,23 @@ FAILURES_TTL_MS = 25 * 3_600_000
 HISTORY_TTL_MS = 180 * 86_400_000
 #: Pieces of a restoration follow one another within milliseconds; a minute covers a store that hangs.
 BUILT_LOG_TTL_MS = 60_000
+
+
+@dataclass(frozen=True)
+class TurnKeys:
+    """The keys of one kind of conversation, as the scripts take them that begin, write and claim turns."""
+
+    prefix: str  #: of the key of a conversation
+    events_suffix: str  #: makes the key of its events from it
+    turns: str  #: index of the running turns
+
+    def conversation(self, battle_id: BattleId) -> str:
+        """The hash of one conversation."""
+        return self.prefix + battle_id
+
+    def events(self, battle_id: BattleId) -> str:
+        """The stream of its events."""
+        return self.conversation(battle_id) + self.events_suffix
 
 
 @dataclass(frozen=True)
@@ -125,6 +142,42 @@ class Keys:
         """String: id of the battle that this link shows. TTL AGON_SHARED_BATTLE_TTL_S, as long as the battle itself
         lives because of it; deleted when its visitor takes the link back."""
         return f"{self.prefix}:shared:{share_id}"
+
+    @property
+    def battle_turns(self) -> TurnKeys:
+        """The keys of battles as turns use them."""
+        return TurnKeys(self.battle_prefix, self.events_suffix, self.turns)
+
+    # Chats
+
+    def chat(self, chat_id: ChatId) -> str:
+        """Hash: everything about a chat; the fields are those of a battle of one side. TTL AGON_CHAT_TTL_S from its
+        beginning or its last turn; deleted before when its visitor has begun AGON_CHATS_PER_VISITOR newer ones."""
+        return self.chat_prefix + chat_id
+
+    @property
+    def chat_prefix(self) -> str:
+        """Prefix of the keys `chat`, for the scripts that claim turns and delete old chats."""
+        return f"{self.prefix}:chat:"
+
+    def chat_events(self, chat_id: ChatId) -> str:
+        """Stream: events of the chat's turns, as `events` of battles. TTL EVENTS_TTL_MS, set when a turn begins."""
+        return self.chat_turns.events(chat_id)
+
+    @property
+    def running_chats(self) -> str:
+        """Sorted set: the same as `turns`, for chats: controllers of earlier releases know no chats, and claim none."""
+        return f"{self.prefix}:chat-turns"
+
+    @property
+    def chat_turns(self) -> TurnKeys:
+        """The keys of chats as turns use them."""
+        return TurnKeys(self.chat_prefix, self.events_suffix, self.running_chats)
+
+    def chats_of(self, pseudonym: Pseudonym) -> str:
+        """Sorted set: id of a chat of this visitor -> ms of its beginning, AGON_CHATS_PER_VISITOR at most, of an
+        address ten times as many. TTL AGON_CHAT_TTL_S from the beginning of a chat or turn in it."""
+        return f"{self.prefix}:chats-of:{pseudonym}"
 
     # Votes
 

@@ -14,6 +14,7 @@ from docs import api_page
 from wire.admin import CreateNotice, DrainWorker, SetModel, SetTerms
 from wire.battles import CastVote, CreateBattle, CreateTurn
 from wire.captcha import CheckVisitor
+from wire.chats import AnswerAgain, AskChat, CreateChat
 from wire.errors import ApiError
 from wire.feedback import FeedbackRecord, GiveFeedback
 from wire.invitations import CreateInvitation
@@ -65,6 +66,9 @@ OBJECTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "metadata": (ChatCompletionRequest, '{"model":"m","messages":[{"role":"user","content":"a"}],"metadata":{', "}}"),
     "logit_bias": (CompletionRequest, '{"model":"m","prompt":"a","logit_bias":{', "}}"),
     "turn": (CreateTurn, "{", "}"),
+    "chat": (CreateChat, "{", "}"),
+    "chat turn": (AskChat, "{", "}"),
+    "chat again": (AnswerAgain, "{", "}"),
     "invitation": (CreateInvitation, "{", "}"),
     "board card": (BoardCard, "{", "}"),
     "check": (CheckVisitor, "{", "}"),

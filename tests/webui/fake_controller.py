@@ -6,7 +6,6 @@ text, "drop" breaks the first connection in the middle of the turn, "busy" refus
 
 import asyncio
 import itertools
-import json
 import os
 import re
 import sys
@@ -22,6 +21,7 @@ from pydantic import BaseModel
 from tests.webui import fake_views
 from tests.webui.fake_admin import FakeAdmin, add_fake_admin, is_admin
 from tests.webui.fake_answers import MODELS, answers, thoughts
+from tests.webui.fake_chats import FakeChat, add_fake_chats
 from wire.battles import (
     SIDES,
     Answer,
@@ -40,6 +40,7 @@ from wire.battles import (
     VoteReply,
 )
 from wire.chat import FinishReason
+from wire.chats import AnswerAgain, AskChat
 from wire.errors import ApiError, ErrorCode
 from wire.feedback import MAX_ADDITIONS, FeedbackReply, GiveFeedback
 from wire.history import HistoryEntry, HistoryReply, SharedBattle, ShareReply
@@ -47,7 +48,7 @@ from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, HistoryView, LeaderboardView
 from wire.model_cards import BoardCard, BoardCards
-from wire.openai import ChatCompletionRequest, CompletionShaper, ModelList, ModelObject
+from wire.openai import ModelList, ModelObject
 from wire.sse import SseEvent, encode
 from wire.voters import NEW_COOKIE_HEADER
 from wire.workers import WorkerPool, WorkerView
@@ -124,7 +125,8 @@ class FakeArena:
         self.revoked: set[str] = set()  #: tokens of invitations
         self.voters: list[tuple[str | None, str | None]] = []  #: of the same requests: cookie, new cookie
         self.ids = itertools.count(1)
-        self.chats_closed = 0
+        self.chats: dict[str, FakeChat] = {}
+        self.asked: list[AskChat | AnswerAgain] = []  #: in chats
         self.has_full_board = False  #: the boards have all that a view can hold; those of an old controller have not
         self.board_queries: list[str] = []
         self.holds_boards_after: int | None = None  #: once there are more votes, boards wait
@@ -201,7 +203,9 @@ class FakeArena:
         battle.changed.set()
         battle.changed = asyncio.Event()
 
-    async def follow(self, battle: FakeBattle, after: int, *, break_after: int | None = None) -> AsyncIterator[bytes]:
+    async def follow(
+        self, battle: FakeBattle | FakeChat, after: int, *, break_after: int | None = None
+    ) -> AsyncIterator[bytes]:
         position = after
         while True:
             changed = battle.changed
@@ -248,7 +252,7 @@ def create_fake(arena: FakeArena) -> FastAPI:
     _add_battle_routes(app, arena)
     _add_turn_routes(app, arena)
     _add_board_routes(app, arena)
-    _add_chat_route(app, arena)
+    add_fake_chats(app, arena)
     add_fake_admin(app, arena.admin, arena.models)
     return app
 
@@ -408,30 +412,6 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
         if not is_admin(request):
             raise ApiError(ErrorCode.UNAUTHORIZED, "This needs a credential.")
         return fake_views.pools(arena.num_streaming)
-
-
-def _add_chat_route(app: FastAPI, arena: FakeArena) -> None:
-    @app.post("/v1/chat/completions")
-    async def chat(body: ChatCompletionRequest) -> StreamingResponse:
-        shaper = CompletionShaper(kind="chat", completion_id="chat-1", model=body.model, created=0)
-        prompt = body.chat_messages()[-1].content
-
-        async def chunks() -> AsyncIterator[bytes]:
-            try:
-                yield encode(SseEvent(json.dumps(shaper.first_chunk())))
-                text = answers(prompt)[0]
-                for piece in re.findall(r"(?s).{1,6}", thoughts(prompt)):
-                    yield encode(SseEvent(json.dumps(shaper.thought_chunk(piece))))
-                    await asyncio.sleep(arena.delta_s)
-                for start in range(0, len(text), 6):
-                    yield encode(SseEvent(json.dumps(shaper.text_chunk(text[start : start + 6]))))
-                    await asyncio.sleep(arena.delta_s * (8 if "slow" in prompt else 1))
-                yield encode(SseEvent(json.dumps(shaper.finish_chunk("stop"))))
-                yield encode(SseEvent("[DONE]"))
-            finally:
-                arena.chats_closed += 1
-
-        return StreamingResponse(chunks(), media_type="text/event-stream")
 
 
 def some_votes() -> list[tuple[str, str, Outcome]]:

@@ -4,12 +4,12 @@ import httpx
 import pytest
 
 from tests.webui.fake_controller import FakeArena
-from webui.battle.session import Interrupted
-from webui.client import ControllerClient, StreamLost
+from webui.answers import Interrupted
+from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
+from webui.turn_streams import StreamLost
 from webui.visitors import Visitor
 from wire.battles import CreateBattle, DeltaEvent, TurnFinishedEvent
-from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 
@@ -57,7 +57,7 @@ async def test_errors_keep_their_code_and_their_wait(arena: FakeArena, controlle
 
 
 async def test_a_controller_that_is_down_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webui.client._RESUME_DELAYS_S", (0.0, 0.01))
+    monkeypatch.setattr("webui.turn_streams._RESUME_DELAYS_S", (0.0, 0.01))
     client = ControllerClient("http://127.0.0.1:9")
     assert not await client.is_ready()
     with pytest.raises(ControllerUnreachable):
@@ -133,7 +133,7 @@ def end() -> httpx.Response:
 
 @pytest.fixture
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webui.client._RESUME_DELAYS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("webui.turn_streams._RESUME_DELAYS_S", (0.0, 0.0, 0.0))
 
 
 async def methods_of_a_turn(transport: Scripted, *urls: str) -> list[tuple[str, str]]:
@@ -227,7 +227,7 @@ async def test_the_last_reason_is_raised_when_no_controller_can_serve() -> None:
 
 
 async def test_a_stream_that_cannot_be_taken_up_again_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webui.client._RESUME_DELAYS_S", (0.0, 0.0))
+    monkeypatch.setattr("webui.turn_streams._RESUME_DELAYS_S", (0.0, 0.0))
     transport = Scripted(httpx.ReadError("reset"), httpx.ReadError("reset"))
     client = ControllerClient("http://controller", transport=transport)
     with pytest.raises(StreamLost):
@@ -235,7 +235,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_is_lost(monkeypatch: pytes
 
 
 async def test_an_error_event_means_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webui.client._RESUME_DELAYS_S", (0.0, 0.0))
+    monkeypatch.setattr("webui.turn_streams._RESUME_DELAYS_S", (0.0, 0.0))
     told = ApiError(ErrorCode.STORE_UNAVAILABLE, "Later.").body().model_dump_json()
     end = TurnFinishedEvent(turn=1, state="answered").model_dump_json()
     transport = Scripted(
@@ -246,12 +246,3 @@ async def test_an_error_event_means_come_back(monkeypatch: pytest.MonkeyPatch) -
     events = [event async for event in client.resume(BattleId("b1"), VISITOR)]
     assert events == [TurnFinishedEvent(turn=1, state="answered")]
     assert transport.requests[1].headers["last-event-id"] == "1-4"
-
-
-async def test_chat_gives_the_pieces_of_one_answer(controller: str) -> None:
-    client = ControllerClient(controller)
-    messages = (ChatMessage(role="user", content="Hello"),)
-    pieces = [piece async for piece in client.chat("grey-vole-1m", messages, SamplingOptions(), VISITOR)]
-    assert "".join(piece.content or "" for piece in pieces).startswith("Hello! I am well")
-    assert len(pieces) > 3
-    await client.aclose()

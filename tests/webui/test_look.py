@@ -5,9 +5,10 @@ from dataclasses import replace
 import gradio as gr
 
 from webui import sentences, texts
+from webui.answers import SideAnswer
 from webui.battle.look import look_of
 from webui.battle.parts import battle_parts
-from webui.battle.session import Exchange, Session, SideAnswer, Standing
+from webui.battle.session import Exchange, Session, Standing
 from wire.battles import Side
 from wire.ids import BattleId
 

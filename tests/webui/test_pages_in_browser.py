@@ -290,23 +290,6 @@ def test_two_named_models_side_by_side(visit: Visit) -> None:
     assert texts.VOTED["both_bad"] in page.inner_text(".agon-reveal")
 
 
-@pytest.mark.usefixtures("slow_models")
-def test_direct_chat_streams_stops_and_survives_a_reload(visit: Visit) -> None:
-    page = visit.open("/chat")
-    page.wait_for_function(f"document.querySelector('#model input')?.value === '{MODELS[0]}'")
-    visit.ask("Hello!")
-    page.wait_for_selector("#retry")
-    assert "I am well" in visit.answers()[0]
-    visit.ask("slow: tell me a story")
-    page.locator("#thread .bot-row .md", has_text="Once").wait_for()
-    closed = visit.site.arena.chats_closed
-    page.click("#stop")
-    page.wait_for_selector("#retry")
-    visit.wait_until(lambda: visit.site.arena.chats_closed == closed + 1)
-    page.reload()
-    page.locator("#thread .bot-row .md", has_text="I am well").wait_for()
-
-
 @pytest.mark.parametrize("visit", [DARK_PHONE], indirect=True)
 def test_a_phone_stacks_the_answers_and_never_scrolls_sideways(visit: Visit) -> None:
     page = visit.open("/")

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from webui.answers import Interrupted, SideAnswer
 from webui.battle.session import (
     Bookmark,
     Exchange,
-    Interrupted,
     Session,
-    SideAnswer,
     from_storage,
     from_view,
     standings,

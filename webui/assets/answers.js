@@ -64,8 +64,8 @@
     }
   }
 
-  // Gradio's button copies the answer with the markup of its thoughts.
-  const FOLDED = /^<details class="agon-thoughts"[^\n]*<\/details>\n*/;
+  // Gradio's button copies the answer with the markup of its model's name and its thoughts.
+  const FOLDED = /^(<p class="agon-by">[^\n]*<\/p>\n*)?(<details class="agon-thoughts"[^\n]*<\/details>\n*)?/;
 
   function copyAnswersOnly() {
     const clipboard = navigator.clipboard;

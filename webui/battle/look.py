@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from html import escape
 
 from webui import sentences, texts
+from webui.answers import answer_markdown
 from webui.as_written import as_written
 from webui.battle.reveal import reveal, spoken
-from webui.battle.session import Exchange, Session, SideAnswer
+from webui.battle.session import Exchange, Session
 from webui.feedback.block import feedback_block
-from webui.thoughts import folded
 from webui.widgets import notice
 from wire.battles import SIDES, Side
 
@@ -77,29 +77,10 @@ def messages(exchanges: Sequence[Exchange]) -> tuple[Message, ...]:
     found: list[Message] = []
     for number, exchange in enumerate(exchanges, start=1):
         found.append({"role": "user", "content": as_written(exchange.content)})
-        found.extend(
-            {"role": "assistant", "content": _answer_text(exchange.side(side), f"thoughts-{number}-{side}")}
-            for side in SIDES
-        )
+        for side in SIDES:
+            answer = answer_markdown(exchange.side(side), f"thoughts-{number}-{side}", failed=texts.FAILED_SIDE)
+            found.append({"role": "assistant", "content": answer})
     return tuple(found)
-
-
-def _answer_text(answer: SideAnswer, thoughts_id: str) -> str:
-    """The answer below its thoughts. An empty one is drawn as a typing indicator."""
-    if not answer.thoughts:
-        return _said_text(answer)
-    thoughts = folded(answer.thoughts, thoughts_id, is_thinking=answer.status == "waiting")
-    return f"{thoughts}\n\n{_said_text(answer)}"
-
-
-def _said_text(answer: SideAnswer) -> str:
-    """The answer alone; one that ended without text says so."""
-    if answer.status == "failed":
-        reason = f"**{texts.FAILED_SIDE}** {sentences.failure(answer.error_code)}"
-        return f"{as_written(answer.text)}\n\n{reason}" if answer.text else reason
-    if not answer.text and answer.status in ("finished", "stopped"):
-        return f"*({texts.STATUS[answer.status]})*"
-    return as_written(answer.text)
 
 
 def _heads(session: Session) -> str:

@@ -6,50 +6,17 @@ A session is made from the controller's view of the battle (`from_view`) and adv
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
-from wire.battles import (
-    SIDES,
-    Answer,
-    BattleState,
-    BattleView,
-    DeltaEvent,
-    FailedEvent,
-    FinishedEvent,
-    Mode,
-    Outcome,
-    RestartedEvent,
-    Side,
-    TurnFinishedEvent,
-)
+from webui.answers import NO_ANSWER, BattleEvent, Interrupted, SideAnswer, StreamEvent, answer_of
+from wire.battles import SIDES, BattleState, BattleView, Mode, Outcome, Side, TurnFinishedEvent
 from wire.errors import ErrorCode
 from wire.feedback import GiveFeedback
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
-SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
 Pending = Literal["turn", "regenerate", "resume"]
 _VOTE = "vote"  #: marks a vote in the browser's storage
-BattleEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent | TurnFinishedEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """The stream of a turn broke and is being connected again; its next event ends the interruption."""
-
-
-StreamEvent = BattleEvent | Interrupted
-
-
-@dataclass(frozen=True, slots=True)
-class SideAnswer:
-    """One side's answer to one turn, as far as it has arrived."""
-
-    text: str = ""
-    status: SideStatus = "waiting"  #: also while the model thinks
-    error_code: str | None = None
-    is_cut: bool = False  #: true if the answer ended at its length limit
-    thoughts: str = ""  #: what the model thought before; hidden models have none before the vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +24,8 @@ class Exchange:
     """One turn: a prompt and two answers."""
 
     content: str
-    a: SideAnswer = SideAnswer()
-    b: SideAnswer = SideAnswer()
+    a: SideAnswer = NO_ANSWER
+    b: SideAnswer = NO_ANSWER
 
     def side(self, side: Side) -> SideAnswer:
         """The answer of one side."""
@@ -210,26 +177,8 @@ class Session:
         match event:
             case TurnFinishedEvent():
                 return self._after_turn(event)
-            case DeltaEvent():
-                # Delta 0 starts the answer: a stream that is read from its beginning again replaces the text.
-                answer = self.exchanges[-1].side(event.side) if event.seq else SideAnswer()
-                text = answer.text + event.text
-                answer = SideAnswer(
-                    text=text, status="writing" if text else "waiting", thoughts=answer.thoughts + event.thoughts
-                )
-            case FinishedEvent():
-                status: SideStatus = "stopped" if event.finish_reason == "abort" else "finished"
-                answer = replace(
-                    self.exchanges[-1].side(event.side), status=status, is_cut=event.finish_reason == "length"
-                )
-            case FailedEvent():
-                answer = replace(
-                    self.exchanges[-1].side(event.side), status="failed", error_code=event.error.code, is_cut=False
-                )
-            case RestartedEvent():
-                answer = SideAnswer()
             case _:
-                assert_never(event)
+                answer = self.exchanges[-1].side(event.side).after(event)
         last = self.exchanges[-1].with_side(event.side, answer)
         return replace(self, exchanges=(*self.exchanges[:-1], last))
 
@@ -304,19 +253,14 @@ def from_storage(stored: Any) -> Bookmark:
 
 
 def _at_rest(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
-    """After the end of a turn no side is streaming: a side without an end event lost its controller, so it is
-    stopped."""
+    """After the end of a turn no side is streaming."""
     last = exchanges[-1]
-    for side in SIDES:
-        answer = last.side(side)
-        if answer.status in ("waiting", "writing"):
-            last = last.with_side(side, replace(answer, status="stopped"))
-    return (*exchanges[:-1], last)
+    return (*exchanges[:-1], replace(last, a=last.a.at_rest(), b=last.b.at_rest()))
 
 
 def from_view(view: BattleView) -> Session:
     """The session of a page that has only the battle's id, for instance after a reload."""
-    exchanges = tuple(Exchange(turn.content, _from_answer(turn.a), _from_answer(turn.b)) for turn in view.turns)
+    exchanges = tuple(Exchange(turn.content, answer_of(turn.a), answer_of(turn.b)) for turn in view.turns)
     if exchanges and view.state != "streaming":
         exchanges = _at_rest(exchanges)
     flags = view.flags
@@ -336,19 +280,6 @@ def from_view(view: BattleView) -> Session:
         is_rated=not flags,
         flags=flags,
         failure_code=None if view.error is None else view.error.code,
-    )
-
-
-def _from_answer(answer: Answer) -> SideAnswer:
-    if answer.error is not None:
-        return SideAnswer(answer.text, "failed", answer.error.code, thoughts=answer.thoughts)
-    if answer.finish_reason is None:
-        return SideAnswer(answer.text, "writing" if answer.text else "waiting", thoughts=answer.thoughts)
-    return SideAnswer(
-        answer.text,
-        "stopped" if answer.finish_reason == "abort" else "finished",
-        is_cut=answer.finish_reason == "length",
-        thoughts=answer.thoughts,
     )
 
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from webui import sentences, texts
+from webui.answers import StreamEvent
 from webui.batches import batches
 from webui.battle.pending_votes import PendingVotes
-from webui.battle.session import Bookmark, Choice, Session, StreamEvent, from_view, standings
+from webui.battle.session import Bookmark, Choice, Session, from_view, standings
 from webui.battle.waiting_line import Place, WaitingLine
-from webui.client import ControllerClient, StreamLost
+from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.ranking.words import card_facts
+from webui.turn_streams import StreamLost
 from webui.visitors import Visitor
 from wire.battles import SIDES, BattleState, BattleView, CreateBattle, Mode, Side
 from wire.errors import ApiError, ErrorCode

@@ -61,8 +61,15 @@ def open_named(
         return texts.CHOOSE_MODEL
     if a == b:
         return texts.SAME_MODELS
-    own = BattleSampling(temperature=temperature, top_p=top_p, max_tokens=int(max_tokens))
-    return CreateBattle(mode="named", models=(a, b), sampling=None if uses_own else own)
+    own = own_sampling(uses_own, temperature, top_p, max_tokens)
+    return CreateBattle(mode="named", models=(a, b), sampling=own)
+
+
+def own_sampling(uses_own: bool, temperature: float, top_p: float, max_tokens: float) -> BattleSampling:
+    """The sampling from the values of Sampling.inputs; `uses_own` leaves everything to the models."""
+    if uses_own:
+        return BattleSampling()
+    return BattleSampling(temperature=temperature, top_p=top_p, max_tokens=int(max_tokens))
 
 
 async def served_models(client: ControllerClient, visitor: Visitor) -> tuple[str, ...] | str:

@@ -1,7 +1,7 @@
 -- Begins a turn and makes a controller its owner. Safe to repeat with the same owner: the turn is begun once.
 -- KEYS: battle, events, turns
 -- ARGV: battle id, owner, ownership ms, run that the caller has read, turn number, turn json, battle ttl ms,
---       events ttl ms, Idempotency-Key of the request or '', then field and value of each change
+--       events ttl ms, Idempotency-Key of the request or '', ttl ms of the key, then field and value of each change
 -- The turn number is that of a new turn, or of the last one, which is then answered again.
 -- Returns {'ok', number of the first event, id of the last event before, now} or {reason of the refusal}.
 local time = redis.call('TIME')
@@ -29,10 +29,10 @@ redis.call('HSET', KEYS[1], 'undo', redis.call('HGET', KEYS[1], field) or '', 'u
 redis.call('HSET', KEYS[1], 'state', 'streaming', 'run', ARGV[4] + 1, 'turn', ARGV[5], field, ARGV[6],
   'owner', ARGV[2], 'owner_until', now + ARGV[3], 'stop', '', 'run_from', last_id, 'began_ms', now,
   'takeovers', 0, 'request:' .. ARGV[5], ARGV[9], 'expires_ms', now + ARGV[7])
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
 end
 redis.call('ZADD', KEYS[3], now + ARGV[3], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[7] * 2)
+redis.call('PEXPIRE', KEYS[1], ARGV[10])
 redis.call('PEXPIRE', KEYS[2], ARGV[8])
 return {'ok', first, last_id, now}

@@ -4,7 +4,7 @@ import asyncio
 
 from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, Keys
 from tests.controller.support.arena import Arena, eventually
-from wire.ids import BattleId, Pseudonym, ShareId, WorkerId
+from wire.ids import BattleId, ChatId, Pseudonym, ShareId, WorkerId
 
 KEYS = Keys("p")
 
@@ -21,6 +21,10 @@ RELEASED = {
     "turns": (KEYS.turns, "p:turns"),
     "history": (KEYS.history(Pseudonym("x")), "p:history:x"),
     "shared": (KEYS.shared(ShareId("x")), "p:shared:x"),
+    "chat": (KEYS.chat(ChatId("x")), "p:chat:x"),
+    "chat_events": (KEYS.chat_events(ChatId("x")), "p:chat:x:events"),
+    "running_chats": (KEYS.running_chats, "p:chat-turns"),
+    "chats_of": (KEYS.chats_of(Pseudonym("x")), "p:chats-of:x"),
     "votes": (KEYS.votes, "p:votes"),
     "logged_battles": (KEYS.logged_battles, "p:logged"),
     "arena": (KEYS.arena, "p:arena"),
@@ -37,7 +41,15 @@ RELEASED = {
     "accepted_terms": (KEYS.accepted_terms(Pseudonym("x")), "p:terms:x"),
     "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
 }
-PARTS = {"worker_prefix", "leases_prefix", "battle_prefix", "events_suffix"}
+PARTS = {
+    "worker_prefix",
+    "leases_prefix",
+    "battle_prefix",
+    "events_suffix",
+    "battle_turns",
+    "chat_prefix",
+    "chat_turns",
+}
 
 
 def test_keys_have_the_names_of_the_first_release() -> None:
@@ -56,7 +68,17 @@ async def test_a_running_arena_writes_these_keys_and_each_lives_as_long_as_it_sa
     turn = asyncio.create_task(arena.turn(running_id))
     await eventually(lambda: alpha.num_open == 1)
 
+    chat_id = (await arena.client.post("/arena/chats", json={"model": "beta"})).json()["id"]
+    await arena.events("POST", f"/arena/chats/{chat_id}/turns", json={"content": "hello"})
+    holding_id = (await arena.client.post("/arena/chats", json={"model": "alpha"})).json()["id"]
+    chat_turn = asyncio.create_task(arena.events("POST", f"/arena/chats/{holding_id}/turns", json={"content": "hello"}))
+    await eventually(lambda: alpha.num_open == 2)
+
+    chats = (ChatId(chat_id), ChatId(holding_id))
     longest_ms = {
+        **{keys.chat(of): settings.chat_ttl_s * 1000 for of in chats},
+        **{keys.chat_events(of): EVENTS_TTL_MS for of in chats},
+        keys.running_chats: None,
         keys.workers: None,
         keys.epoch: None,
         keys.models: None,
@@ -71,14 +93,18 @@ async def test_a_running_arena_writes_these_keys_and_each_lives_as_long_as_it_sa
         keys.turns: None,
         keys.votes: None,
         keys.logged_battles: None,
-        **{keys.rate(kind, "127.0.0.1"): 60_000 for kind in ("battle", "turn", "vote")},
+        **{keys.rate(kind, "127.0.0.1"): 60_000 for kind in ("battle", "turn", "vote", "chat")},
     }
     async for key in arena.redis.scan_iter(match=f"{keys.prefix}:*"):
         # Each client of this test gets a cookie with its battle and never shows it.
         is_history = key.startswith(keys.history(Pseudonym("x"))[:-1])
-        most = 2 * settings.battle_ttl_s * 1000 if is_history else longest_ms[key]
+        most = 2 * settings.battle_ttl_s * 1000 if is_history else longest_ms.get(key)
+        if key.startswith(keys.chats_of(Pseudonym("x"))[:-1]):
+            most = settings.chat_ttl_s * 1000
+        assert most is not None or key in longest_ms, key
         ttl_ms = await arena.redis.pttl(key)
         if ttl_ms != -2:  # it has expired since the scan
             assert ttl_ms == -1 if most is None else 0 < ttl_ms <= most, key
     alpha.may_speak.set()
     await turn
+    await chat_turn
