@@ -77,9 +77,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class Files(LoadFileScheduling):
+    class Files(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
+            file = str(super()._split_scope(nodeid))
             return _OF_ONE_ARENA.get(file, file)
 
     return Files(config, log)
