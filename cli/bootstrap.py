@@ -28,7 +28,7 @@ STAMP = VENV / ".agon-install.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 VERSIONS = ((3, 13), (3, 12), (3, 11))  # newest first, as pyproject.toml allows them
 COMPILER_NAMES = ("g++", "clang++", "c++")
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def main() -> None:

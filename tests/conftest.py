@@ -60,6 +60,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: costs[item.location[0]])  # stable: the order of files and of tests in them stays
 
 
+#: Files that share an arena, which is started once for them in one process.
+_OF_ONE_ARENA = {
+    f"tests/e2e/test_{name}.py": arena
+    for arena, names in {
+        "demo": ("api", "browser", "examples"),
+        "echo": ("faults", "terminal_chat"),
+    }.items()
+    for name in names
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return _OF_ONE_ARENA.get(file, file)
+
+    return Files(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield

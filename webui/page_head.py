@@ -14,7 +14,7 @@ from webui.languages import active
 from webui.message_files import without_marks
 
 _HEAD: Final = b"<head>"
-_IS_GRADIOS: Final = b"window.gradio_config"  #: other pages have a head of their own, and say their language themselves
+_IS_GRADIOS: Final = b"window.gradio_config"  #: our own pages have their whole head and say their language
 _HTML_LANGUAGE: Final = re.compile(rb'(<html\s+lang=")en"')
 
 

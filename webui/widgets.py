@@ -27,7 +27,7 @@ def header(path: str) -> gr.HTML:
     return gr.HTML(header_markup(path), elem_id="agon-top", apply_default_css=False)
 
 
-def header_markup(path: str) -> str:
+def header_markup(path: str, *, has_languages: bool = True) -> str:
     """The same for pages without Gradio."""
     pages = sentences.pages()
     links = "".join(
@@ -39,7 +39,7 @@ def header_markup(path: str) -> str:
     return (
         f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
         f'<nav aria-label="{texts.BRAND}">{links}</nav>'
-        f"{language_picker()}{theme_button('agon-theme')}</header>"
+        f"{language_picker() if has_languages else ''}{theme_button('agon-theme')}</header>"
     )
 
 

@@ -1,8 +1,6 @@
-"""Two arenas for the whole session: one with the demo models, one with echoes for tests that break things."""
+"""Two arenas for all tests of this folder: one with the demo models, one with echoes for tests that break things."""
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.browser import find_browser
 from tests.e2e.arena import UpProcess, arena
 
 DEMO_MODELS = ("raven", "robin", "finch")
@@ -27,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="looks into /proc"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
     """`agon up` without a model flag, ready. Tests must not break it."""
     with arena(tmp_path_factory.mktemp("demo") / "data", [], num_workers=len(DEMO_MODELS)) as up:
@@ -43,7 +42,7 @@ def echo_flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--engine", "echo", *(word for name in ECHOES for word in ("--model", f"{name}={folder}"))]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_echo_arena(tmp_path_factory: pytest.TempPathFactory, echo_flags: list[str]) -> Iterator[UpProcess]:
     with arena(tmp_path_factory.mktemp("echo") / "data", echo_flags, 2, AGON_ECHO_TOKENS_PER_S="20") as up:
         up.wait_ready()
@@ -71,8 +70,4 @@ def admin_headers(echo_arena: UpProcess) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    names = [os.environ["AGON_CHROMIUM"]] if os.environ.get("AGON_CHROMIUM") else ["chromium", "chromium-browser"]
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("there is no Chromium")
-    return path
+    return find_browser()

@@ -9,7 +9,6 @@ another folder with this interpreter's packages.
 
 import argparse
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from playwright.sync_api import TimeoutError as NotInTime
 
 from cli.bench.record import commit, machine
+from tests.browser import find_browser
 from tests.e2e.arena import UpProcess, arena
 
 QUESTION = " ".join(f"word{number}" for number in range(1, 121))
@@ -92,8 +92,7 @@ def main() -> None:
         environment["PYTHONPATH"] = str(arguments.tree.resolve())
     rows = []
     with _arena(environment) as up, sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         for role in arguments.role or ROLES:
             for moment in MOMENTS:
                 rows.append({"killed": role, "while": moment, **_measure(up, browser, role, moment)})

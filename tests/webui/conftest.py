@@ -3,8 +3,8 @@
 A missing browser fails the tests instead of skipping them, because the pages are the product.
 """
 
+import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
 from pydantic import SecretStr
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -20,11 +20,11 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 from gradio.routes import App
 from starlette.routing import Mount
 
+from tests.browser import find_browser
 from tests.webui.fake_controller import FakeArena, create_fake
 from tests.webui.server_thread import ServerThread
 from webui.page_sessions import PageSessions
 
-_BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _BROWSER_FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -101,12 +101,48 @@ def sessions(site: Site) -> Generator[PageSessions, None, None]:
 
 @pytest.fixture(scope="session")
 def browser() -> Generator[Browser, None, None]:
-    path = next((found for name in _BROWSER_NAMES if (found := shutil.which(name))), None)
-    assert path is not None, "no Chromium on this machine: apt-get install chromium"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(_BROWSER_FLAGS))
+        chromium = playwright.chromium.launch(executable_path=find_browser(), args=list(_BROWSER_FLAGS))
         yield chromium
         chromium.close()
+
+
+class Profiles:
+    """Browser contexts by their options. A context is used by one test after the other, and knows nothing of the one
+    before but the files of the pages: they are loaded and compiled once."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self._url = url
+        self._contexts: dict[str, BrowserContext] = {}
+
+    def context(self, options: dict[str, Any]) -> BrowserContext:
+        """An empty context with these options."""
+        key = json.dumps(options, sort_keys=True)
+        if key in self._contexts:
+            return self._contexts[key]
+        context = self._contexts[key] = self._browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
+        return context
+
+    def clear(self, context: BrowserContext) -> None:
+        """Close the pages of a context, and make it forget what they have stored."""
+        first, *others = context.pages or [context.new_page()]
+        for page in others:
+            page.close()
+        first.goto("about:blank")
+        session = context.new_cdp_session(first)
+        session.send("Storage.clearDataForOrigin", {"origin": self._url, "storageTypes": "cookies,local_storage"})
+        context.unroute_all()
+        context.clear_cookies()
+        context.clear_permissions()
+        context.set_offline(False)
+        first.close()
+
+
+@pytest.fixture(scope="session")
+def profiles(site: Site, browser: Browser) -> Profiles:
+    return Profiles(browser, site.url)
 
 
 _NOTE_STREAMS = """
@@ -129,7 +165,7 @@ def slow_models(site: Site) -> Generator[None, None, None]:
 
 @dataclass
 class Visit:
-    """One visitor: a page in a new browser context, and everything that it received over the network."""
+    """One visitor: a page in an empty browser context, and everything that it received over the network."""
 
     site: Site
     page: Page
@@ -170,11 +206,10 @@ class Visit:
 
 
 @pytest.fixture
-def visit(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Generator[Visit, None, None]:
+def visit(site: Site, profiles: Profiles, request: pytest.FixtureRequest) -> Generator[Visit, None, None]:
     """A visitor; parametrize indirectly with the arguments of a browser context for a phone or the dark theme."""
     options: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
-    context = browser.new_context(**options)
-    context.set_default_timeout(PATIENCE_MS)
+    context = profiles.context(options)
     page = context.new_page()
     visitor = Visit(site, page)
 
@@ -195,4 +230,4 @@ def visit(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Gener
     page.on("requestfinished", note_body)
     page.on("pageerror", lambda error: visitor.errors.append(str(error)))
     yield visitor
-    context.close()
+    profiles.clear(context)

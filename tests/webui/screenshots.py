@@ -7,7 +7,6 @@ For people who look at them one by one after a change of the layout; they are no
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pydantic import SecretStr
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
+from tests.browser import find_browser
 from tests.webui.fake_controller import FakeArena, create_fake
 from tests.webui.server_thread import ServerThread
 from tests.webui.states import walk
@@ -36,9 +36,7 @@ def take(folder: Path, url: str, only: str, language: str) -> int:
     """Walk through all states for each window and theme; returns the number of pictures."""
     taken = 0
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
-        )
+        chromium = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         for window, options in WINDOWS.items():
             for theme in ("light", "dark"):
                 context = chromium.new_context(color_scheme=theme, reduced_motion="reduce", locale=language, **options)

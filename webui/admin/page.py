@@ -19,7 +19,7 @@ from webui.admin.actions import Act, request_of
 from webui.admin.desk import Desk, render
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
-from webui.theme import ASSETS
+from webui.theme import ASSETS, head
 from webui.visitors import Visitor, visitor_in
 from webui.widgets import header_markup
 from wire.admin import ActionList, AdminView, AdminVotes, FailuresView
@@ -105,15 +105,17 @@ def _away() -> ApiError:
 
 
 def _page() -> str:
-    """The page before the administrator has signed in. The middleware of all pages adds the head that they share."""
+    """The page before the administrator has signed in, with the head that all pages share. It is in English."""
     styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "admin.css"))
     script = (ASSETS / "admin.js").read_text(encoding="utf-8")
+    header = header_markup(PATH, has_languages=False)
     sentences = {"wrong": words.WRONG_TOKEN, "away": words.UNREACHABLE, "done": words.DONE}
     data = "".join(f' data-{name}="{escape(sentence)}"' for name, sentence in sentences.items())
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="robots" content="noindex">'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'{head()}<meta name="robots" content="noindex">'
         f"<title>{words.TITLE} - {texts.BRAND}</title><style>{styles}</style></head>"
-        f'<body><script>{_THEME}</script><div class="agon-admin-page"><div id="agon-top">{header_markup(PATH)}</div>'
+        f'<body><script>{_THEME}</script><div class="agon-admin-page"><div id="agon-top">{header}</div>'
         f'<main id="agon-admin"{data}><h1>{words.TITLE}</h1><p class="agon-admin-help">{words.LEAD}</p>'
         f'<p id="said" role="status"></p>'
         f'<form id="sign-in" hidden><label>{words.TOKEN}<input id="token" type="password" maxlength="512" '
