@@ -62,9 +62,9 @@ def test_each_answer_has_its_model_and_the_choice_outlives_a_reload(visit: Visit
     page.wait_for_selector("#stop", state="hidden")
     page.wait_for_selector("#retry")
     visit.wait_until(lambda: names(page) == [MODELS[0], OTHER])
-    choose(page, MODELS[1])
     stored = "() => JSON.stringify(localStorage)"
     before = page.evaluate(stored)
+    choose(page, MODELS[1])
     page.wait_for_function(f"(before) => ({stored})() !== before", arg=before)
     page.reload()
     page.wait_for_selector("#retry")
