@@ -49,6 +49,7 @@ The curl lines of the controller work against `agon up`, those of the worker aga
 WORKER_TOKEN=$(python3 -c 'import json; print(json.load(open(".agon/secrets.json"))["worker_token"])')
 ADMIN_TOKEN=$(python3 -c 'import json; print(json.load(open(".agon/secrets.json"))["admin_token"])')
 BATTLE=...  # `id` of the answer of POST /arena/battles
+CHAT=...  # `id` of the answer of POST /arena/chats
 WORKER=... EPOCH=...  # `worker_id` and `epoch` of the answer of POST /internal/workers
 INVITATION=...  # `token` of the answer of POST /arena/voters/invitations
 SHARE=...  # `share_id` of the answer of POST /arena/battles/$BATTLE/share, after its vote
@@ -59,6 +60,7 @@ EXAMPLES = {
     "name": "ada",
     "invitation": "$INVITATION",
     "battle_id": "$BATTLE",
+    "chat_id": "$CHAT",
     "worker_id": "$WORKER",
     "share_id": "$SHARE",
     "notice_id": "$NOTICE",

@@ -33,7 +33,17 @@ USED_BY_A_BATTLE = {
     "DELETE /arena/battles/{battle_id}/share",
     "DELETE /arena/history/{battle_id}",
 }
-PROBES = {"POST /v1/chat/completions", "POST /v1/completions"}
+PROBES = {
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
+    "POST /arena/chats",
+    "GET /arena/chats/{chat_id}",
+    "DELETE /arena/chats/{chat_id}",
+    "POST /arena/chats/{chat_id}/turns",
+    "POST /arena/chats/{chat_id}/regenerate",
+    "GET /arena/chats/{chat_id}/stream",
+    "POST /arena/chats/{chat_id}/stop",
+}
 #: A token that nobody made is refused whatever it is, and one that holds changes only who its own client is.
 TELLS_NOTHING = {"POST /arena/voters/join/{invitation}", "POST /arena/voters/check"}
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)
@@ -71,25 +81,25 @@ class Observer:
         at = f"{service} {path}"
         figures: Figures = {f"{at} status": response.status_code, f"{at} length": len(response.content)}
         if response.headers.get("content-type", "").startswith("application/json"):
-            _flatten(response.json(), at, figures)
+            flatten(response.json(), at, figures)
         else:
             for name, value in _SAMPLE.findall(response.text):
                 figures[f"{at} {name}"] = float(value)
         return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
-def _flatten(value: Any, name: str, found: Figures) -> None:
+def flatten(value: Any, name: str, found: Figures) -> None:
     """Numbers of a JSON value; an item of a list is named after its model, so that its place does not matter."""
     if isinstance(value, bool | int | float):
         found[name] = float(value)
     elif isinstance(value, dict):
         for key, part in value.items():
-            _flatten(part, f"{name}.{key}", found)
+            flatten(part, f"{name}.{key}", found)
     elif isinstance(value, list):
         found[f"{name}.count"] = len(value)
         for index, part in enumerate(value):
             own = next((part[key] for key in _NAMES if isinstance(part, dict) and key in part), index)
-            _flatten(part, f"{name}[{own}]", found)
+            flatten(part, f"{name}[{own}]", found)
 
 
 def movements(before: Figures, during: Sequence[Figures], after: Figures) -> Figures:

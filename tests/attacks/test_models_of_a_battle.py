@@ -6,7 +6,8 @@ their words and lengths, is not used: no server can hide the style of a model.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.attacks.observer import (
     Guesses,
     Observer,
     best,
+    flatten,
     movements,
     routes_of,
 )
@@ -52,6 +54,7 @@ UNLIKELY = 1e-4  #: a finding less likely than this by chance is a leak
 FOUND = 0.01  #: less likely than this: the control found what it was shown
 LOOK_EVERY_S = 0.02 if IS_FULL else 0.2  #: as often as controllers read the loads of workers
 SETTLE_S = 3 * HEARTBEAT_S  #: every report of the battle has arrived
+Probe = Callable[[Target, httpx.AsyncClient, dict[str, Any]], Awaitable[Figures]]  #: what it finds of a battle's view
 _numbers = itertools.count()
 _addresses = (f"{high}.{low}" for high in itertools.cycle(range(256)) for low in range(256))
 
@@ -77,7 +80,7 @@ async def test_nothing_public_tells_the_models_of_a_battle(
     engines: Engines, tmp_path: Path, record_property: Any
 ) -> None:
     async with open_target(engines, tmp_path / "arena") as target:
-        guesses = await _attack(target, NUM_BATTLES)
+        guesses = await _attack(target, NUM_BATTLES, probes=(_probe_caches, _probe_with_chats, _probe_battle))
 
     for what, scores, chance in _results(guesses):
         name, hits, trials, likelihood = best(scores, chance)
@@ -92,12 +95,12 @@ async def test_the_same_attacker_finds_the_models_where_figures_salts_or_pace_te
 ) -> None:
     """The attack works: it finds what it is told, one leak at a time."""
     async with open_target(unlike(engines), tmp_path / "pace", paced=0.0) as target:
-        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL["pace"])
+        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL["pace"], probes=())
     async with open_target(engines, tmp_path / "figures") as target:
-        shown = await _attack(target, NUM_BATTLES_OF_CONTROL["figures"], **target.arena.admin)
+        shown = await _attack(target, NUM_BATTLES_OF_CONTROL["figures"], probes=(), **target.arena.admin)
     monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
     async with open_target(engines, tmp_path / "salts") as target:
-        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL["salts"])
+        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL["salts"], probes=(_probe_caches,))
 
     found = {
         "pair, figures shown": (_of(shown.pair_scores(), "generation_tokens_total"), CHANCE_OF_PAIR),
@@ -125,8 +128,9 @@ def _results(guesses: Guesses) -> list[tuple[str, dict[str, tuple[int, int]], fl
     ]
 
 
-async def _attack(target: Target, num_battles: int, **headers: str) -> Guesses:
-    """Play battles and record what moved. `headers` are those of the polls: none, except in the control."""
+async def _attack(target: Target, num_battles: int, *, probes: Sequence[Probe], **headers: str) -> Guesses:
+    """Play battles and record what moved and what `probes` found, each after the answers. `headers` are those of the
+    polls: none, except in the control."""
     guesses = Guesses(MODELS)
     paths = await _public_paths(target, **headers)
     async with client_of(target.arena.url) as client:
@@ -136,14 +140,16 @@ async def _attack(target: Target, num_battles: int, **headers: str) -> Guesses:
         observer = Observer(clients, paths, **headers)
         try:
             for _ in range(num_battles):
-                guesses.add(*await _battle(target, observer, client))
+                guesses.add(*await _battle(target, observer, client, probes))
         finally:
             for each in clients.values():
                 await each.aclose()
     return guesses
 
 
-async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient) -> tuple[Figures, tuple[str, str]]:
+async def _battle(
+    target: Target, observer: Observer, client: httpx.AsyncClient, probes: Sequence[Probe]
+) -> tuple[Figures, tuple[str, str]]:
     number = next(_numbers)
     prompt = f"Story {number}: " + " ".join(f"a bird with {number + count} feathers" for count in range(12))
     battle_id = (await target.arena.create(client=client))["id"]
@@ -153,32 +159,41 @@ async def _battle(target: Target, observer: Observer, client: httpx.AsyncClient)
     while not turn.done():
         during.append(await observer.look())
         await asyncio.sleep(LOOK_EVERY_S)
+    found = turn.result()
     view = await target.arena.view(battle_id)
-    probed = await _probe(client, prompt, {side: view["turns"][0][side]["text"] for side in ("a", "b")})
-    for name, method, path in (
-        ("share", "POST", f"/arena/battles/{battle_id}/share"),
-        ("history", "GET", "/arena/history"),
-    ):
-        reply = await client.request(method, path)
-        probed |= {f"{name} status": reply.status_code, f"{name} length": len(reply.content)}
+    for probe in probes:
+        found |= await probe(target, client, view)
     await asyncio.sleep(SETTLE_S)
-    moved = movements(before, during, await observer.look()) | probed | turn.result()
+    moved = movements(before, during, await observer.look()) | found
     vote = await client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
     revealed = vote.raise_for_status().json()["models"]
     return moved, (revealed["a"], revealed["b"])
 
 
-async def _probe(client: httpx.AsyncClient, prompt: str, texts: dict[str, str]) -> Figures:
+async def _probe_battle(_target: Target, client: httpx.AsyncClient, battle: dict[str, Any]) -> Figures:
+    """Ask for what a battle gives only after its vote."""
+    found: Figures = {}
+    for name, method, path in (
+        ("share", "POST", f"/arena/battles/{battle['id']}/share"),
+        ("history", "GET", "/arena/history"),
+    ):
+        reply = await client.request(method, path)
+        found |= {f"{name} status": reply.status_code, f"{name} length": len(reply.content)}
+    return found
+
+
+async def _probe_caches(_target: Target, client: httpx.AsyncClient, battle: dict[str, Any]) -> Figures:
     """Ask every model to go on with the answer of each side, from the voter's address and from another one: the model
     that has the answer in its cache is the side's.
 
     No two probes of a model come from one address or send one text: the second would find what the first has left.
     """
+    [turn] = battle["turns"]
     found: Figures = {}
     for model in MODELS:
         stranger = visitor(f"198.51.{next(_addresses)}")
-        found |= await _probe_once(client, f"own a {model}", model, prompt, texts["a"], {})
-        found |= await _probe_once(client, f"other b {model}", model, prompt, texts["b"], stranger)
+        found |= await _probe_once(client, f"own a {model}", model, turn["content"], turn["a"]["text"], {})
+        found |= await _probe_once(client, f"other b {model}", model, turn["content"], turn["b"]["text"], stranger)
         a, b = (found.get(f"probe {name} {model} cached", 0.0) for name in ("own a", "other b"))
         found[f"probe lead of a {model}"] = a - b
     return found
@@ -200,9 +215,27 @@ async def _probe_once(
     return found
 
 
+async def _probe_with_chats(target: Target, client: httpx.AsyncClient, battle: dict[str, Any]) -> Figures:
+    """Ask every model the battle's question in a chat of the same visitor: one that has the question in its cache
+    begins earlier."""
+    question = {"content": battle["turns"][0]["content"]}
+    found: Figures = {}
+    for model in MODELS:
+        body = {"model": model, "sampling": {"max_tokens": 1}}
+        chat = (await client.post("/arena/chats", json=body)).raise_for_status().json()
+        path = f"/arena/chats/{chat['id']}"
+        began = time.perf_counter()
+        async for _ in target.arena.streamed("POST", f"{path}/turns", client=client, json=question):
+            found.setdefault(f"chat first event {model}", time.perf_counter() - began)
+        found[f"chat whole {model}"] = time.perf_counter() - began
+        flatten((await client.get(path)).json(), f"chat {model}", found)
+        (await client.delete(path)).raise_for_status()
+    return found
+
+
 async def _public_paths(target: Target, **headers: str) -> list[tuple[str, str]]:
     """Services and paths whose GET answers without a credential, or with those in `headers`."""
-    own = {route.split()[1] for route in routes_of(target.app) - USED_BY_A_BATTLE if route.startswith("GET ")}
+    own = {route.split()[1] for route in routes_of(target.app) - USED_BY_A_BATTLE - PROBES if route.startswith("GET ")}
     candidates = [("controller", _filled(path)) for path in own]
     probes = ("/health", "/ready", "/metrics", "/version", "/v1/models", "/internal/pool")
     candidates += [(f"worker {model}", path) for model in MODELS for path in probes]
@@ -219,6 +252,7 @@ def _filled(path: str) -> str:
     return (
         path.replace("{model:path}", MODELS[0])
         .replace("{battle_id}", "none")
+        .replace("{chat_id}", "none")
         .replace("{worker_id}", "none")
         .replace("{share_id}", "none")
     )

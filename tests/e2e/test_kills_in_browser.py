@@ -168,9 +168,15 @@ def page(browser: Browser, processes: Processes) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    with page.expect_event("requestfinished", lambda request: "/queue/data" in request.url):  # its load is over
-        page.goto(processes.url("webui"))
+    ended: list[str] = []  # a stream ends when the server or the page closes it, whichever comes first
+    page.on("requestfinished", lambda request: ended.append(request.url))
+    page.on("requestfailed", lambda request: ended.append(request.url))
+    page.goto(processes.url("webui"))
     page.locator(".agon-intro").wait_for()
+    give_up_at = time.monotonic() + PATIENCE_MS / 1000
+    while not any("/queue/data" in url for url in ended):  # its load is not over
+        assert time.monotonic() < give_up_at, ended
+        page.wait_for_timeout(50)
     yield page
     context.close()
 

@@ -52,6 +52,8 @@ def _compare(visit: Visit) -> Page:
     visit.ask_and_wait("compare")
     page.locator("#thread .bot-row table").nth(1).wait_for()
     page.locator("#thread pre[tabindex]").wait_for()
+    page.locator("#thread .bot-row .katex-display").wait_for()  # its program is loaded when the first formula comes
+    page.evaluate("document.fonts.ready")
     return page
 
 

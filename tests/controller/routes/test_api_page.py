@@ -34,6 +34,11 @@ async def test_curl_line_works(open_arena: Callable[..., AbstractAsyncContextMan
         if "share" in line:
             share = await arena.client.post(f"/arena/battles/{battle['id']}/share")
             variables["SHARE"] = share.json()["share_id"]
+        if "$CHAT" in line:
+            chat = await arena.client.post("/arena/chats", json={"model": "raven"})
+            variables["CHAT"] = chat.json()["id"]
+        if "regenerate" in line and "$CHAT" in line:
+            await arena.events("POST", f"/arena/chats/{variables['CHAT']}/turns", json={"content": "hello"})
         if "$NOTICE" in line:
             notice = {"text": "Soon.", "severity": "info", "reason": "news"}
             answer = await arena.client.post("/arena/admin/notices", json=notice, headers=arena.admin)
