@@ -50,7 +50,8 @@ from webui.page_sessions import PageSessions
 from webui.pages import about, battle, leaderboard, side_by_side, workers
 from webui.quiet_blocks import QuietBlocks
 from webui.starter_prompts import StarterPrompts, read_file
-from webui.theme import ASSETS, build_theme, css, head
+from webui.styles import GRADIO, style_sheet
+from webui.theme import ASSETS, build_theme, head
 from webui.visitor_language import VisitorLanguage
 from webui.visitors import VisitorCookies
 from wire.voters import VoterCookies
@@ -153,7 +154,7 @@ def _mount(app: FastAPI, ui: Any) -> App:
         ui,
         path="/",
         theme=build_theme(),
-        css=css(),
+        css=style_sheet(GRADIO),
         favicon_path=str(ASSETS / "favicon.svg"),
         footer_links=[],
         run_history=False,  # it would store the texts of visitors

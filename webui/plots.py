@@ -1,6 +1,6 @@
 """Small pictures as inline SVG: rating intervals, heat maps, page pools. Pure functions from wire values to markup.
 
-Colours are CSS classes (assets/agon.css), one set per theme. Every picture has a title that describes it in words.
+Colours are CSS classes (assets/styles/boards.css), one set per theme. A title describes every picture in words.
 Horizontal positions are percentages and text is never scaled, so that pictures are readable on a phone.
 """
 

@@ -1,4 +1,4 @@
-"""The look of Gradio's own widgets, tied to the colours of assets/agon.css so that both themes have one source."""
+"""The look of Gradio's own widgets, tied to the colours of tokens.css so that both themes have one source."""
 
 from html import escape
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
+from webui.styles import HEAD, style_sheet
 
 ASSETS = Path(__file__).parent / "assets"
 _SANS = (
@@ -67,8 +68,6 @@ def head() -> str:
     """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
     names = ("first_paint", "language", "connection", "events", "agon", "answers", "toast", "notices", "feedback")
     script = "".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
-    # Gradio's page applies its style sheet late; notices may come before it.
-    styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", "notices.css"))
     words = {
         "reconnecting": texts.RECONNECTING,
         "failed": texts.EVENT_FAILED,
@@ -82,11 +81,5 @@ def head() -> str:
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark">{metas}'
-        f"<style>{styles}</style><script>{script}</script>"
+        f"<style>{style_sheet(HEAD)}</style><script>{script}</script>"
     )
-
-
-def css() -> str:
-    """The style sheet of every page."""
-    names = ("agon.css", "ranking.css", "feedback.css", "language.css", "compact.css")
-    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)

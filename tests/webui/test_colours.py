@@ -7,7 +7,7 @@ import pytest
 
 from webui.plots import MAX_HEAT
 
-TOKENS = (Path(__file__).parents[2] / "webui/assets/tokens.css").read_text()
+TOKENS = (Path(__file__).parents[2] / "webui/assets/styles/tokens.css").read_text()
 AA_TEXT, AA_GRAPHICS = 4.5, 3.0
 
 #: Text and background.

@@ -19,6 +19,7 @@ from webui.admin.actions import Act, request_of
 from webui.admin.desk import Desk, render
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
+from webui.styles import ADMIN, style_sheet
 from webui.theme import ASSETS, head
 from webui.visitors import Visitor, visitor_in
 from webui.widgets import header_markup
@@ -106,7 +107,6 @@ def _away() -> ApiError:
 
 def _page() -> str:
     """The page before the administrator has signed in, with the head that all pages share. It is in English."""
-    styles = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("agon.css", "admin.css"))
     script = (ASSETS / "admin.js").read_text(encoding="utf-8")
     header = header_markup(PATH, has_languages=False)
     sentences = {"wrong": words.WRONG_TOKEN, "away": words.UNREACHABLE, "done": words.DONE}
@@ -114,7 +114,7 @@ def _page() -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'{head()}<meta name="robots" content="noindex">'
-        f"<title>{words.TITLE} - {texts.BRAND}</title><style>{styles}</style></head>"
+        f"<title>{words.TITLE} - {texts.BRAND}</title><style>{style_sheet(ADMIN)}</style></head>"
         f'<body><script>{_THEME}</script><div class="agon-admin-page"><div id="agon-top">{header}</div>'
         f'<main id="agon-admin"{data}><h1>{words.TITLE}</h1><p class="agon-admin-help">{words.LEAD}</p>'
         f'<p id="said" role="status"></p>'

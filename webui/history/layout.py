@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from webui import sentences, texts
 from webui.languages import active
+from webui.styles import OWN_PAGES, style_sheet
 from webui.theme import ASSETS
 from webui.widgets import language_picker, theme_button
 
@@ -41,13 +42,10 @@ def sentence(text: str, status: int) -> HTMLResponse:
 
 @cache
 def _style() -> str:
-    return _assets("tokens.css", "history.css", "feedback.css", "language.css", "notices.css")
+    return style_sheet(OWN_PAGES)
 
 
 @cache
 def _script() -> str:
-    return _assets("language.js", "history.js", "feedback.js", "notices.js")
-
-
-def _assets(*names: str) -> str:
-    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
+    names = ("language", "history", "feedback", "notices")
+    return "".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
