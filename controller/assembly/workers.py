@@ -1,0 +1,59 @@
+"""Parts that route a request to a worker of its model and relay the answer."""
+
+from dataclasses import dataclass
+
+from controller.assembly.base import Base
+from controller.config import Settings
+from controller.workers.breaker import CircuitBreaker
+from controller.workers.dispatch import Dispatcher
+from controller.workers.registry import WorkerRegistry
+from controller.workers.relay import Relay
+from controller.workers.routing_table import RoutingTable
+from controller.workers.upstream import Upstream
+from controller.workers.worker_hosts import WorkerHosts
+from controller.workers.worker_http import WorkerHttp
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """Parts that route a request to a worker of its model and relay the answer."""
+
+    http: WorkerHttp
+    table: RoutingTable
+    registry: WorkerRegistry
+    dispatcher: Dispatcher
+    relay: Relay
+
+
+def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
+    table = RoutingTable(base.store, base.keys, base.state)
+    breaker = CircuitBreaker()
+    http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)
+    upstream = Upstream(
+        http,
+        table,
+        first_token_timeout_s=settings.first_token_timeout_s,
+        token_timeout_s=settings.token_timeout_s,
+    )
+    return WorkerParts(
+        http=http,
+        table=table,
+        registry=WorkerRegistry(
+            base.store,
+            base.keys,
+            table,
+            WorkerHosts(settings.worker_hosts),
+            heartbeat_s=settings.heartbeat_s,
+            lease_s=settings.worker_lease_s,
+        ),
+        dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
+        relay=Relay(
+            upstream,
+            table,
+            breaker,
+            base.metrics,
+            base.failures.note,
+            max_attempts=settings.max_attempts,
+            replay_wait_s=settings.replay_wait_s,
+        ),
+    )
