@@ -17,9 +17,9 @@ stage pages 60 "${pytest[@]}" -x "${pages[@]}"
 stage kernels 220 "${pytest[@]}" -n "$processes" "${all[@]}"
 status=$?
 # A failed assertion of the device spoils its process, and with it the tests that follow there: only what fails alone
-# too is wrong. That holds where pytest ran to its end (status 1).
+# too is wrong. But where pytest did not run to its end (a status other than 1), some tests have not run at all.
 again=("$python" -m benchmarks.gpu.first_hour.again "$scratch" "$folder/again.json" "$processes" 60)
-if [ "$status" = 1 ] && stage again 70 "${again[@]}"; then
+if [ "$status" != 0 ] && stage again 70 "${again[@]}" && [ "$status" = 1 ]; then
   failed=${failed/ kernels/}
 fi
 stage models 110 "${pytest[@]}" -n $((processes / 2)) "${whole[@]}"

@@ -6,11 +6,11 @@ begin 540 "$@"
 
 where=(--device "$device") tables=(--budget-s 300)
 [ -z "$quick" ] || where+=("$quick")
-[ "$device" = cuda ] || tables=(--tables "$folder" --budget-s 4)
+[ -z "$quick" ] || tables=(--tables "$folder" --budget-s 4)
 kernels=(--kernel attention --budget-s 45 --json "$folder/kernels-tuned.json")
 models=(--quick --no-peers --budget-s 70 --json "$folder/quick-tuned.json")
 stage tune 320 "$python" -m benchmarks.kernels tune "${where[@]}" "${tables[@]}"
-[ "$device" = cpu ] || cp engine/kernels/tuned/sm_*.json "$folder"
+find engine/kernels/tuned -name 'sm_*.json' -newer "$scratch" -exec cp {} "$folder" \;
 stage kernels 60 "$python" -m benchmarks.kernels "${where[@]}" "${kernels[@]}"
 stage quick 100 "$python" -m benchmarks.gpu --device "$device" "${models[@]}"
 finish

@@ -14,6 +14,8 @@ import torch
 
 pytest.importorskip("triton")
 
+from benchmarks.gpu.first_hour import again
+
 ROOT = Path(__file__).parents[3]
 SCRIPTS = Path("benchmarks") / "gpu" / "first_hour"
 #: Of our dependencies, what a machine with torch, transformers and pytest need not have.
@@ -134,10 +136,27 @@ def test_the_first_script_fails_with_a_wrong_kernel_and_names_its_test(tmp_path:
     assert all(name.startswith(test) and "[1030-" in name for name in wrong)
 
 
+def test_only_what_fails_alone_too_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tests = tmp_path / "test_two.py"
+    tests.write_text("def test_right(): pass\n\n\ndef test_wrong(): assert 1 == 2\n")
+    names = [f"{tests}::test_right", f"{tests}::test_wrong"]
+    noted, result = tmp_path / "v" / "cache" / "lastfailed", tmp_path / "again.json"
+    noted.parent.mkdir(parents=True)
+    noted.write_text(json.dumps(dict.fromkeys(names, True)))
+    assert again.main(tmp_path, result, 2, 60.0) == 1
+    assert {o["test"]: o["passes_alone"] for o in json.loads(result.read_text())} == {names[0]: True, names[1]: False}
+    assert "assert 1 == 2" in capsys.readouterr().out
+    noted.write_text(json.dumps({names[1]: True}))
+    assert again.main(tmp_path, result, 2, -1.0) == 1
+    assert json.loads(result.read_text())[0]["lines"] == ["not tried again: the time was over"]
+    noted.unlink()
+    assert again.main(tmp_path, result, 2, 60.0) == 0
+
+
 @pytest.mark.parametrize("arguments", [[], ["--device", "cpu"], ["results", "--nonsense"]])
 def test_a_wrong_command_line_runs_nothing(tmp_path: Path, arguments: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OUT"}
-    command = [ROOT / SCRIPTS / "2-fast.sh", *arguments]
+    command = [str(ROOT / SCRIPTS / "2-fast.sh"), *arguments]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr
