@@ -104,7 +104,7 @@ class SamplingColumns:
         return cls(*(torch.zeros(num_rows, dtype=kind, device=device) for kind in kinds))
 
     @property
-    def all(self) -> tuple[torch.Tensor, ...]:
+    def all(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """In the order in which `sample` takes them."""
         return self.temperatures, self.top_k, self.top_p, self.min_p, self.seeds, self.counters
 

@@ -268,7 +268,7 @@ class DeviceRunner:
         else:
             inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
         if not shares.num_samples.all():  # a prompt of which this step computes one token, and not the last
-            places = [places[index] for index in np.flatnonzero(shares.num_samples)]
+            places = [places[index] for index in np.flatnonzero(shares.num_samples).tolist()]
         post_sampling = self._post_sampling.send(self._upload, draws, places)
 
         def compute() -> Drawn:

@@ -167,7 +167,7 @@ class DrawParameters:
         """Put all inputs into the upload. shares: of the step's sequences."""
         rows = np.array([draw.row for draw in draws], np.int64)
         seeded = np.flatnonzero(shares.num_samples[rows] > 1)
-        seeds = np.array([draws[index].seed for index in seeded], np.uint64).view(np.int64)
+        seeds = np.array([draws[index].seed for index in seeded.tolist()], np.uint64).view(np.int64)
         return cls(
             slots=upload.put(shares.slots[rows].astype(np.int32)),
             starts=upload.put((shares.starts + shares.lengths - 1)[rows].astype(np.int32)),
