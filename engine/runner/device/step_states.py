@@ -24,20 +24,20 @@ class StepStates:
         self._all_rows = torch.arange(max_rows + 1, dtype=torch.int32, device=next(iter(tables.tables.values())).device)
 
     def of_decodes(self, rows: DecodeBuffers) -> StateStep:
-        """Of a decode step, on the device; it may be part of a graph."""
+        """States of a decode step, on the device; it may be part of a graph."""
         query_starts = self._all_rows[: len(rows.slots) + 1]
         return self._pages.begin_on_device(
             rows.slots, rows.starts, query_starts, np.ones(1, np.int64), self._tables.tables
         )
 
     def of_mixed(self, inputs: MixedInputs, shares: Shares) -> StateStep:
-        """Of a step with prompts."""
+        """States of a step with prompts."""
         if not self.has_kernels:
             return self.by_host(shares)
         rows = inputs.slots, inputs.starts, inputs.query_starts
         return self._pages.begin_on_device(*rows, shares.lengths, self._tables.tables)
 
     def by_host(self, shares: Shares) -> StateStep:
-        """Of any step, looked up on the host."""
+        """States of any step, looked up on the host."""
         tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
         return self._pages.begin(StepLayout(shares.starts, shares.lengths, tables))
