@@ -28,6 +28,7 @@ class Base:
 
 
 def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
+    """What all other parts use. Nothing starts yet."""
     keys = Keys(settings.key_prefix)
     actions = ActionLog(store, keys)
     state = ArenaState(store, keys, actions, file_terms=settings.terms())

@@ -25,6 +25,7 @@ class ChatParts:
 
 
 def build_chat_parts(settings: Settings, base: Base, workers: WorkerParts, battles: BattleParts) -> ChatParts:
+    """Chats with one model, on the turns of battles."""
     store = ChatStore(
         base.store,
         base.keys,

@@ -22,6 +22,7 @@ class JournalParts:
 
 
 def build_journal(settings: Settings, base: Base, log: VoteLog, battles: BattleStore) -> JournalParts:
+    """The journal of votes and the archive of transcripts. settings.journal_dir must be given."""
     assert settings.journal_dir is not None
     restorer = LogRestorer(base.store, base.keys, log, battle_ttl_s=settings.battle_ttl_s)
     file = JournalFile.open(settings.journal_dir)

@@ -48,6 +48,7 @@ def add_routes(
     battles: BattleParts,
     chats: ChatParts,
 ) -> None:
+    """Give the app every route of the controller, each behind the credential that it needs."""
     addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     guard = Guard(
         worker_token=settings.worker_token.get_secret_value(),
