@@ -26,7 +26,7 @@ class WorkerParts:
 
 
 def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
-    """Registry, routing and connections of workers. Nothing starts yet."""
+    """Build routing table, registry and relay."""
     table = RoutingTable(base.store, base.keys, base.state)
     breaker = CircuitBreaker()
     http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)
