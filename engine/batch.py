@@ -1,4 +1,7 @@
-"""The values that scheduler and runner exchange: a StepPlan out, a StepOutput back. Frozen plain data, no torch.
+"""The values that scheduler and runner exchange: a StepPlan out, a StepOutput back. Plain data, no torch.
+
+Values of which every step makes one for each sequence are not frozen, because that would take five times as long; they
+are not changed either.
 
 The runner keeps one row of page ids per (slot, layer type) in preallocated tensors; a plan carries only changes.
 A slot belongs to one running sequence from its first step until it finishes or is preempted; slot numbers lie in [0,
@@ -56,7 +59,7 @@ class PageTableUpdate:
     page_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ScheduledSequence:
     """One sequence's share of a step: compute tokens [start, start + len(token_ids)) and maybe sample after the last.
 
@@ -100,7 +103,7 @@ class StepPlan:
         return sum(len(sequence.token_ids) for sequence in self.sequences)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SampledToken:
     """One sampled token. logprob fields are filled only where the request asked for them."""
 

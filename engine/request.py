@@ -27,7 +27,7 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # every step makes one for each sequence: frozen, that would take five times as long
 class RequestDelta:
     """What one sample of a request has gained since its previous delta.
 
@@ -181,11 +181,10 @@ class Request:
 
         `stop_ids` are the request's stop tokens and, unless it ignores them, the model's end-of-sequence tokens.
         """
-        if sequence.num_output_tokens > self.params.min_tokens and sequence.token_ids[-1] in self.stop_ids:
+        token_ids = sequence.token_ids
+        if token_ids[-1] in self.stop_ids and sequence.num_output_tokens > self.params.min_tokens:
             return "stop"
-        if len(sequence.token_ids) >= self.max_length:
-            return "length"
-        return None
+        return "length" if len(token_ids) >= self.max_length else None
 
 
 def check_prompt(prompt_token_ids: ReadOnly[int], limits: ModelLimits, *, param: str = "prompt") -> None:

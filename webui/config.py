@@ -85,8 +85,8 @@ class Settings(BaseSettings):
     webui_board_max_age_s: float = Field(
         default=1.0,
         ge=0,
-        description="Seconds between two requests for leaderboard, workers and notices, however many "
-        "visitors watch them.",
+        description="Seconds between two requests for leaderboard and workers, however many visitors watch them; "
+        "for notices and terms at most 1.",
     )
     webui_language: str = Field(
         default=DEFAULT,

@@ -23,11 +23,14 @@ from wire.strict_json import parse_model
 
 _MAX_BODY_BYTES = 1000
 _NEVER_STORED = {"Cache-Control": "no-store"}
+#: A page asks again two seconds after a refusal and must get the terms that caused it (assets/notices.js).
+_MAX_AGE_S = 1.0
 
 
 def add_notice_routes(app: FastAPI, client: ControllerClient, *, max_age_s: float) -> None:
     """Add `GET /notices`, `GET /terms` and `POST /terms`. `max_age_s`: seconds between two questions to the
-    controller."""
+    controller, at most _MAX_AGE_S."""
+    max_age_s = min(max_age_s, _MAX_AGE_S)
     notices: Shared[NoticeList] = Shared(client.notices, max_age_s)
     terms: Shared[TermsView] = Shared(client.terms, max_age_s)
 

@@ -1,1 +1,1 @@
-"""Builds the parts of the controller from its settings: who works with whom is written here and nowhere else."""
+"""Builds the parts of the controller from its settings. Which part works with which is written only here."""

@@ -28,6 +28,7 @@ class Base:
 
 
 def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
+    """Build what has no part of this application below it but the store."""
     keys = Keys(settings.key_prefix)
     actions = ActionLog(store, keys)
     state = ArenaState(store, keys, actions, file_terms=settings.terms())

@@ -54,6 +54,7 @@ class BattleParts:
 
 
 def build_battle_parts(settings: Settings, base: Base, workers: WorkerParts) -> BattleParts:
+    """Build what draws, answers, votes on and rates battles. Opens the journal, if there is one."""
     metrics, keys, store = base.metrics, base.keys, base.store
     table, dispatcher = workers.table, workers.dispatcher
     voters = Voters.from_settings(settings.voter_key.get_secret_value(), settings.admin_token.get_secret_value())

@@ -25,6 +25,7 @@ class ChatParts:
 
 
 def build_chat_parts(settings: Settings, base: Base, workers: WorkerParts, battles: BattleParts) -> ChatParts:
+    """Build chats over the turns of battles, with limits of their own."""
     store = ChatStore(
         base.store,
         base.keys,

@@ -22,6 +22,7 @@ class JournalParts:
 
 
 def build_journal(settings: Settings, base: Base, log: VoteLog, battles: BattleStore) -> JournalParts:
+    """Open the journal in `settings.journal_dir`, which must be set, and build what writes and restores from it."""
     assert settings.journal_dir is not None
     restorer = LogRestorer(base.store, base.keys, log, battle_ttl_s=settings.battle_ttl_s)
     file = JournalFile.open(settings.journal_dir)

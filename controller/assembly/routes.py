@@ -48,6 +48,7 @@ def add_routes(
     battles: BattleParts,
     chats: ChatParts,
 ) -> None:
+    """Add every route of the controller, each behind the guard of those who may use it."""
     addresses = Addresses(settings.trusted_proxies, settings.proxy_token.get_secret_value())
     guard = Guard(
         worker_token=settings.worker_token.get_secret_value(),

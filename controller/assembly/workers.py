@@ -26,6 +26,7 @@ class WorkerParts:
 
 
 def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
+    """Build routing table, registry and relay."""
     table = RoutingTable(base.store, base.keys, base.state)
     breaker = CircuitBreaker()
     http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)

@@ -80,6 +80,39 @@ class SamplingWorkspace:
         return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device))
 
 
+#: int32 words of a slot's sampling parameters, in this order: temperature, top_k, top_p and min_p (floats by their
+#: bits), the seed (two words, the lower half first), the counter of the slot's next random number less the length of
+#: its context, and one word for alignment. The counter's difference does not change while a sequence has the slot.
+SAMPLING_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingColumns:
+    """What `sample` reads beside the logits, one element for each row."""
+
+    temperatures: torch.Tensor  #: [R] float32, 0: greedy
+    top_k: torch.Tensor  #: [R] int32, 0: off
+    top_p: torch.Tensor  #: [R] float32, 1: off
+    min_p: torch.Tensor  #: [R] float32, 0: off
+    seeds: torch.Tensor  #: [R] int64, the bits of an unsigned number
+    counters: torch.Tensor  #: [R] int64: index of the random number of the seed
+
+    @classmethod
+    def allocate(cls, num_rows: int, device: torch.device) -> "SamplingColumns":
+        """For up to num_rows rows, all greedy."""
+        kinds = (torch.float32, torch.int32, torch.float32, torch.float32, torch.int64, torch.int64)
+        return cls(*(torch.zeros(num_rows, dtype=kind, device=device) for kind in kinds))
+
+    @property
+    def all(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """In the order in which `sample` takes them."""
+        return self.temperatures, self.top_k, self.top_p, self.min_p, self.seeds, self.counters
+
+    def first(self, num_rows: int) -> "SamplingColumns":
+        """The first num_rows rows, as views."""
+        return SamplingColumns(*(column[:num_rows] for column in self.all))
+
+
 class StepKernels(Protocol):
     """All kernels of a step; see the module docstring for what they have in common."""
 
@@ -92,17 +125,21 @@ class StepKernels(Protocol):
         last_tokens: torch.Tensor,
         page_tables: Sequence[torch.Tensor],
         page_tokens: Sequence[int],
+        parameters: torch.Tensor,
         token_ids: torch.Tensor,
         positions: torch.Tensor,
         context_lengths: torch.Tensor,
         page_places: Sequence[torch.Tensor],
+        sampling: SamplingColumns,
     ) -> None:
         """Compute the inputs of a step of one token per row from slots and positions.
 
         In: slots [B] int32, -1: padding; starts [B] int32, position of the row's token; last_tokens [S] int64, newest
-        token of every slot; page_tables: for each layer type [S, entries] int32; page_tokens: P of each type.
+        token of every slot; page_tables: for each layer type [S, entries] int32; page_tokens: P of each type;
+        parameters [S, SAMPLING_WORDS] int32, contiguous: sampling parameters of every slot.
         Out: token_ids [B] int64 and positions [B] int64 (0 for padding); context_lengths [B] int32 (start + 1, or 0);
-        page_places: for each type [B] int64, page * P + offset of the row's token, or -1.
+        page_places: for each type [B] int64, page * P + offset of the row's token, or -1; sampling: columns [B] of the
+        row's slot, greedy for padding.
         """
         ...
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
 from engine.config import EngineConfig
+from engine.memory.growth import NOTHING_CHANGED
 from engine.memory.images import Images
 from engine.memory.kv_cache import KVCache
 from engine.request import FinishReason, Request, RequestState, Sequence
@@ -146,6 +147,7 @@ class Scheduler:
         if self._swapper is not None:
             self._swapper.note_costs(plan, output)
         new_tokens: list[NewToken] = []
+        advance = self._cache.advance
         for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
             assert len(samples) == scheduled.num_samples
             known = self._by_id.get(scheduled.sequence_id)
@@ -153,11 +155,11 @@ class Scheduler:
                 continue
             request, sequence = known
             num_computed = scheduled.start + len(scheduled.token_ids)
-            self._cache.advance(scheduled.sequence_id, sequence.token_ids, num_computed)
+            advance(scheduled.sequence_id, sequence.token_ids, num_computed)
             if not request.is_forked and num_computed >= request.num_prompt_tokens:
                 self._fork(request, sequence)
             if samples:
-                receivers = [sequence] if len(samples) == 1 else request.sequences
+                receivers = (sequence,) if len(samples) == 1 else request.sequences
                 for receiver, sampled in zip(receivers, samples, strict=True):
                     receiver.token_ids.append(sampled.token_id)
                     receiver.num_pending -= 1
@@ -176,7 +178,10 @@ class Scheduler:
                 if num_left > 1:
                     prompts.append((request, sequence, target))
                 elif num_left and request.state is RequestState.RUNNING and builder.budget:
-                    self._plan_with_preemption(builder, request, sequence, target)
+                    if self._plan_chunk(builder, request, sequence, target):
+                        builder.scheduled.add(request)
+                    else:
+                        self._plan_with_preemption(builder, request, sequence, target)
         for request, sequence, target in prompts:
             if request.state is RequestState.RUNNING and builder.budget:
                 self._plan_with_preemption(builder, request, sequence, target)
@@ -213,9 +218,9 @@ class Scheduler:
             return False
         if not sequence.is_table_sent:
             builder.send_table(sequence, self._cache.page_table(sequence.sequence_id))
-        elif extension.changes:
+        elif extension is not NOTHING_CHANGED:
             builder.send_changes(sequence, extension)
-        if extension.copies:
+        if extension is not NOTHING_CHANGED:
             builder.copy_pages(extension)
         builder.add_sequence(request, sequence, end, _samplers(request, sequence) if end == target else ())
         return True
@@ -370,6 +375,8 @@ class Scheduler:
 
 def _active(request: Request) -> list[Sequence]:
     """The sequences that compute tokens now; before the fork only the leader, for all samples."""
+    if len(request.sequences) == 1:
+        return request.sequences
     unfinished = request.unfinished
     return unfinished if request.is_forked else unfinished[:1]
 

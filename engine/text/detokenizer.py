@@ -39,7 +39,7 @@ class IncrementalDetokenizer:
     def __init__(self, tokenizer: TokenBytes, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._unfinished = b""  # the first bytes of a character
         self._strip_next_space = tokenizer.strips_first_space and not prompt_ids
         self.push(prompt_ids[-_PROMPT_TAIL:])
 
@@ -51,13 +51,16 @@ class IncrementalDetokenizer:
             for token_id in token_ids
             if not (self._skip_special_tokens and tokenizer.is_special(token_id))
         ]
-        return self._without_first_space(self._decoder.decode(b"".join(pieces)))
+        return self._decode(b"".join(pieces), is_final=False)
 
     def flush(self) -> str:
         """Text that is left at the end of the sequence: U+FFFD for bytes that are no whole character."""
-        return self._without_first_space(self._decoder.decode(b"", final=True))
+        return self._decode(b"", is_final=True)
 
-    def _without_first_space(self, text: str) -> str:
+    def _decode(self, piece: bytes, *, is_final: bool) -> str:
+        waiting = self._unfinished + piece
+        text, num_decoded = codecs.utf_8_decode(waiting, "replace", is_final)
+        self._unfinished = waiting[num_decoded:]
         if self._strip_next_space and text:
             self._strip_next_space = False
             return text.removeprefix(" ")

@@ -39,6 +39,8 @@ class SequenceText:
 
     def push(self, token_id: int, *, may_stop: bool) -> Said:
         """What to show after this token. may_stop: False before min_tokens, where stop strings do not count."""
+        if self.splitter is None and self.stops is None:
+            return Said("", self.detokenizer.push((token_id,)))
         said = self._split(self.detokenizer.push((token_id,)))
         return said if self.stops is None or not may_stop else Said(said.thoughts, self.stops.push(said.text))
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Generator
+from typing import Any
 
 import httpx
 import pytest
@@ -28,7 +29,19 @@ def _clean(site: Site) -> Generator[None, None, None]:
 def announce(visit: Visit, text: str, severity: Severity = "info") -> Notice:
     notice = Notice(id=NoticeId(f"n-{abs(hash(text))}"), text=text, severity=severity, starts=0)
     visit.site.arena.admin.notices.append(notice)
+    visit.wait_until(lambda: notice.id in (told["id"] for told in _told(visit)["notices"]))
     return notice
+
+
+def set_terms(visit: Visit, text: str) -> None:
+    visit.site.arena.admin.terms_text = text
+    visit.wait_until(lambda: _told(visit)["terms"] is not None)
+
+
+def _told(visit: Visit) -> dict[str, Any]:
+    """What the web UI tells a new visitor. It asks the controller every MAX_AGE_S only."""
+    told: dict[str, Any] = httpx.get(f"{visit.site.url}/notices").json()
+    return told
 
 
 @pytest.mark.parametrize("path", ["/leaderboard", "/about", "/history", "/shared/nothing-there"])
@@ -49,7 +62,7 @@ def test_a_notice_stands_above_every_page_until_it_is_hidden(visit: Visit, path:
 
 @pytest.mark.parametrize("visit", [{}, DARK], indirect=True, ids=["light", "dark"])
 def test_a_visitor_accepts_the_terms_once_and_then_asks(visit: Visit) -> None:
-    visit.site.arena.admin.terms_text = "Be kind.\n\nWrite nothing <i>secret</i>."
+    set_terms(visit, "Be kind.\n\nWrite nothing <i>secret</i>.")
     page = visit.open("/")
     dialog = page.get_by_role("dialog", name=WORDS["title"])
     dialog.wait_for()
@@ -76,7 +89,7 @@ def test_a_question_that_is_refused_for_new_terms_shows_them(visit: Visit) -> No
 
 
 def test_pages_that_ask_nothing_ask_for_no_consent(visit: Visit) -> None:
-    visit.site.arena.admin.terms_text = "Terms for those who ask."
+    set_terms(visit, "Terms for those who ask.")
     visit.open("/")
     visit.page.get_by_role("link", name=WORDS["decline"]).click()
     visit.page.wait_for_url("**/leaderboard")

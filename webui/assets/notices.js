@@ -131,14 +131,22 @@
     if (document.visibilityState === "visible" && performance.now() - lastAsked > MIN_PAUSE_MS) ask();
   }
 
+  // A question that is refused may be refused for new terms, and a failure may have a notice that explains it. The web
+  // UI learns of them within a second (notices.py), so the second answer has them.
+  let askingAgain;
+  function askAfterFailure() {
+    askSoon();
+    clearTimeout(askingAgain);
+    askingAgain = setTimeout(ask, MIN_PAUSE_MS);
+  }
+
   function start() {
     ask();
     setInterval(askSoon, EVERY_MS);
     document.addEventListener("visibilitychange", () => performance.now() - lastAsked > EVERY_MS && askSoon());
-    // A question that is refused may be refused for the terms, and a failure may have a notice that explains it.
     new MutationObserver((changes) => {
       const isFailure = (node) => node.nodeType === 1 && (node.matches(".agon-notice") || node.querySelector(".agon-notice"));
-      if (changes.some((change) => [...change.addedNodes].some(isFailure))) askSoon();
+      if (changes.some((change) => [...change.addedNodes].some(isFailure))) askAfterFailure();
     }).observe(document.body, { childList: true, subtree: true });
   }
 

@@ -10,18 +10,13 @@ from typing import Self
 import numpy as np
 import torch
 
+from engine.kernels.step_kernels import SamplingColumns
 from engine.runner.device.transfer import Upload
 
 #: What the host sends for each row, or for groups of rows, with its numpy type.
 COLUMNS: dict[str, type[np.generic]] = {
-    "seeds": np.int64,
-    "counters": np.int64,
     "slots": np.int32,
     "starts": np.int32,
-    "top_k": np.int32,
-    "temperatures": np.float32,
-    "top_p": np.float32,
-    "min_p": np.float32,
     "group_starts": np.int32,
     "prefix_lengths": np.int32,
 }
@@ -32,14 +27,8 @@ class DecodeBuffers:
     """Inputs and results of a decode step, one element per row."""
 
     # Sent by the host
-    seeds: torch.Tensor  #: [B] int64: the bits of an unsigned 64-bit number
-    counters: torch.Tensor  #: [B] int64
     slots: torch.Tensor  #: [B] int32; -1: padding
     starts: torch.Tensor  #: [B] int32
-    top_k: torch.Tensor  #: [B] int32
-    temperatures: torch.Tensor  #: [B] float32
-    top_p: torch.Tensor  #: [B] float32
-    min_p: torch.Tensor  #: [B] float32
     group_starts: torch.Tensor  #: [B] int32: first row of each group that shares a prefix, in the first elements
     prefix_lengths: torch.Tensor  #: [B] int32: tokens that a row shares with its group
     # Computed from these on the device
@@ -48,6 +37,7 @@ class DecodeBuffers:
     context_lengths: torch.Tensor  #: [B] int32
     next_tokens: torch.Tensor  #: [B] int64: the sampled tokens
     page_places: tuple[torch.Tensor, ...]  #: for each attention type [B] int64
+    sampling: SamplingColumns
 
     @classmethod
     def allocate(cls, upload: Upload, num_rows: int, num_types: int, device: torch.device) -> Self:
@@ -63,10 +53,12 @@ class DecodeBuffers:
             context_lengths=numbers(torch.int32),
             next_tokens=numbers(torch.int64),
             page_places=tuple(numbers(torch.int64) for _ in range(num_types)),
+            sampling=SamplingColumns.allocate(num_rows, device),
         )
 
     def first(self, num_rows: int) -> Self:
         """The first num_rows rows of every buffer, as views."""
-        names = [field.name for field in fields(self) if field.name != "page_places"]
+        names = [field.name for field in fields(self) if field.name not in ("page_places", "sampling")]
         parts = {name: getattr(self, name)[:num_rows] for name in names}
-        return replace(self, **parts, page_places=tuple(places[:num_rows] for places in self.page_places))
+        places = tuple(places[:num_rows] for places in self.page_places)
+        return replace(self, **parts, page_places=places, sampling=self.sampling.first(num_rows))

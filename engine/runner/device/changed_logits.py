@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
-from engine.runner.device.buffers import COLUMNS
-from engine.runner.device.draws import SAMPLING_COLUMNS, Draw, fill_sampling
+from engine.runner.device.draws import Draw, sampling_columns
 from engine.runner.device.step_inputs import DrawInputs
 from engine.runner.device.transfer import Upload
 from engine.sampling.penalties import biases_of
@@ -44,7 +43,7 @@ class ChangedDraws:
     penalties: tuple[torch.Tensor, ...]  #: repetition, presence, frequency, each [R] float32
     bias_tokens: torch.Tensor  #: [R, N] int32, -1: padding
     biases: torch.Tensor  #: [R, N] float32
-    sampling: tuple[torch.Tensor, ...]  #: in the order of SAMPLING_COLUMNS, each [R]
+    sampling: tuple[torch.Tensor, ...]  #: as sampling_columns, each [R]
     drawing: torch.Tensor  #: [n] int64: indices of draws whose token is counted in their slot
     drawing_slots: torch.Tensor  #: [n] int64
 
@@ -78,8 +77,6 @@ class ChangedLogits:
             return None
         changing = [draw for _, draw in pairs]
         params = [draw.sequence.params for draw in changing]
-        columns = {name: np.zeros(len(changing), COLUMNS[name]) for name in SAMPLING_COLUMNS}
-        fill_sampling(columns, changing, range(len(changing)))
         penalties = np.array([(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params])
         needs = np.array([p.needs_history for p in params])
         slots = np.array([draw.sequence.slot for draw in changing])
@@ -92,7 +89,7 @@ class ChangedLogits:
             penalties=tuple(upload.put(column) for column in penalties.T.astype(np.float32)),
             bias_tokens=upload.put(bias_tokens.ravel()).view(bias_tokens.shape),
             biases=upload.put(biases.ravel()).view(biases.shape),
-            sampling=tuple(upload.put(columns[name]) for name in SAMPLING_COLUMNS),
+            sampling=tuple(upload.put(column) for column in sampling_columns(changing)),
             drawing=upload.put(drawing),
             drawing_slots=upload.put(slots[drawing]),
         )

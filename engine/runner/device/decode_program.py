@@ -28,17 +28,19 @@ class DecodeProgram:
         backend: DeviceBackend,
         buffers: DecodeBuffers,
         last_tokens: torch.Tensor,
+        parameters: torch.Tensor,
         sampling: SamplingWorkspace,
         begin_states: Callable[[DecodeBuffers], StateStep] | None,
     ) -> None:
         """last_tokens [S + 1] int64: newest token of every slot; the last element takes tokens that are never read.
-        begin_states: looks up the pages of recurrent states on the device; None: there are no recurrent states, or the
-        host looks them up."""
+        parameters [S, SAMPLING_WORDS] int32: sampling parameters of every slot. begin_states: looks up the pages of
+        recurrent states on the device; None: there are no recurrent states, or the host looks them up."""
         self._model = model
         self._kernels = kernels
         self._backend = backend
         self._buffers = buffers
         self._last_tokens = last_tokens
+        self._parameters = parameters
         self._sampling = sampling
         self._begin_states = begin_states
 
@@ -61,10 +63,12 @@ class DecodeProgram:
             self._last_tokens,
             self._backend.page_tables,
             self._backend.page_tokens,
+            self._parameters,
             rows.token_ids,
             rows.positions,
             rows.context_lengths,
             rows.page_places,
+            rows.sampling,
         )
         if self._begin_states is not None:
             states = self._begin_states(rows)
@@ -84,17 +88,13 @@ class DecodeProgram:
             layout = replace(layout, shared=SharedPrefix(groups, rows.prefix_lengths, bucket.max_context, suffix))
         return self._model.forward(ForwardBatch(rows.token_ids, rows.positions, self._backend.begin(layout), states))
 
+    def prepare_draws(self, slots: torch.Tensor, starts: torch.Tensor, rows: DecodeBuffers) -> None:
+        """Look up the sampling columns of draws that are not the rows of a decode step. slots, starts [R] int32: slot
+        and position of the token that each draw follows. Overwrites the other buffers that `forward` computes."""
+        outputs = (rows.token_ids, rows.positions, rows.context_lengths, (), rows.sampling)
+        self._kernels.prepare_decode(slots, starts, self._last_tokens, (), (), self._parameters, *outputs)
+
     def sample(self, logits: torch.Tensor, rows: DecodeBuffers) -> None:
         """Sample a token for each row of logits [R, V] into rows.next_tokens, by the first R rows of the sampling
         columns."""
-        self._kernels.sample(
-            logits,
-            rows.temperatures,
-            rows.top_k,
-            rows.top_p,
-            rows.min_p,
-            rows.seeds,
-            rows.counters,
-            rows.next_tokens,
-            self._sampling,
-        )
+        self._kernels.sample(logits, *rows.sampling.all, rows.next_tokens, self._sampling)

@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import torch
 
-from engine.attention.backend import ForwardBatch, StateStep, StepLayout
+from engine.attention.backend import ForwardBatch
 from engine.attention.device_backend import DeviceBackend, DeviceLayout
 from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
@@ -31,12 +30,14 @@ from engine.models.causal_lm import CausalLM
 from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.device.buffers import COLUMNS, DecodeBuffers
 from engine.runner.device.decode_program import DecodeProgram
-from engine.runner.device.draws import Draw, draws_of, send_sampling
+from engine.runner.device.draws import draws_of
 from engine.runner.device.graphs import DecodeGraphs, GraphRecorder, Replay
 from engine.runner.device.page_tables import PageTables
 from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
 from engine.runner.device.shared_prefixes import SharedPrefixes
-from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, MixedInputs, Shares
+from engine.runner.device.slot_sampling import SlotSampling
+from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, DrawParameters, MixedInputs, Shares
+from engine.runner.device.step_states import StepStates
 from engine.runner.device.transfer import Download, StepClock, Upload
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
@@ -104,7 +105,11 @@ class DeviceRunner:
         self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
         self._mirror = HostMirror.allocate(mirror, self._pages, kernels)
         self._tables = PageTables(plan, max_running, limits.max_model_len, device)
-        self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
+        self._states: StepStates | None = None
+        if model.state_shapes:
+            state_pages = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
+            has_kernels = operators.state_kernels is not None
+            self._states = StepStates(state_pages, self._tables, max_running, has_kernels=has_kernels)
         shapes = model.attention_shapes
         self._backend = DeviceBackend(
             kernels, plan, pool, shapes, dtype, self._tables.tables, max_running, limits.max_model_len
@@ -114,16 +119,20 @@ class DeviceRunner:
         self._buffers = DecodeBuffers.allocate(self._upload, max_running, len(self._backend.page_tokens), device)
         #: Newest token of every slot; the last element takes tokens that are never read.
         self._last_tokens = torch.zeros(max_running + 1, dtype=torch.int64, device=device)
-        sampling = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
+        self._slot_sampling = SlotSampling(max_running, device)
+        workspace = SamplingWorkspace.allocate(max_running, model.vocab_size, device)
         self._post_sampling = PostSampling(
-            kernels, max_running, model.vocab_size, limits.eos_token_ids, sampling, self._last_tokens
+            kernels, max_running, model.vocab_size, limits.eos_token_ids, workspace, self._last_tokens
         )
-        #: Whether the device looks up the pages of recurrent states; otherwise the host does.
-        self._has_state_kernels = bool(model.state_shapes) and operators.state_kernels is not None
-        self._all_rows = torch.arange(max_running + 1, dtype=torch.int32, device=device)
-        begin_states = self._begin_decode_states if self._has_state_kernels else None
         self._program = DecodeProgram(
-            model, kernels, self._backend, self._buffers, self._last_tokens, sampling, begin_states
+            model,
+            kernels,
+            self._backend,
+            self._buffers,
+            self._last_tokens,
+            self._slot_sampling.parameters,
+            workspace,
+            self._states.of_decodes if self._states is not None and self._states.has_kernels else None,
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
         self._prefixes = SharedPrefixes(plan) if has_shared else None
@@ -156,7 +165,6 @@ class DeviceRunner:
         self._upload.column("group_starts")[:] = bucket.num_rows
         self._upload.column("group_starts")[0] = 0
         self._upload.column("prefix_lengths")[:] = 0
-        send_sampling(self._upload, (), (), self._max_running)
         self._upload.send()
         if self._graph_logits is None:
             size = (self.buckets.max_rows, self._model.vocab_size)
@@ -186,6 +194,7 @@ class DeviceRunner:
         self._upload.begin()
         if self._prefixes is not None:
             self._prefixes.note(plan.page_table_updates)
+        self._slot_sampling.note(plan.page_table_updates)
         entries, pages = (self._upload.put(array) for array in self._tables.deltas(plan.page_table_updates))
         copies = self._send_copies(plan.copies)
         compute = self._send(plan.sequences) if plan.sequences else None
@@ -208,8 +217,8 @@ class DeviceRunner:
     def collect(self) -> StepOutput:
         """Wait for the tokens of the oldest step in flight."""
         step = self._in_flight.popleft()
-        drawn = iter(step.drawn.read(*step.download.wait()))
-        samples = tuple(tuple(islice(drawn, sequence.num_samples)) for sequence in step.plan.sequences)
+        tokens = step.drawn.read(*step.download.wait())
+        samples = step.drawn.by_sequence(tokens, step.plan.sequences)
         return StepOutput(step.plan.step, samples, step.clock.elapsed_s, step.move_s)
 
     def _send_copies(self, copies: Sequence[PageCopy]) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
@@ -228,36 +237,38 @@ class DeviceRunner:
     def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], Drawn]:
         """Put the step's inputs into the upload. The result queues the computation; call it once the upload has been
         sent."""
-        shares, draws = Shares.of(sequences), draws_of(sequences)
-        if not shares.is_decode:
-            mixed = MixedInputs.send(self._upload, sequences, shares)
-            return self._with_draws(draws, lambda: self._forward_mixed(mixed, shares))
-        replay = self._send_replay(sequences, shares, draws)
-        if replay is not None:
-            return replay
-        bucket = self.buckets.without_graph(len(sequences), shares.max_context)
-        inputs = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
-        return self._with_draws(draws, lambda: self._forward_decode(inputs, bucket, shares))
+        shares = Shares.of(sequences)
+        news = self._slot_sampling.send(self._upload, sequences)
+        compute = self._send_replay(sequences, shares) if shares.is_decode else None
+        if compute is None:
+            compute = self._send_launches(sequences, shares)
 
-    def _send_replay(
-        self, sequences: tuple[ScheduledSequence, ...], shares: Shares, draws: list[Draw]
-    ) -> Callable[[], Drawn] | None:
+        def write_and_compute() -> Drawn:
+            self._slot_sampling.write(news)
+            return compute()
+
+        return write_and_compute
+
+    def _send_replay(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], Drawn] | None:
         """As _send, for a decode step that replays a graph; None if there is no graph for it."""
-        if self._graphs is None or not all(draw.is_newest_token for draw in draws):
+        if self._graphs is None or shares.num_samples.max() > 1:
             return None
         shared = None if self._prefixes is None else self._prefixes.find(shares)
         found = self._graphs.find(len(sequences), shares.max_context, is_shared=shared is not None)
         if found is None:
             return None
         bucket, replay = found
+        draws = draws_of(sequences) if self._slot_sampling.has_special(sequences) else []
         places: Sequence[int] = range(len(sequences))
         if shared is not None:
             places = shared.places
-            shares = shares.ordered(shared.order)
-            sequences = tuple(sequences[index] for index in shared.order)
             shared.send(self._upload, bucket.num_rows)
-        inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
-        send_sampling(self._upload, draws, places, bucket.num_rows)
+            sequences = tuple(sequences[index] for index in shared.order)
+            inputs = DecodeInputs.send(self._upload, sequences, shares.ordered(shared.order), bucket.num_rows)
+        else:
+            inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
+        if not shares.num_samples.all():  # a prompt of which this step computes one token, and not the last
+            places = [places[index] for index in np.flatnonzero(shares.num_samples).tolist()]
         post_sampling = self._post_sampling.send(self._upload, draws, places)
 
         def compute() -> Drawn:
@@ -270,9 +281,39 @@ class DeviceRunner:
 
     # Without a graph
 
+    def _send_launches(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], Drawn]:
+        """As _send, for a step without a graph."""
+        if shares.is_decode:
+            bucket = self.buckets.without_graph(len(sequences), shares.max_context)
+            decodes = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
+            forward = partial(self._forward_decode, decodes, bucket, shares)
+        else:
+            mixed = MixedInputs.send(self._upload, sequences, shares)
+            forward = partial(self._forward_mixed, mixed, shares)
+        draws = draws_of(sequences)
+        inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
+        parameters = DrawParameters.send(self._upload, draws, shares)
+        special = draws if self._slot_sampling.has_special(sequences) else []
+        post_sampling = self._post_sampling.send(self._upload, special, range(len(draws)))
+
+        def compute() -> Drawn:
+            hidden = forward()
+            rows = self._buffers.first(len(draws))
+            if not draws:
+                return post_sampling(hidden, rows.next_tokens)
+            logits = self._model.logits(hidden.index_select(0, inputs.rows))
+            self._program.prepare_draws(parameters.slots, parameters.starts, rows)
+            parameters.write_seeds(rows.sampling.seeds)
+            self._program.sample(logits, rows)
+            self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
+            return post_sampling(logits, rows.next_tokens)
+
+        return compute
+
     def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket, shares: Shares) -> torch.Tensor:
         inputs.write_known(self._last_tokens)
-        return self._program.forward(bucket, self._states_by_host(shares))
+        states = None if self._states is None or self._states.has_kernels else self._states.by_host(shares)
+        return self._program.forward(bucket, states)
 
     def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
         """Final hidden states of the last token of each sequence, [B, hidden]."""
@@ -287,44 +328,9 @@ class DeviceRunner:
             max_queries=inputs.max_queries,
             max_context=self.buckets.without_graph(shares.num_decodes, shares.max_context).max_context,
         )
-        states = self._states_by_host(shares)
-        if self._has_state_kernels:
-            rows = inputs.slots, inputs.starts, inputs.query_starts
-            states = self._states.begin_on_device(*rows, shares.lengths, self._tables.tables)
+        states = None if self._states is None else self._states.of_mixed(inputs, shares)
         batch = ForwardBatch(inputs.token_ids, inputs.positions, backend.begin(layout), states)
         return self._model.forward(batch).index_select(0, inputs.last_tokens_of)
-
-    def _begin_decode_states(self, rows: DecodeBuffers) -> StateStep:
-        query_starts = self._all_rows[: len(rows.slots) + 1]
-        return self._states.begin_on_device(
-            rows.slots, rows.starts, query_starts, np.ones(1, np.int64), self._tables.tables
-        )
-
-    def _states_by_host(self, shares: Shares) -> StateStep | None:
-        if not self._model.state_shapes or self._has_state_kernels:
-            return None
-        tables = {name: table[shares.slots] for name, table in self._tables.host_tables.items()}
-        return self._states.begin(StepLayout(shares.starts, shares.lengths, tables))
-
-    def _with_draws(self, draws: list[Draw], forward: Callable[[], torch.Tensor]) -> Callable[[], Drawn]:
-        """The computation of a step without a graph, with sampling. forward returns the last hidden states of the
-        sequences, [B, hidden]."""
-        places = range(len(draws))
-        send_sampling(self._upload, draws, places, len(draws))
-        inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
-        post_sampling = self._post_sampling.send(self._upload, draws, places)
-
-        def compute() -> Drawn:
-            hidden = forward()
-            rows = self._buffers.first(len(draws))
-            if not draws:
-                return post_sampling(hidden, rows.next_tokens)
-            logits = self._model.logits(hidden.index_select(0, inputs.rows))
-            self._program.sample(logits, rows)
-            self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
-            return post_sampling(logits, rows.next_tokens)
-
-        return compute
 
     # Before the first step, and after the last one
 

@@ -1,19 +1,21 @@
 """Which tokens a step samples, from which rows of its logits, and with which parameters.
 
-All sampling is done on the device. The step itself samples with temperature, top-k, top-p and min-p. Rows whose request
-changes logits are sampled again in post-sampling (changed_logits.py), which also computes requested log probabilities
-(logprobs.py). A token depends on its own request only, never on other rows of the step.
+All sampling is done on the device. The step itself samples with temperature, top-k, top-p and min-p of each slot
+(slot_sampling.py). Rows whose request changes logits are sampled again in post-sampling (changed_logits.py), which also
+computes requested log probabilities (logprobs.py). A token depends on its own request only, never on other rows of the
+step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from engine.batch import ScheduledSequence
-from engine.runner.device.transfer import Array, Upload
+from engine.runner.device.transfer import Array
 
-_MAX_INT32 = 2**31 - 1
+#: Larger values of top_k than this keep every token, too.
+MAX_INT32 = 2**31 - 1
 
 
 class Draw(NamedTuple):
@@ -41,32 +43,14 @@ def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
     return [Draw(row, sequence, seed) for row, sequence in enumerate(sequences) for seed in sequence.seeds]
 
 
-def send_sampling(upload: Upload, draws: Sequence[Draw], rows: Sequence[int], num_rows: int) -> None:
-    """Fill the columns of the sampling kernel: draw i in rows[i] of num_rows. Other rows are greedy, which costs
-    least."""
-    fill_sampling({name: upload.column(name)[:num_rows] for name in SAMPLING_COLUMNS}, draws, rows)
-
-
-def fill_sampling(columns: Mapping[str, Array], draws: Sequence[Draw], rows: Sequence[int]) -> None:
-    """As send_sampling, into these columns, all rows of them."""
-    for name, neutral in _NEUTRAL.items():
-        columns[name][:] = neutral
-    if not draws:
-        return
-    places, count = np.asarray(rows), len(draws)
-    columns["seeds"][places] = np.fromiter((draw.seed for draw in draws), np.uint64, count).view(np.int64)
-    columns["counters"][places] = np.fromiter((draw.sequence.output_index for draw in draws), np.int64, count)
-    chosen = [(place, draw.sequence.params) for place, draw in zip(rows, draws, strict=True)]
-    random = [(place, params) for place, params in chosen if not params.is_greedy]
-    if random:
-        places, count = np.array([place for place, _ in random]), len(random)
-        columns["temperatures"][places] = np.fromiter((p.temperature for _, p in random), np.float32, count)
-        columns["top_k"][places] = np.fromiter((min(p.top_k, _MAX_INT32) for _, p in random), np.int32, count)
-        columns["top_p"][places] = np.fromiter((p.top_p for _, p in random), np.float32, count)
-        columns["min_p"][places] = np.fromiter((p.min_p for _, p in random), np.float32, count)
-
-
-#: Greedy, no truncation.
-_NEUTRAL = {"temperatures": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-#: Columns in the order of the sampling kernel's arguments.
-SAMPLING_COLUMNS = ("temperatures", "top_k", "top_p", "min_p", "seeds", "counters")
+def sampling_columns(draws: Sequence[Draw]) -> tuple[Array, ...]:
+    """What the sampling kernel reads beside the logits, one element for each draw, in the order of its arguments."""
+    params = [draw.sequence.params for draw in draws]
+    return (
+        np.array([p.temperature for p in params], np.float32),
+        np.array([min(p.top_k, MAX_INT32) for p in params], np.int32),
+        np.array([p.top_p for p in params], np.float32),
+        np.array([p.min_p for p in params], np.float32),
+        np.array([draw.seed for draw in draws], np.uint64).view(np.int64),
+        np.array([draw.sequence.output_index for draw in draws], np.int64),
+    )

@@ -4,10 +4,11 @@ the results are read on the host. S = slots, V = vocabulary.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
-from engine.batch import SampledToken
+from engine.batch import SampledToken, ScheduledSequence
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.changed_logits import ChangedLogits
 from engine.runner.device.draws import Draw
@@ -34,10 +35,23 @@ class Drawn:
     def read(self, token_ids: Array, *logprobs: Array) -> list[SampledToken]:
         """One token for each draw. The arguments are the tensors, after their download."""
         known: list[int] = token_ids.tolist()
-        tokens = [SampledToken(known[place]) for place in self.places]
+        if isinstance(self.places, range):  # in order
+            tokens = [SampledToken(token_id) for token_id in known[: len(self.places)]]
+        else:
+            tokens = [SampledToken(known[place]) for place in self.places]
         if self.asked is not None:
             self.asked.read(tokens, *logprobs)
         return tokens
+
+    @staticmethod
+    def by_sequence(
+        tokens: Sequence[SampledToken], sequences: Sequence[ScheduledSequence]
+    ) -> tuple[tuple[SampledToken, ...], ...]:
+        """The tokens that `read` has returned, by the sequence of the step that samples them."""
+        if len(tokens) == len(sequences) and all([sequence.num_samples == 1 for sequence in sequences]):
+            return tuple([(token,) for token in tokens])
+        rest = iter(tokens)
+        return tuple(tuple(islice(rest, sequence.num_samples)) for sequence in sequences)
 
 
 class PostSampling:
@@ -63,11 +77,11 @@ class PostSampling:
     def send(
         self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]
     ) -> Callable[[torch.Tensor, torch.Tensor], Drawn]:
-        """Put the inputs of post-sampling into the upload. draws: all of a step; places: the row of logits and tokens
-        of each. The result queues post-sampling after the sampling kernel; it takes logits [rows, V] and tokens
-        [rows]."""
-        changed = self._changed_logits.send(upload, draws, places)
-        asked = AskedLogprobs.send(upload, draws, places)
+        """Put the inputs of post-sampling into the upload. draws: all of a step, or none where no request needs
+        post-sampling; places: the row of logits and tokens of every draw. The result queues post-sampling after the
+        sampling kernel; it takes logits [rows, V] and tokens [rows]."""
+        changed = self._changed_logits.send(upload, draws, places) if draws else None
+        asked = AskedLogprobs.send(upload, draws, places) if draws else None
 
         def compute(logits: torch.Tensor, tokens: torch.Tensor) -> Drawn:
             if changed is not None:

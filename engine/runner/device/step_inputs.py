@@ -26,6 +26,7 @@ class Shares:
     slots: IntArray
     starts: IntArray
     lengths: IntArray  #: number of tokens that the step computes
+    num_samples: IntArray
 
     @classmethod
     def of(cls, sequences: Sequence[ScheduledSequence]) -> "Shares":
@@ -35,11 +36,12 @@ class Shares:
             slots=np.fromiter((s.slot for s in sequences), np.int64, count),
             starts=np.fromiter((s.start for s in sequences), np.int64, count),
             lengths=np.fromiter((len(s.token_ids) for s in sequences), np.int64, count),
+            num_samples=np.fromiter((s.num_samples for s in sequences), np.int64, count),
         )
 
     def ordered(self, order: IntArray) -> "Shares":
         """The same sequences in another order; order [B]: index of each row's sequence."""
-        return Shares(self.slots[order], self.starts[order], self.lengths[order])
+        return Shares(self.slots[order], self.starts[order], self.lengths[order], self.num_samples[order])
 
     @property
     def num_decodes(self) -> int:
@@ -149,3 +151,31 @@ class DrawInputs:
         """Put rows and slots into the upload. rows: the row that each draw reads."""
         slots = [draw.sequence.slot if draw.is_newest_token else num_slots for draw in draws]
         return cls(upload.put(np.array(rows, np.int64)), upload.put(np.array(slots, np.int64)))
+
+
+@dataclass(frozen=True, slots=True)
+class DrawParameters:
+    """Where the sampling parameters of draws are, in a step whose draws are not the rows of a graph."""
+
+    slots: torch.Tensor  #: [draws] int32: slot of the draw's sequence
+    starts: torch.Tensor  #: [draws] int32: position of the token that the draw follows
+    seeded: torch.Tensor  #: [n] int64: draws with a seed that is not their slot's: samples of one prompt
+    seeds: torch.Tensor  #: [n] int64
+
+    @classmethod
+    def send(cls, upload: Upload, draws: Sequence[Draw], shares: Shares) -> "DrawParameters":
+        """Put all inputs into the upload. shares: of the step's sequences."""
+        rows = np.array([draw.row for draw in draws], np.int64)
+        seeded = np.flatnonzero(shares.num_samples[rows] > 1)
+        seeds = np.array([draws[index].seed for index in seeded.tolist()], np.uint64).view(np.int64)
+        return cls(
+            slots=upload.put(shares.slots[rows].astype(np.int32)),
+            starts=upload.put((shares.starts + shares.lengths - 1)[rows].astype(np.int32)),
+            seeded=upload.put(seeded),
+            seeds=upload.put(seeds),
+        )
+
+    def write_seeds(self, seeds: torch.Tensor) -> None:
+        """Replace the seeds [draws or more] int64 of samples of one prompt."""
+        if len(self.seeded):
+            seeds.index_copy_(0, self.seeded, self.seeds)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.kernels import gpu, reference
-from engine.kernels.step_kernels import StepKernels
+from engine.kernels.step_kernels import SAMPLING_WORDS, SamplingColumns, StepKernels
 
 
 def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens: tuple[int, ...]) -> list[torch.Tensor]:
@@ -18,14 +18,20 @@ def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens:
         torch.randint(0, 2**31 - 1, (num_slots, 128 // tokens + 3), generator=generator, dtype=torch.int32)[:, :-2]
         for tokens in page_tokens
     ]
-    slots, starts, last_tokens = (x.to(device) for x in (slots, starts, last_tokens))
+    parameters = torch.randint(-(2**31), 2**31 - 1, (num_slots, SAMPLING_WORDS), generator=generator, dtype=torch.int32)
+    parameters[:, [0, 2, 3]] = torch.rand((num_slots, 3), generator=generator).view(torch.int32)  # floats by their bits
+    parameters[:, 6] //= 2  # added to the length of a context
+    slots, starts, last_tokens, parameters = (x.to(device) for x in (slots, starts, last_tokens, parameters))
     outputs = [torch.full((num_rows,), 9, device=device) for _ in range(2 + len(page_tokens))]
     contexts = torch.full((num_rows,), 9, dtype=torch.int32, device=device)
     token_ids, positions, *page_places = outputs
     tables = [table.to(device) for table in tables]
-    inputs = (slots, starts, last_tokens, tables, page_tokens)
-    kernels.prepare_decode(*inputs, token_ids, positions, contexts, page_places)
-    return [*outputs, contexts]
+    sampling = SamplingColumns.allocate(num_rows, device)
+    for column in sampling.all:
+        column.fill_(9)
+    inputs = (slots, starts, last_tokens, tables, page_tokens, parameters)
+    kernels.prepare_decode(*inputs, token_ids, positions, contexts, page_places, sampling)
+    return [*outputs, contexts, *sampling.all]
 
 
 @pytest.mark.parametrize("page_tokens", [(), (16,), (4, 48)])  # a model without attention has no tables

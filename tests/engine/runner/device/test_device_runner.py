@@ -12,6 +12,7 @@ from engine.config import SamplingParams
 from engine.runner import EagerRunner, load_runner
 from engine.runner.build import build_device_runner, build_eager_runner
 from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.device.slot_sampling import NewParameters, SlotSampling
 from engine.runner.runner import run_step
 from tests.engine.checkpoints import save
 from tests.engine.runner.device.device_runners import (
@@ -31,7 +32,7 @@ from tests.engine.runner.device.device_runners import (
     with_kv_dtype,
 )
 from tests.engine.runner.device.tape import TapeRecorder
-from tests.engine.stepper import GREEDY, generate, random_prompt
+from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
 
 pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 
@@ -95,8 +96,10 @@ def test_graphs_are_captured_once_and_buffers_keep_their_addresses(tiny_model: T
 
     def addresses() -> list[int]:
         buffers = runner._buffers
-        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name != "page_places"]
-        tensors += [*buffers.page_places, *runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
+        several = ("page_places", "sampling")
+        tensors = [getattr(buffers, field.name) for field in fields(buffers) if field.name not in several]
+        tensors += [*buffers.page_places, *buffers.sampling.all, runner._slot_sampling.parameters]
+        tensors += [*runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
         return [tensor.data_ptr() for tensor in tensors]
 
     assert len(recorder.num_replays) == len(runner.buckets.all()) == 6
@@ -116,6 +119,50 @@ def test_rows_of_padding_write_nothing(tiny_model: TinyModels) -> None:
     assert pages[1:6].any(dim=1).all()
     assert not pages[0].any()
     assert not pages[6:].any()
+
+
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=0.9, logprobs=1)], ids=["greedy", "sampled"])
+def test_a_prompt_may_advance_by_one_token_beside_decodes(tiny_model: TinyModels, params: SamplingParams) -> None:
+    """Such a step replays a graph, and samples nothing for the prompt until its last token."""
+    folder = tiny_model("llama").folder
+
+    def continued(runner: EagerRunner | DeviceRunner) -> list[list[int]]:
+        stepper = Stepper(runner, chunk=1)
+        running = [Running(slot, PROMPTS[slot], params, seed=slot) for slot in (3, 0, 2)]  # of 1, 3 and 5 tokens
+        for _ in range(8):
+            stepper.step(running)
+        return [sequence.output for sequence in running]
+
+    recorder = TapeRecorder()
+    assert continued(device_runner(folder, torch_machinery(recorder))) == continued(eager_runner(folder))
+    assert sum(recorder.num_replays) == 8
+
+
+def test_sampling_parameters_are_sent_once_for_each_sequence(
+    tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three requests take turns in two slots, one of them with samples that get slots of their own."""
+    folder = tiny_model("llama").folder
+    sent: list[int] = []
+    write = SlotSampling.write
+
+    def noted(self: SlotSampling, news: NewParameters | None) -> None:
+        sent.extend([] if news is None else news.slots.tolist())
+        write(self, news)
+
+    settings = {"max_running": 2}
+    llm = llm_on(load_device(folder, **settings), settings_for(folder, **settings))
+    monkeypatch.setattr(SlotSampling, "write", noted)
+    base = SamplingParams(temperature=0.9, max_tokens=12, ignore_eos=True)
+    params = [base, replace(base, temperature=0.0), replace(base, n=2, top_p=0.8)]
+    params = [replace(each, seed=index) for index, each in enumerate(params)]
+    results = llm.generate([random_prompt(index, 9) for index in range(3)], params)
+    # The prompt with two samples sends the parameters of its slot, and once more when each sample has its own.
+    assert len(sent) == 2 + 3
+    plain = llm_on(load_runner(settings_for(folder, **settings)), settings_for(folder, **settings))
+    wanted = plain.generate([random_prompt(index, 9) for index in range(3)], params)
+    for ours, other in zip(results, wanted, strict=True):
+        assert [sample.token_ids for sample in ours.outputs] == [sample.token_ids for sample in other.outputs]
 
 
 def test_without_graphs_the_tokens_are_the_same(tiny_model: TinyModels) -> None:

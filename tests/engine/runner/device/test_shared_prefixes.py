@@ -29,7 +29,8 @@ def whole(slot: int, *pages: int) -> PageTableUpdate:
 
 def shares(starts: dict[int, int]) -> Shares:
     """By slot: the position of the token that is computed."""
-    return Shares(np.array(list(starts)), np.array(list(starts.values())), np.ones(len(starts), np.int64))
+    ones = np.ones(len(starts), np.int64)
+    return Shares(np.array(list(starts)), np.array(list(starts.values())), ones, ones)
 
 
 def groups(found: SharedRows | None) -> list[tuple[list[int], int]]:

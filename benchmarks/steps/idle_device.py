@@ -1,0 +1,163 @@
+"""A CUDA device that computes nothing, so that the host's work alone takes time, and no GPU is needed.
+
+Triton compiles the engine's kernels for an H100 and launches them through its own launcher, on a libcuda that returns
+at once (idle_cuda.c). Replays of graphs do nothing. Torch's operators run on the CPU, over a model of few channels; in
+place of cuBLAS's products stand allocations of their results. So a step costs the host what it costs beside a GPU, but
+for what the driver itself takes for a launch and torch for a product: both are left out.
+"""
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaDriver
+from triton.runtime import driver
+
+from engine.kernels import gpu
+from engine.kernels.gpu.operators import GpuOperators
+from engine.kernels.operators import LinearFunction
+from engine.loader import DummyWeights, read_config
+from engine.models.config_reader import ConfigReader
+from engine.models.registry import architecture_of
+from engine.runner.build import Machinery, Parts, build_device_runner
+from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.device.memory_profile import MemoryGauge
+
+_SOURCE = Path(__file__).with_name("idle_cuda.c")
+#: Compute capability of the H100.
+_ARCHITECTURE = 90
+#: What every row samples: a word of the model's tokenizer.
+TOKEN = 300
+
+
+class IdleDriver(CudaDriver):
+    """Triton's CUDA driver over a libcuda that does nothing; `install` makes it the active one."""
+
+    def __init__(self, folder: Path) -> None:
+        library = folder / "libcuda.so.1"
+        command = ["cc", "-shared", "-fPIC", "-O2", f"-Wl,-soname,{library.name}", "-o", str(library), str(_SOURCE)]
+        subprocess.run(command, check=True)
+        # Loaded before Triton's launcher, which asks the loader for a library of that name.
+        self._library = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        self._library.agon_num_launches.restype = ctypes.c_int64
+        knobs.nvidia.libcuda_path = str(folder)
+        super().__init__()
+        self.get_current_device = lambda: 0
+        self.set_current_device = lambda device: None
+        self.get_current_stream = lambda device: 0
+        self.get_device_capability = lambda device=0: (_ARCHITECTURE // 10, _ARCHITECTURE % 10)
+
+    @classmethod
+    def install(cls) -> "IdleDriver":
+        """Make Triton launch on this driver from now on, in this process."""
+        with tempfile.TemporaryDirectory(prefix="agon-idle-cuda-") as folder:
+            idle = cls(Path(folder))
+        driver.set_active(idle)
+        return idle
+
+    def get_current_target(self) -> GPUTarget:
+        """An H100."""
+        return GPUTarget("cuda", _ARCHITECTURE, 32)
+
+    @property
+    def num_launches(self) -> int:
+        """Kernels that Triton has launched so far."""
+        return int(self._library.agon_num_launches())
+
+
+@dataclass
+class Launches:
+    """What a piece of the program gives the device to do."""
+
+    kernels: int = 0  #: of Triton
+    products: int = 0  #: of cuBLAS
+    torch: int = 0  #: torch's other operators, copies included
+
+    @property
+    def total(self) -> int:
+        return self.kernels + self.products + self.torch
+
+
+class _TorchOperators(TorchDispatchMode):
+    """Counts the operators that torch would launch on a device: all but views and allocations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        schema = func._schema
+        is_view = any(returned.alias_info is not None for returned in schema.returns) and not schema.is_mutable
+        self.count += not is_view and "empty" not in schema.name
+        return func(*args, **(kwargs or {}))
+
+
+class IdleOperators(GpuOperators):
+    """The operators of CUDA. A product is an allocation of its result, and is counted."""
+
+    def __init__(self) -> None:
+        self.num_products = 0
+
+    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+        size = weight.shape[0]
+
+        def multiply(x: torch.Tensor) -> torch.Tensor:
+            self.num_products += 1
+            return x.new_empty((x.shape[0], size))
+
+        return multiply
+
+
+class IdleDevice:
+    """The device: its driver, its operators, and what has been launched on it."""
+
+    def __init__(self) -> None:
+        self._driver = IdleDriver.install()
+        self.operators = IdleOperators()
+        self.recorded: list[Launches] = []  #: nodes of each graph, in the order of recording
+
+    @contextmanager
+    def counting(self) -> Any:
+        """Yields Launches, complete at the end of the block."""
+        launches, kernels, products = Launches(), self._driver.num_launches, self.operators.num_products
+        with _TorchOperators() as operators:
+            yield launches
+        launches.kernels = self._driver.num_launches - kernels
+        launches.products = self.operators.num_products - products
+        launches.torch = operators.count
+
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        """A GraphRecorder: runs the program once, to compile and to count it; the replay does nothing."""
+        with self.counting() as launches:
+            program()
+        self.recorded.append(launches)
+        return lambda: None
+
+    def build(self, parts: Parts) -> DeviceRunner:
+        """A Builder for load_runner: the model is made again of this device's operators."""
+        settings = ConfigReader(read_config(Path(parts.config.model)))
+        weights = DummyWeights(dtype=parts.dtype, device=parts.device, seed=0, operators=self.operators)
+        model = architecture_of(settings).build(settings, weights)
+        kernels: Any = SimpleNamespace(**{name: getattr(gpu, name) for name in gpu.__all__} | {"sample": _sample})
+        machinery = Machinery(kernels, "triton", lambda: self, _NoGauge())
+        return build_device_runner(replace(parts, model=model, operators=self.operators), machinery)
+
+
+def _sample(*args: Any) -> None:
+    """Samples the same token in each row: what the memory holds might be no token."""
+    gpu.sample(*args)
+    args[7].fill_(TOKEN)
+
+
+class _NoGauge(MemoryGauge):
+    """Not asked: the configuration gives the size of the page pool."""

@@ -1,0 +1,36 @@
+"""The benchmark of the host's work in a step, on a device that computes nothing, in its smallest form."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> None:
+    result = tmp_path / "steps.json"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "benchmarks.steps", "--quick", "--json", str(result)]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=200)
+    document = json.loads(result.read_text())
+    graph = document["launches"]["nodes of the largest decode graph"]
+    # In each layer: qkv, output, gate and up, down; a product for the logits.
+    assert graph["products"] == 4 * document["settings"]["layers"] + 1
+    assert graph["kernels"] >= 4 * document["settings"]["layers"]
+    assert graph["total"] == graph["kernels"] + graph["products"] + graph["torch"]
+    replayed, mixed = (document["launches"][f"{kind} step of 4 rows"] for kind in ("decode", "mixed"))
+    assert replayed["kernels"] == 0, "a replay is no launch"
+    assert mixed["kernels"] > graph["kernels"], "decodes and the prompt have attention of their own"
+    points = {(row["step"], row["sampling"], row["rows"]) for row in document["rows"]}
+    assert points == {(s, p, n) for s in ("decode", "mixed") for p in ("greedy", "sampled") for n in (1, 4)}
+    assert all(0 < row["runner_us_p50"] < row["step_us_p50"] <= row["step_us_p99"] for row in document["rows"])
+    assert {row["switch_interval_ms"] for row in document["busy_thread"]} == {None, 5.0, 0.5}
+    assert all(row["events_per_s"] > 0 for row in document["busy_thread"] if row["switch_interval_ms"])
