@@ -6,6 +6,7 @@ with a column for every folder of measurements in benchmarks/results/gpu.
 """
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ CONTEXT = 1024
 _BEGIN, _END = "<!-- generated: python -m benchmarks.gpu estimates -->\n", "<!-- end of what is generated -->\n"
 
 #: Launches of a decode step in a graph: norms, four products, heads into pages, attention and its merge, activation;
-#: once a step embedding, sines, inputs and sampling.
-LAUNCHES_PER_LAYER, LAUNCHES_PER_STEP = 10, 13
+#: once a step embedding, sines, inputs and sampling. tests/benchmarks/steps compares them with what a graph records.
+LAUNCHES_PER_LAYER, LAUNCHES_PER_STEP = 10, 12
 #: Beyond the bytes and operations of a kernel: 1.3 us lie between two kernels of a graph (published for an H100), and a
 #: kernel fills and drains the device.
 _LAUNCH_S = 2.0e-6
@@ -52,6 +53,18 @@ def estimated_prefill_s(limits: Limits, config: dict[str, Any], num_tokens: int)
     launches = LAUNCHES_PER_LAYER * config["num_hidden_layers"] + LAUNCHES_PER_STEP
     attention_share = _PROMPTS_SHARE[config["head_dim"]]
     return products_s / _PRODUCTS_SHARE + attention_s / attention_share + launches * _LAUNCH_S
+
+
+def assumptions() -> str:
+    """What the estimates rest on, as sentences."""
+    memory, products = f"{H200.bytes_per_s / 1e12:g} TB/s", f"{H200.flops / 1e12:g} TFLOP/s"
+    prompts = " or ".join(f"{share:.0%} (heads of {size})" for size, share in _PROMPTS_SHARE.items())
+    text = f"""Taken as the limits of an H200: {memory} and {products}. Bounds follow from them and from the bytes and
+        operations of each model's shapes. Assumed for the estimates: products read weights at {_WEIGHTS_SHARE:.0%} of
+        that speed or multiply at {_PRODUCTS_SHARE:.0%}, attention reads contexts at {_CONTEXTS_SHARE:.0%} and
+        multiplies prompts at {prompts}, other kernels move bytes at {_ROWS_SHARE:.0%}, and each of
+        {LAUNCHES_PER_LAYER} launches a layer and {LAUNCHES_PER_STEP} a step takes {1e6 * _LAUNCH_S:g} us more."""
+    return textwrap.fill(" ".join(text.replace("%", " %").split()), 130) + "\n"
 
 
 def estimates_table(results: Path = RESULTS) -> str:
@@ -111,7 +124,7 @@ def with_table(page: str, results: Path = RESULTS) -> str:
     """The page with its table replaced; the rest stays."""
     before, _, rest = page.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n{estimates_table(results)}\n{_END}{after}"
+    return f"{before}{_BEGIN}\n{assumptions()}\n{estimates_table(results)}\n{_END}{after}"
 
 
 def write_table() -> None:
