@@ -54,13 +54,14 @@ def _where(folder: Path) -> str:
 
 
 def _stages(folder: Path) -> str:
-    rows = []
+    rows = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             stage = json.loads(line)
             outcome = {0: "passed", 124: "out of time"}.get(stage["status"], f"failed, status {stage['status']}")
-            rows.append([path.stem, stage["stage"], outcome, str(stage["seconds"])])
-    return "## Stages\n\n" + table(["script", "stage", "outcome", "seconds"], rows) if rows else ""
+            # A stage that was repeated counts as it ended last.
+            rows[path.stem, stage["stage"]] = [path.stem, stage["stage"], outcome, str(stage["seconds"])]
+    return "## Stages\n\n" + table(["script", "stage", "outcome", "seconds"], rows.values()) if rows else ""
 
 
 def _failures(folder: Path) -> str:

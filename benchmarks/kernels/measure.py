@@ -19,6 +19,8 @@ from engine.kernels.gpu.tuning import TABLES
 
 Row = dict[str, Any]
 
+_QUICK_S = 1.0  #: of trying tiles
+
 
 def measure(device: torch.device, kernel: str, path: Path, deadline: float, *, is_quick: bool) -> int:
     """Measure the kernels whose name holds `kernel` and write the rows to `path`. Returns the number of rows that
@@ -88,8 +90,10 @@ def tune(device: torch.device, tables: Path | None, deadline: float, *, is_quick
     document = record.document("tuned", {}, [], device=_name(device))
     kept = {key: document[key] for key in ("when", "commit", "device")}
     entries: list[Row] = []
-    classes = tuning.QUICK if is_quick else tuning.CLASSES
-    for entry in tuning.sweep(clock_of(device), architecture, device, deadline, classes):
+    clock, classes = clock_of(device), tuning.CLASSES
+    if is_quick:
+        classes, deadline = tuning.QUICK, min(deadline, time.monotonic() + _QUICK_S)
+    for entry in tuning.sweep(clock, architecture, device, deadline, classes):
         entries.append(entry)
         record.write(path, {**kept, "entries": entries})
     record.write(path, {**kept, "entries": entries})

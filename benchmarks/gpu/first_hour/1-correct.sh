@@ -3,6 +3,7 @@
 # need them), each failure again in a process of its own, whole models, a quick run. Arguments: see stages.sh.
 . "$(dirname "$0")/stages.sh"
 begin 570 "$@"
+[ -n "$only" ] || rm -f "$folder"/{again,quick-eager}.json # of an earlier run that failed
 
 pytest=("$python" -m pytest -W default -q -o "cache_dir=$scratch")
 kernels=tests/engine/kernels/gpu models=tests/engine/runner/device/test_device_on_triton.py

@@ -6,7 +6,7 @@ begin 540 "$@"
 
 where=(--device "$device") tables=(--budget-s 300)
 [ -z "$quick" ] || where+=("$quick")
-[ -z "$quick" ] || tables=(--tables "$folder" --budget-s 4)
+[ -z "$quick" ] || tables+=(--tables "$folder")
 kernels=(--kernel attention --budget-s 45 --json "$folder/kernels-tuned.json")
 models=(--quick --no-peers --budget-s 70 --json "$folder/quick-tuned.json")
 stage tune 320 "$python" -m benchmarks.kernels tune "${where[@]}" "${tables[@]}"

@@ -25,6 +25,7 @@ begin() { # begin SECONDS "$@": the whole script ends after so many seconds
     echo "usage: $0 FOLDER [--device cpu --quick] [--only STAGE,...]" >&2; exit 2
   fi
   mkdir -p "$folder" && folder=$(cd "$folder" && pwd) || exit 2
+  [ -n "$only" ] || rm -f "$folder/$script".{jsonl,log}
   cd "$(dirname "${BASH_SOURCE[0]}")/../../.." || exit 2
   python=${PYTHON:-python3}
   scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT

@@ -109,6 +109,8 @@ def test_the_second_script_times_kernels_and_models_and_the_third_tunes(tmp_path
     assert "failed" not in report
     assert stages(tmp_path / "3-tune", "3-tune") == {"tune": 0, "kernels": 0, "quick": 0, "report": 0}
     assert read(tmp_path / "3-tune", "interpreter.json")["device"] == "cpu"
+    log = (tmp_path / "3-tune" / "results" / "3-tune.log").read_text()
+    assert "of the formula's time" in log, "no tiles have been measured"
     assert read(tmp_path / "3-tune", "kernels-tuned.json")["rows"][0]["kernel"] == "paged attention"
 
 

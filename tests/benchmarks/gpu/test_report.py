@@ -63,12 +63,15 @@ def test_results_stand_beside_bound_estimate_goal_and_what_others_published(tmp_
 def test_what_failed_is_named(tmp_path: Path) -> None:
     stages = [{"stage": "pages", "status": 0, "seconds": 9}, {"stage": "kernels", "status": 1, "seconds": 70}]
     stages.append({"stage": "quick", "status": 124, "seconds": 100})
+    stages.append({"stage": "pages", "status": 0, "seconds": 7})  # repeated
     (tmp_path / "1-correct.jsonl").write_text("".join(json.dumps(stage) + "\n" for stage in stages))
     tests = [{"test": "a.py::first", "passes_alone": True}, {"test": "a.py::second", "passes_alone": False}]
     write(tmp_path, "again.json", tests)
     text = report(tmp_path)
     assert "| 1-correct | kernels | failed, status 1 | 70 |" in text
     assert "| 1-correct | quick | out of time | 100 |" in text
+    assert "| 1-correct | pages | passed | 7 |" in text
+    assert text.count("| pages |") == 1
     assert "| a.py::first | passes |" in text
     assert "| a.py::second | fails |" in text
 
