@@ -130,11 +130,21 @@ def product_parameters(config: dict[str, Any]) -> tuple[int, int]:
     if config["model_type"] == "gpt2":
         hidden = config["n_embd"]
         return 12 * hidden**2 * config["n_layer"], hidden * config["vocab_size"]
-    hidden, head_dim = config["hidden_size"], config["head_dim"]
+    layer = sum(size * outputs for size, outputs in layer_products(config).values())
+    return layer * config["num_hidden_layers"], config["hidden_size"] * config["vocab_size"]
+
+
+def layer_products(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of the four products of a layer, by name: gate and up are one, and so are query, key and
+    value."""
+    hidden, head_dim, ffn = config["hidden_size"], config["head_dim"], config["intermediate_size"]
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
-    layer = attention + 3 * hidden * config["intermediate_size"]
-    return layer * config["num_hidden_layers"], hidden * config["vocab_size"]
+    return {
+        "qkv": (hidden, head_dim * (heads + 2 * kv_heads)),
+        "output": (head_dim * heads, hidden),
+        "gate_up": (hidden, 2 * ffn),
+        "down": (ffn, hidden),
+    }
 
 
 def make_checkpoint(name: str, parent: Path) -> Path:

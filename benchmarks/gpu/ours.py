@@ -1,4 +1,4 @@
-"""The whole engine (scheduler, pages, runner, text): decodes of a batch, one prompt, a load that arrives at once.
+"""The whole engine (scheduler, pages, runner, text): decodes of a batch, their kernels, one prompt, a load at once.
 
 Prefix caching is off, because rounds repeat prompts. Weights are random, so answers do not stop at an end of sequence.
 """
@@ -8,11 +8,14 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.gpu.plan import Plan
+from benchmarks.gpu.profile import profile_steps
 from benchmarks.models import write_model
 from cli.bench.workloads import FIRST_ID, Work
 from engine.config import EngineConfig, SamplingParams
@@ -32,6 +35,8 @@ class Agon:
                 str(folder),
                 device=device,
                 load_format="dummy",
+                operators=plan.operators,
+                enforce_eager=plan.enforce_eager,
                 max_model_len=plan.max_model_len,
                 max_batched_tokens=plan.max_batched_tokens,
                 max_running=plan.max_running,
@@ -43,6 +48,7 @@ class Agon:
         )
         self.load_s = round(time.perf_counter() - started, 2)
         self._core = self._engine.core
+        self._device = device
         self._vocab_size = config["vocab_size"]
         self._ids = itertools.count()
 
@@ -52,6 +58,34 @@ class Agon:
 
     def decode(self, batch: int, context: int, steps: int) -> dict[str, Any]:
         """Tokens per second while all sequences decode; `context` is what they have on average in the timed steps."""
+        with self._decoding(batch, context, steps) as lengths:
+            before = sum(lengths.values())
+            started = time.perf_counter()
+            for _ in range(steps):
+                self._step(lengths)
+            seconds = time.perf_counter() - started
+            after = sum(lengths.values())
+        return {
+            "tokens_per_s": round((after - before) / seconds, 1),
+            "step_ms": round(1e3 * seconds / steps, 4),
+            "context": round((before + after) / 2 / batch, 1),
+        }
+
+    def profile(self, batch: int, context: int, steps: int) -> dict[str, Any]:
+        """The kernels of one decode step, on average over so many; `context` as in `decode`."""
+        with self._decoding(batch, context, steps) as lengths:
+            before = sum(lengths.values())
+            kernels = profile_steps(lambda: self._step(lengths), steps, self._device)
+            after = sum(lengths.values())
+        return {
+            "steps": steps,
+            "context": round((before + after) / 2 / batch, 1),
+            "kernels": [asdict(kernel) for kernel in kernels],
+        }
+
+    @contextmanager
+    def _decoding(self, batch: int, context: int, steps: int) -> Iterator[dict[str, int]]:
+        """So many sequences that all decode for that many steps at least, by their lengths. Afterwards nothing runs."""
         # The first sequences decode while the prompts of later ones are computed.
         longest = steps + batch + 2 * _WARM_STEPS + 16
         lengths = dict.fromkeys((f"decode-{next(self._ids)}" for _ in range(batch)), context - steps // 2)
@@ -62,19 +96,11 @@ class Agon:
             answered |= self._step(lengths)
         for _ in range(_WARM_STEPS):
             self._step(lengths)
-        before = sum(lengths.values())
-        started = time.perf_counter()
-        for _ in range(steps):
-            self._step(lengths)
-        seconds = time.perf_counter() - started
-        after = sum(lengths.values())
-        self._core.abort_all()
-        self._drain()
-        return {
-            "tokens_per_s": round((after - before) / seconds, 1),
-            "step_ms": round(1e3 * seconds / steps, 4),
-            "context": round((before + after) / 2 / batch, 1),
-        }
+        try:
+            yield lengths
+        finally:
+            self._core.abort_all()
+            self._drain()
 
     def prefill(self, num_tokens: int, repeats: int) -> dict[str, Any]:
         """One prompt until its first token is known; the median counts, after one round that does not."""

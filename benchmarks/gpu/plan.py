@@ -1,7 +1,8 @@
 """What one run of the GPU benchmark measures: on a device, or in miniature to check that everything runs."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cli.bench.workloads import Work, named, within_vocabulary
 
@@ -22,6 +23,10 @@ class Plan:
     has_continuous: bool  #: transformers' continuous batching too
     max_model_len: int
     max_batched_tokens: int
+    num_profiled: int = 0  #: decode steps of every batch whose kernels are timed one by one; 0: none are
+    has_peers: bool = True  #: transformers on the same work
+    operators: str = "auto"  #: of the engine, as its setting of that name
+    enforce_eager: bool = False  #: no graphs
 
     @property
     def load_model(self) -> str:
@@ -79,7 +84,13 @@ MINIATURE = Plan(
     has_continuous=False,  # on CPU it begins by looking at memory for a minute
     max_model_len=512,
     max_batched_tokens=64,
+    operators="torch",  # nothing is compiled, and torch's profiler sees every operator
 )
+
+
+def changed(plan: Plan, **fields: Any) -> Plan:
+    """The plan with these fields, where they are not None."""
+    return replace(plan, **{name: value for name, value in fields.items() if value is not None})
 
 
 def uniform_work(num_requests: int, shortest: int, longest: int, vocab_size: int) -> list[Work]:

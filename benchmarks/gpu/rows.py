@@ -12,10 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s
 from benchmarks.gpu.ours import Agon, release
 from benchmarks.gpu.peer import Transformers
 from benchmarks.gpu.plan import Plan, sharegpt_work, uniform_work
-from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal, Limits
+from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal
+from benchmarks.kernels.limits import Limits
 
 Row = dict[str, Any]
 Progress = Callable[[str], None]
@@ -28,12 +30,12 @@ class Rows:
         self,
         plan: Plan,
         device: str,
-        limits: Limits | None,
+        limits: Limits,
         budget_s: float,
         progress: Progress,
         save: Save = lambda rows: None,
     ) -> None:
-        """limits: None where bounds and goals do not apply. save: called with all rows so far after each row."""
+        """limits: of the device. save: called with all rows so far after each row."""
         self._plan = plan
         self._device = device
         self._limits = limits
@@ -46,7 +48,8 @@ class Rows:
         """Measure the most important rows first, because the time may not be enough for all."""
         for model in self._plan.models:
             self._within_time({"system": "agon", "model": model}, lambda model=model: self._model(model))
-        self._within_time({"system": "transformers", "model": self._plan.load_model}, self._peers)
+        if self._plan.has_peers:
+            self._within_time({"system": "transformers", "model": self._plan.load_model}, self._peers)
         return self.rows
 
     @property
@@ -66,7 +69,10 @@ class Rows:
     def _model(self, model: str) -> None:
         plan, config = self._plan, CONFIGS[model]
         with self._agon(model) as agon:
-            self._add({"work": "load", "system": "agon", "model": model}, lambda: {"seconds": agon.load_s})
+            self._add(
+                {"work": "load", "system": "agon", "model": model},
+                lambda: {"seconds": agon.load_s, "operators": agon.operators},
+            )
             for batch in plan.batches:
                 self._add(
                     {"work": "decode", "system": "agon", "model": model, "batch": batch},
@@ -86,17 +92,34 @@ class Rows:
                         lambda work=work, temperature=temperature: agon.serve(work, temperature),
                         goal,
                     )
+            # Last: a device may be slower once a profiler has been attached.
+            for batch in plan.batches if plan.num_profiled else ():
+                self._add(
+                    {"work": "profile", "system": "agon", "model": model, "batch": batch},
+                    lambda batch=batch: self._profile(agon, config, batch),
+                )
 
     def _decode(self, agon: Agon, config: dict[str, Any], batch: int) -> Row:
         found = agon.decode(batch, self._plan.context, self._plan.decode_steps)
-        if self._limits is not None:
-            found["bound"] = round(batch / self._limits.decode_s(config, batch, found["context"]), 1)
+        found["bound"] = round(batch / decode_s(self._limits, config, batch, found["context"]), 1)
         return found
+
+    def _profile(self, agon: Agon, config: dict[str, Any], batch: int) -> Row:
+        """The kernels of a step one by one, and by class beside the bound of the class."""
+        found = agon.profile(batch, self._plan.context, self._plan.num_profiled)
+        bounds_s = decode_parts_s(self._limits, config, batch, found["context"])
+        classes = []
+        for name in (*bounds_s, "other"):
+            kernels = [kernel for kernel in found["kernels"] if kernel["kernel_class"] == name]
+            sums = {key: round(sum(kernel[key] for kernel in kernels), 2) for key in ("launches", "us")}
+            bound_us = round(1e6 * bounds_s[name], 2) if name in bounds_s else None
+            classes.append({"kernel_class": name, **sums, "bound_us": bound_us})
+        totals = {key: round(sum(part[key] for part in classes), 2) for key in ("launches", "us")}
+        return {**totals, "classes": classes, **found}
 
     def _prefill(self, agon: Agon, config: dict[str, Any], num_tokens: int) -> Row:
         found = agon.prefill(num_tokens, self._plan.prefill_repeats)
-        if self._limits is not None:
-            found["bound"] = round(num_tokens / self._limits.prefill_s(config, num_tokens), 1)
+        found["bound"] = round(num_tokens / prefill_s(self._limits, config, num_tokens), 1)
         return found
 
     def _loads(self) -> Iterator[tuple[str, list[Any], float, Goal | None]]:
@@ -137,7 +160,7 @@ class Rows:
         else:
             with _failures([], row):
                 row |= run()
-            if goal is not None and self._limits is not None:
+            if goal is not None:
                 row |= {"goal": goal.goal, "first_milestone": goal.milestone}
         self._progress(describe(row))
         self._save(self.rows)
@@ -168,6 +191,9 @@ def describe(row: Row) -> str:
     what = " ".join(str(row[key]) for key in keys if key in row)
     if "failed" in row or "skipped" in row:
         return f"{what}: {row.get('failed') or row['skipped']}"
+    if "classes" in row:
+        parts = ", ".join(f"{part['kernel_class']} {part['us']:.0f}" for part in row["classes"])
+        return f"{what}: {row['us']:.0f} us in {row['launches']:.0f} launches a step: {parts}"
     if "tokens_per_s" not in row:
         return f"{what}: {row['seconds']} s"
     text = f"{what}: {row['tokens_per_s']:,.0f} tokens/s"

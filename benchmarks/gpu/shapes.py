@@ -1,15 +1,7 @@
-"""Models of the GPU benchmark, as configs without weights, and the bounds that a device sets for them.
-
-A decode step takes at least the time to read every weight once and every key and value of its contexts, and at least
-the time of its arithmetic. A prompt takes at least the time of its arithmetic.
-"""
+"""Models of the GPU benchmark, as configs without weights, and our goals for them on one H200."""
 
 from dataclasses import dataclass
 from typing import Any
-
-from benchmarks.models import product_parameters
-
-_ITEM_BYTES = 2  #: bfloat16
 
 _TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _LLAMA: dict[str, Any] = {
@@ -69,34 +61,6 @@ TINY = {
     "tie_word_embeddings": True,
 }
 CONFIGS = {"llama-3.2-1b": LLAMA_1B, "qwen3-0.6b": QWEN3_600M, "llama-3.1-8b": LLAMA_8B, "tiny": TINY}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a device: bytes a second of its memory, and bfloat16 operations a second of its tensor cores."""
-
-    bytes_per_s: float = 4.3e12  #: H200, measured by a copy
-    flops: float = 790e12  #: H200, measured by a large product
-
-    def decode_s(self, config: dict[str, Any], batch: int, context: float) -> float:
-        """Bound of one decode step: one token for each of the sequences, contexts of that length on average."""
-        layers, head = product_parameters(config)
-        weights_s = (layers + head) * _ITEM_BYTES / self.bytes_per_s
-        products_s = 2 * (layers + head) * batch / self.flops
-        return max(weights_s, products_s) + batch * context * _token_bytes(config) / self.bytes_per_s
-
-    def prefill_s(self, config: dict[str, Any], num_tokens: int) -> float:
-        """Bound of one prompt; the output head runs on its last token only."""
-        layers, head = product_parameters(config)
-        attention_size = config["num_attention_heads"] * config["head_dim"] * config["num_hidden_layers"]
-        attention = 2 * attention_size * num_tokens**2  # half of the square, scores and values
-        return (2 * layers * num_tokens + 2 * head + attention) / self.flops
-
-
-def _token_bytes(config: dict[str, Any]) -> int:
-    """Keys and values of one token in all layers."""
-    heads, layers = config["num_key_value_heads"], config["num_hidden_layers"]
-    return int(2 * heads * config["head_dim"] * layers * _ITEM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,20 @@
 """Each Triton kernel on this CUDA device: time, share of what the device copies or multiplies at, and its goal.
 
 python -m benchmarks.kernels [--kernel TEXT] [--json FILE]    measures
-python -m benchmarks.kernels tune                             measures tile sizes and writes engine/kernels/tuned
+python -m benchmarks.kernels tune [--tables FOLDER]           measures tile sizes and writes engine/kernels/tuned
 python -m benchmarks.kernels report                           machine code of all configurations: needs no device
 
-Results are written after every row, and nothing begins after --budget-s seconds.
+Results are written after every row, and nothing begins after --budget-s seconds. The exit status says whether all rows
+could be measured. With --device cpu --quick everything is tiny and runs in Triton's interpreter, which only checks that
+the benchmark runs.
 """
 
 import argparse
+import os
 import sys
 import time
-import traceback
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import torch
-
-from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "kernels.json"
 
@@ -27,88 +23,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", choices=("measure", "tune", "report"), default="measure")
     parser.add_argument("--kernel", default="", help="only those whose name holds this text")
-    parser.add_argument("--json", type=Path, default=RESULT, help="where measurements go")
+    parser.add_argument("--json", type=Path, default=None, help=f"where measurements go; on cuda {RESULT.name}")
+    parser.add_argument("--tables", type=Path, default=None, help="where tuned tiles go; on cuda engine/kernels/tuned")
     parser.add_argument("--budget-s", type=float, default=480.0)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--quick", action="store_true", help="tiny shapes")
     chosen = parser.parse_args(arguments)
+    deadline = time.monotonic() + chosen.budget_s
     if chosen.task == "report":
         from benchmarks.kernels.report import write_report
 
         sys.exit(write_report())
-    if not torch.cuda.is_available():
+    if chosen.device == "cpu":
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # which Triton reads when it is first imported
+        if not chosen.quick or (chosen.json or chosen.tables) is None:
+            parser.error("--device cpu needs --quick, and a place for what it writes")
+    import torch
+
+    if chosen.device == "cuda" and not torch.cuda.is_available():
         sys.exit("There is no CUDA device here: kernels can be neither measured nor tuned.")
-    deadline = time.monotonic() + chosen.budget_s
+    from benchmarks.kernels.measure import measure, tune
+
+    device = torch.device(chosen.device)
     with torch.inference_mode():
-        _tune(deadline) if chosen.task == "tune" else _measure(chosen.kernel, chosen.json, deadline)
-
-
-def _measure(kernel: str, path: Path, deadline: float) -> None:
-    from benchmarks.kernels.case import Case
-    from benchmarks.kernels.cases import all_cases
-    from benchmarks.kernels.limits import measure_limits
-    from benchmarks.kernels.timing import Clock
-
-    device = torch.device("cuda")
-    document = record.document("kernels", {}, [], device=torch.cuda.get_device_name())
-    clock = Clock(device)
-    limits = measure_limits(clock, device)
-    print(limits, file=sys.stderr, flush=True)
-
-    def row(case: Case) -> dict[str, Any]:
-        microseconds = clock.microseconds(case.make(device))
-        peer = None if case.peer is None else round(clock.microseconds(case.peer(device)), 2)
-        bound_us = case.bound_us(limits)
-        return {
-            "bytes": case.num_bytes,
-            "flops": case.flops,
-            "us": round(microseconds, 2),
-            "bound_us": round(bound_us, 2),
-            "share_of_bound": round(bound_us / microseconds, 4),
-            "goal": asdict(case.goal),
-            "is_goal_met": case.goal.is_met(microseconds, bound_us),
-            "torch_us": peer,
-        }
-
-    rows: list[dict[str, Any]] = []
-    for case in all_cases(is_quick=False):
-        if kernel not in case.kernel:
-            continue
-        rows.append({"kernel": case.kernel, "shape": case.shape})
-        if time.monotonic() > deadline:
-            rows[-1]["skipped"] = "the time was over"
-        else:
-            try:
-                rows[-1] |= row(case)
-            except Exception as error:  # the other kernels may still work
-                traceback.print_exc()
-                rows[-1]["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(_line(rows[-1]), flush=True)
-        record.write(path, {**document, "limits": asdict(limits), "rows": rows})
-
-
-def _line(row: dict[str, Any]) -> str:
-    if "us" not in row:
-        return f"{row['kernel'] + ', ' + row['shape']:70} {row.get('failed') or row['skipped']}"
-    peer = "" if row["torch_us"] is None else f", torch {row['torch_us']:.1f} us"
-    goal = "met" if row["is_goal_met"] else "missed"
-    share = 100 * row["share_of_bound"]
-    return f"{row['kernel'] + ', ' + row['shape']:70} {row['us']:9.1f} us, {share:5.1f} % of the bound, {goal}{peer}"
-
-
-def _tune(deadline: float) -> None:
-    from benchmarks.kernels.timing import Clock
-    from benchmarks.kernels.tune import sweep
-    from engine.kernels.gpu.tuning import TABLES
-
-    device = torch.device("cuda")
-    major, minor = torch.cuda.get_device_capability(device)
-    architecture = 10 * major + minor
-    document = record.document("tuned", {}, [], device=torch.cuda.get_device_name())
-    kept = {name: document[name] for name in ("when", "commit", "device")}
-    entries: list[dict[str, Any]] = []
-    for entry in sweep(Clock(device), architecture, device, deadline):
-        entries.append(entry)
-        record.write(TABLES / f"sm_{architecture}.json", {**kept, "entries": entries})
-    print(f"{len(entries)} classes have tiles that are faster than the formula's", flush=True)
+        if chosen.task == "tune":
+            tune(device, chosen.tables, deadline, is_quick=chosen.quick)
+        elif num_failed := measure(device, chosen.kernel, chosen.json or RESULT, deadline, is_quick=chosen.quick):
+            sys.exit(f"{num_failed} rows failed")
 
 
 if __name__ == "__main__":

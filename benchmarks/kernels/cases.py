@@ -1,4 +1,5 @@
-"""Everything but attention, in shapes of Llama 3.1 8B: heads into pages, whole pages, norms, activations, sampling."""
+"""Everything but attention and products, in shapes of Llama 3.1 8B: heads into pages, whole pages, norms, activations,
+sampling."""
 
 from collections.abc import Iterator
 
@@ -6,6 +7,7 @@ import torch
 
 from benchmarks.kernels.attention import PAGE_TOKENS, attention_cases
 from benchmarks.kernels.case import Call, Case, Goal, Make
+from benchmarks.kernels.products import product_cases
 from benchmarks.kernels.recurrence import recurrence_cases
 from engine.kernels import gpu
 from engine.kernels.gpu import activation, norm
@@ -17,6 +19,7 @@ _ITEM_BYTES = 2
 def all_cases(*, is_quick: bool) -> Iterator[Case]:
     """Quick: shapes so small that Triton's interpreter runs them."""
     yield from attention_cases(is_quick=is_quick)
+    yield from product_cases(is_quick=is_quick)
     yield from _store_cases(is_quick=is_quick)
     yield from _page_cases(is_quick=is_quick)
     yield from _row_cases(is_quick=is_quick)
@@ -33,7 +36,8 @@ def _store_cases(*, is_quick: bool) -> Iterator[Case]:
     for tokens, goal in ((256, Goal(microseconds=4)), (2048, Goal(share=0.75))):
         tokens = 8 if is_quick else tokens
         moved = 2 * tokens * (heads + 2 * kv_heads) * size * _ITEM_BYTES + 4 * tokens * size
-        yield Case("heads into pages", f"{tokens} tokens", moved, 0, goal, _store(tokens, heads, kv_heads, size))
+        make = _store(tokens, heads, kv_heads, size)
+        yield Case("heads into pages", f"{tokens} tokens", moved, 0, goal, make, is_warm=True)
 
 
 def _store(tokens: int, heads: int, kv_heads: int, size: int) -> Make:
@@ -71,10 +75,11 @@ def _row_cases(*, is_quick: bool) -> Iterator[Case]:
     for rows, goal in ((64, Goal(microseconds=2.5)), (2048, Goal(share=0.80))):
         rows = 2 if is_quick else rows
         moved = 4 * rows * hidden * _ITEM_BYTES
-        yield Case("addition and RMS norm", f"{rows} x {hidden}", moved, 0, goal, _norm(rows, hidden))
-    rows = 2 if is_quick else 2048
-    moved = 3 * rows * ffn * _ITEM_BYTES
-    yield Case("silu and product", f"{rows} x {ffn}", moved, 0, Goal(share=0.85), _silu(rows, ffn))
+        yield Case("addition and RMS norm", f"{rows} x {hidden}", moved, 0, goal, _norm(rows, hidden), is_warm=True)
+    for rows, silu_goal in ((64, None), (2048, Goal(share=0.85))):
+        rows = 2 if is_quick else rows
+        moved = 3 * rows * ffn * _ITEM_BYTES
+        yield Case("silu and product", f"{rows} x {ffn}", moved, 0, silu_goal, _silu(rows, ffn), is_warm=True)
 
 
 def _norm(rows: int, hidden: int) -> Make:

@@ -1,4 +1,5 @@
-"""Microseconds of one call on a CUDA device, as it runs in a captured step: replays of a graph, cold cache."""
+"""Microseconds of one call: on a CUDA device by replays of a graph, as it runs in a captured step; on a CPU by the wall
+clock, only so that everything around it is tested."""
 
 import statistics
 import time
@@ -23,28 +24,62 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self._junk = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device=device)
-        self._flush = self._capture(None)
+        self._flush = self._capture(None, _CALLS, is_cold=True)
         _replay_for(self._flush, _WAKE_UP_S)
 
     def microseconds(self, call: Callable[[], object]) -> float:
+        """Of a call that reads from memory all that it reads."""
         call()  # compiles what is compiled on first use
-        graph = self._capture(call)
-        _replay_for(graph, _WARM_UP_S)
-        flushes, wholes = [], []
-        for _ in range(_REPLAYS):
-            flushes.append(_replay_us(self._flush))
-            wholes.append(_replay_us(graph))
-        return max((statistics.median(wholes) - statistics.median(flushes)) / _CALLS, _LEAST_US)
+        whole = self._capture(call, _CALLS, is_cold=True)
+        return _difference_us(whole, self._flush) / _CALLS
 
-    def _capture(self, call: Callable[[], object] | None) -> torch.cuda.CUDAGraph:
+    def warm_microseconds(self, call: Callable[[], object]) -> float:
+        """Of a call right after the same call: the cache holds what it reads, as far as there is room. Starting the
+        graph does not count."""
+        call()
+        few, many = (self._capture(call, count, is_cold=False) for count in (_CALLS, 4 * _CALLS))
+        return _difference_us(many, few) / (3 * _CALLS)
+
+    def _capture(self, call: Callable[[], object] | None, num_calls: int, *, is_cold: bool) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for _ in range(_CALLS):
-                self._junk.zero_()
+            for _ in range(num_calls):
+                if is_cold:
+                    self._junk.zero_()
                 if call is not None:
                     call()
         return graph
+
+
+class WallClock:
+    """For the interpreter: the least of two calls, with whatever the cache holds."""
+
+    def microseconds(self, call: Callable[[], object]) -> float:
+        """With all that Python and Triton's interpreter do."""
+        times = []
+        for _ in range(2):
+            started = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - started)
+        return max(1e6 * min(times), _LEAST_US)
+
+    warm_microseconds = microseconds
+
+
+def clock_of(device: torch.device) -> Clock | WallClock:
+    """Graph replays on a CUDA device, the clock on the wall elsewhere."""
+    return Clock(device) if device.type == "cuda" else WallClock()
+
+
+def _difference_us(graph: torch.cuda.CUDAGraph, lesser: torch.cuda.CUDAGraph) -> float:
+    """How much longer a replay of the first graph takes: medians of replays in turns."""
+    _replay_for(graph, _WARM_UP_S)
+    wholes, parts = [], []
+    for _ in range(_REPLAYS):
+        parts.append(_replay_us(lesser))
+        wholes.append(_replay_us(graph))
+    return max(statistics.median(wholes) - statistics.median(parts), _LEAST_US)
 
 
 def _replay_for(graph: torch.cuda.CUDAGraph, seconds: float) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.kernels.attention import PagedStep, Shape
 from benchmarks.kernels.case import Call
-from benchmarks.kernels.timing import Clock
+from benchmarks.kernels.timing import Clock, WallClock
 from engine.kernels.gpu.attention_tiles import AttentionTiles, formula_tiles, num_parts
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.gpu.paged_attention import Parts, launch
@@ -27,16 +27,23 @@ CLASSES: Sequence[Sequence[Shape]] = (
     (Shape(1, 8192, 8192), Shape(1, 10240, 2048)),
     (Shape(1, 8192, 8192, head_dim=64), Shape(1, 10240, 2048, head_dim=64)),
 )
+QUICK: Sequence[Sequence[Shape]] = ((Shape(2, 40, 1, 4, 2, 16),),)
 _LEAST_GAIN = 0.02
 #: A set that is this many times slower than the formula's in one shape is not measured in the others.
 _HOPELESS = 2.0
 _TOLERANCE = 1.5e-2  #: of bfloat16, as in the tests
 
 
-def sweep(clock: Clock, architecture: int, device: torch.device, deadline: float) -> Iterator[dict[str, Any]]:
+def sweep(
+    clock: Clock | WallClock,
+    architecture: int,
+    device: torch.device,
+    deadline: float,
+    classes: Sequence[Sequence[Shape]],
+) -> Iterator[dict[str, Any]]:
     """An entry for each class in which some set is faster than the formula's, and all measurements. No set is tried
     after the deadline (time.monotonic)."""
-    for shapes in CLASSES:
+    for shapes in classes:
         if time.monotonic() > deadline:
             print(f"{shapes[0]}: not tuned, the time was over", flush=True)
             continue
@@ -97,7 +104,10 @@ def _candidates(
 
 
 def _times(
-    clock: Clock, tiles: AttentionTiles, steps: Sequence[tuple[Shape, PagedStep]], formula: Mapping[str, float]
+    clock: Clock | WallClock,
+    tiles: AttentionTiles,
+    steps: Sequence[tuple[Shape, PagedStep]],
+    formula: Mapping[str, float],
 ) -> dict[str, float]:
     """Ends with the first shape that takes far longer than with the formula's tiles."""
     times: dict[str, float] = {}

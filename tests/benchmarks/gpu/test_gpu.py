@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s
 from benchmarks.gpu.plan import MINIATURE, uniform_work
+from benchmarks.gpu.profile import class_of
 from benchmarks.gpu.rows import Rows, describe
-from benchmarks.gpu.shapes import CONFIGS, Limits
+from benchmarks.gpu.shapes import CONFIGS
+from benchmarks.kernels.limits import H200
 
 
 @pytest.mark.parametrize(
@@ -14,12 +17,43 @@ from benchmarks.gpu.shapes import CONFIGS, Limits
     [("llama-3.2-1b", 1, 1716), ("qwen3-0.6b", 64, 31602), ("llama-3.1-8b", 256, 19915)],
 )
 def test_the_bound_of_a_decode_is_reading_weights_and_contexts(model: str, batch: int, tokens_per_s: int) -> None:
-    assert batch / Limits().decode_s(CONFIGS[model], batch, 1024) == pytest.approx(tokens_per_s, rel=1e-3)
+    assert batch / decode_s(H200, CONFIGS[model], batch, 1024) == pytest.approx(tokens_per_s, rel=1e-3)
 
 
 @pytest.mark.parametrize(("model", "tokens", "ms"), [("llama-3.2-1b", 1024, 2.61), ("qwen3-0.6b", 8192, 18.9)])
 def test_the_bound_of_a_prompt_is_its_arithmetic(model: str, tokens: int, ms: float) -> None:
-    assert 1e3 * Limits().prefill_s(CONFIGS[model], tokens) == pytest.approx(ms, rel=5e-3)
+    assert 1e3 * prefill_s(H200, CONFIGS[model], tokens) == pytest.approx(ms, rel=5e-3)
+
+
+def test_the_parts_of_a_step_have_bounds_of_their_own() -> None:
+    parts = decode_parts_s(H200, CONFIGS["llama-3.1-8b"], 64, 1024)
+    assert parts["products"] + parts["attention"] == decode_s(H200, CONFIGS["llama-3.1-8b"], 64, 1024)
+    assert parts["norms"] == pytest.approx(65 * 4 * 64 * 4096 * 2 / 4.3e12)
+    assert parts["storing"] == pytest.approx(32 * 2 * 64 * 48 * 128 * 2 / 4.3e12)
+    assert parts["activations"] == pytest.approx(32 * 3 * 64 * 14336 * 2 / 4.3e12)
+    assert parts["sampling"] == pytest.approx(64 * 128256 * 2 / 4.3e12)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_class"),
+    [
+        ("attend_pages", "attention"),
+        ("_merge_states", "attention"),
+        ("_store_heads", "storing"),
+        ("_norm", "norms"),
+        ("_activate_rows", "activations"),
+        ("_scan_spans", "sampling"),
+        ("_draw", "sampling"),
+        ("_prepare_decode", "other"),
+        ("nvjet_tst_128x8_64x12_2x1_v_bz_TNT", "products"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64", "products"),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16>", "products"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>", "other"),
+        ("Memcpy HtoD (Pinned -> Device)", "other"),
+    ],
+)
+def test_a_kernel_has_its_class_by_its_name(name: str, kernel_class: str) -> None:
+    assert class_of(name) == kernel_class
 
 
 def test_uniform_work_is_the_same_every_time_and_has_the_lengths_that_were_asked_for() -> None:
@@ -34,26 +68,32 @@ def test_uniform_work_is_the_same_every_time_and_has_the_lengths_that_were_asked
 def test_every_row_of_the_miniature_is_measured() -> None:
     lines: list[str] = []
     saved: list[int] = []
-    rows = Rows(MINIATURE, "cpu", Limits(), 1e9, lines.append, lambda rows: saved.append(len(rows))).measure()
+    plan = replace(MINIATURE, num_profiled=3)
+    rows = Rows(plan, "cpu", H200, 1e9, lines.append, lambda rows: saved.append(len(rows))).measure()
     assert set(saved) == set(range(1, len(rows) + 1))  # a run that is cut off keeps all that was measured
     assert [line for line in lines if "failed" in line] == []
-    assert {row["work"] for row in rows} == {"load", "decode", "prefill", "uniform", "sharegpt"}
+    assert {row["work"] for row in rows} == {"load", "decode", "prefill", "uniform", "sharegpt", "profile"}
     assert {row["system"] for row in rows} == {
         "agon",
         "transformers, one at a time",
         "transformers, batches of 2",
     }
-    timed = [row for row in rows if row["work"] != "load"]
+    timed = [row for row in rows if row["work"] not in ("load", "profile")]
     assert all(row["tokens_per_s"] > 0 for row in timed)
-    (batch_of_three,) = (row for row in rows if row.get("batch") == 3)
+    batch_of_three, profile = (row for row in rows if row.get("batch") == 3)
     assert batch_of_three["context"] == pytest.approx(MINIATURE.context, abs=8)
     assert "% of bound" in describe(batch_of_three)
+    launches = {part["kernel_class"]: part["launches"] for part in profile["classes"]}
+    assert launches["products"] == 4 * 2 + 1  # in two layers, and the head
+    assert sum(part["us"] for part in profile["classes"]) == pytest.approx(profile["us"])
+    assert sum(kernel["us"] for kernel in profile["kernels"]) == pytest.approx(profile["us"], rel=0.01)
+    assert "products" in describe(profile)
 
 
 def test_models_that_would_be_loaded_too_late_and_those_that_fail_say_so() -> None:
-    rows = Rows(MINIATURE, "cpu", None, 0.0, lambda _: None).measure()
+    rows = Rows(MINIATURE, "cpu", H200, 0.0, lambda _: None).measure()
     assert [row["system"] for row in rows] == ["agon", "transformers"]
     assert all(row["skipped"] for row in rows)
     broken = replace(MINIATURE, max_model_len=2 << 20, peer_batches=())
-    rows = Rows(broken, "cpu", None, 1e9, lambda _: None).measure()
+    rows = Rows(broken, "cpu", H200, 1e9, lambda _: None).measure()
     assert "max_model_len" in next(row["failed"] for row in rows if row["system"] == "agon")

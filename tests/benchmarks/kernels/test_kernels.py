@@ -1,20 +1,24 @@
 """The benchmark of kernels without a device: every case calls its kernel rightly, and asked to measure it says no."""
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from benchmarks.kernels import tune
+from benchmarks.kernels import measure, tune
 from benchmarks.kernels.attention import PagedStep, Shape
-from benchmarks.kernels.case import Goal
+from benchmarks.kernels.case import Case, Goal
 from benchmarks.kernels.cases import all_cases
+from benchmarks.kernels.limits import H200
+from benchmarks.kernels.products import ROWS, product_cases
 from benchmarks.kernels.tune import call_with
 from engine.kernels import gpu
 from engine.kernels.gpu.attention_tiles import AttentionTiles
@@ -70,11 +74,11 @@ def test_tuning_keeps_what_is_faster_and_right_and_gives_up_what_is_far_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shapes = (Shape(2, 40, 1, 4, 2, 16), Shape(1, 24, 1, 4, 2, 16))
-    monkeypatch.setattr(tune, "CLASSES", (shapes,))
     monkeypatch.setattr(tune, "_candidates", of_16_rows)
 
     def swept(*microseconds: float, seconds: float = 1e9) -> list[int]:
-        entries = tune.sweep(Script(*microseconds), 90, CPU, time.monotonic() + seconds)  # type: ignore[arg-type]
+        clock: Any = Script(*microseconds)
+        entries = tune.sweep(clock, 90, CPU, time.monotonic() + seconds, (shapes,))
         return [entry["values"]["part_tokens"] for entry in entries]
 
     # The formula's, and three sets, of which the first is given up after one shape.
@@ -96,6 +100,40 @@ def test_bytes_and_operations_of_attention_are_counted_by_hand() -> None:
     assert decode.flops == 4 * 2 * 10 * 4 * 8
     assert Shape(1, 3, 3, num_heads=1, num_kv_heads=1, head_dim=1).flops == 4 * (1 + 2 + 3)
     assert Shape(1, 3, 2, num_heads=1, num_kv_heads=1, head_dim=1).flops == 4 * (2 + 3)
+
+
+def test_a_product_reads_its_weights_once_and_few_rows_are_bound_by_that() -> None:
+    products = {case.shape: case for case in product_cases(is_quick=False)}
+    assert len(products) == 3 * 5 * len(ROWS)
+    down = {rows: products[f"{rows} rows, down of llama-3.1-8b, 14336 x 4096"] for rows in ROWS}
+    assert down[16].num_bytes == 2 * (14336 * 4096 + 16 * (14336 + 4096))
+    assert down[16].flops == 2 * 16 * 14336 * 4096
+    assert down[16].bound_us(H200) == pytest.approx(1e6 * down[16].num_bytes / 4.3e12)
+    assert down[256].bound_us(H200) == pytest.approx(1e6 * down[256].flops / 790e12)
+    assert [None if case.goal is None else case.goal.share for case in down.values()] == [0.85, 0.85, 0.85, 0.70]
+
+
+def test_what_a_kernel_finds_in_the_cache_within_a_step_is_timed_so_too() -> None:
+    warm = {case.kernel for case in all_cases(is_quick=False) if case.is_warm}
+    assert warm == {"heads into pages", "addition and RMS norm", "silu and product"}
+
+
+def test_a_kernel_that_fails_is_counted_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(device: torch.device) -> Callable[[], object]:
+        return lambda: None
+
+    def broken(device: torch.device) -> Callable[[], object]:
+        raise ValueError("an invented error")
+
+    cases = [Case("one", "1", 1, 0, None, broken), Case("two", "2", 1, 0, Goal(microseconds=1e9), make)]
+    monkeypatch.setattr(measure, "all_cases", lambda *, is_quick: cases)
+    path = tmp_path / "kernels.json"
+    assert measure.measure(CPU, "", path, time.monotonic() + 1e9, is_quick=True) == 1
+    first, second = json.loads(path.read_text())["rows"]
+    assert first["failed"] == "ValueError: an invented error"
+    assert second["is_goal_met"]
 
 
 def test_a_goal_is_a_time_or_a_share_of_the_bound() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu.estimates import LAUNCHES_PER_LAYER, LAUNCHES_PER_STEP
+
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
 
@@ -26,6 +28,9 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     assert graph["products"] == 4 * document["settings"]["layers"] + 1
     assert graph["kernels"] >= 4 * document["settings"]["layers"]
     assert graph["total"] == graph["kernels"] + graph["products"] + graph["torch"]
+    assert graph["total"] == LAUNCHES_PER_LAYER * document["settings"]["layers"] + LAUNCHES_PER_STEP, (
+        "the estimates of docs/gpu.md assume other numbers: benchmarks/gpu/estimates.py"
+    )
     replayed, mixed = (document["launches"][f"{kind} step of 4 rows"] for kind in ("decode", "mixed"))
     assert replayed["kernels"] == 0, "a replay is no launch"
     assert mixed["kernels"] > graph["kernels"], "decodes and the prompt have attention of their own"

@@ -1,0 +1,132 @@
+"""What an H200 is expected to reach, beside its bounds and our goals: the table of docs/gpu.md.
+
+Bounds follow from the models' shapes. An estimate adds up, over the classes of kernels, the bound divided by the share
+of it that such kernels reach, and a fixed time for each launch. `python -m benchmarks.gpu estimates` writes the table,
+with a column for every folder of measurements in benchmarks/results/gpu.
+"""
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_parts_s, prefill_s
+from benchmarks.gpu.markdown import table
+from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal
+from benchmarks.kernels.limits import H200, Limits
+from benchmarks.models import product_parameters
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "gpu.md"
+RESULTS = ROOT / "benchmarks" / "results" / "gpu"
+CONTEXT = 1024
+_BEGIN, _END = "<!-- generated: python -m benchmarks.gpu estimates -->\n", "<!-- end of what is generated -->\n"
+
+#: Launches of a decode step in a graph: norms, four products, heads into pages, attention and its merge, activation;
+#: once a step embedding, sines, inputs and sampling. tests/benchmarks/steps compares them with what a graph records.
+LAUNCHES_PER_LAYER, LAUNCHES_PER_STEP = 10, 12
+#: Beyond the bytes and operations of a kernel: 1.3 us lie between two kernels of a graph (published for an H100), and a
+#: kernel fills and drains the device.
+_LAUNCH_S = 2.0e-6
+#: Of the memory's speed when weights are read, of the tensor cores in products of many rows, of the memory's speed when
+#: keys and values are read, of the memory's speed in what remains.
+_WEIGHTS_SHARE, _PRODUCTS_SHARE, _CONTEXTS_SHARE, _ROWS_SHARE = 0.85, 0.70, 0.80, 0.75
+#: Of the tensor cores in attention of prompts, by head size.
+_PROMPTS_SHARE = {64: 0.40, 128: 0.45}
+
+
+def estimated_decode_s(limits: Limits, config: dict[str, Any], batch: int, context: float) -> float:
+    """One decode step in a graph."""
+    parts = dict(decode_parts_s(limits, config, batch, context))
+    weights = sum(product_parameters(config))
+    is_by_weights = limits.seconds(2 * weights) >= limits.seconds(0, 2 * weights * batch)
+    products_s = parts.pop("products") / (_WEIGHTS_SHARE if is_by_weights else _PRODUCTS_SHARE)
+    contexts_s = parts.pop("attention") / _CONTEXTS_SHARE
+    launches = LAUNCHES_PER_LAYER * config["num_hidden_layers"] + LAUNCHES_PER_STEP
+    return products_s + contexts_s + sum(parts.values()) / _ROWS_SHARE + launches * _LAUNCH_S
+
+
+def estimated_prefill_s(limits: Limits, config: dict[str, Any], num_tokens: int) -> float:
+    """One prompt on the device; the host may take longer to launch a short one."""
+    products_s, attention_s = prefill_parts_s(limits, config, num_tokens)
+    launches = LAUNCHES_PER_LAYER * config["num_hidden_layers"] + LAUNCHES_PER_STEP
+    attention_share = _PROMPTS_SHARE[config["head_dim"]]
+    return products_s / _PRODUCTS_SHARE + attention_s / attention_share + launches * _LAUNCH_S
+
+
+def assumptions() -> str:
+    """What the estimates rest on, as sentences."""
+    memory, products = f"{H200.bytes_per_s / 1e12:g} TB/s", f"{H200.flops / 1e12:g} TFLOP/s"
+    prompts = " or ".join(f"{share:.0%} (heads of {size})" for size, share in _PROMPTS_SHARE.items())
+    text = f"""Taken as the limits of an H200: {memory} and {products}. Bounds follow from them and from the bytes and
+        operations of each model's shapes. Assumed for the estimates: products read weights at {_WEIGHTS_SHARE:.0%} of
+        that speed or multiply at {_PRODUCTS_SHARE:.0%}, attention reads contexts at {_CONTEXTS_SHARE:.0%} and
+        multiplies prompts at {prompts}, other kernels move bytes at {_ROWS_SHARE:.0%}, and each of
+        {LAUNCHES_PER_LAYER} launches a layer and {LAUNCHES_PER_STEP} a step takes {1e6 * _LAUNCH_S:g} us more."""
+    return textwrap.fill(" ".join(text.replace("%", " %").split()), 130) + "\n"
+
+
+def estimates_table(results: Path = RESULTS) -> str:
+    """Markdown: tokens per second of every model and batch on one H200. results: the parent of folders of results."""
+    measured = _measurements(results)
+    rows = [
+        _row(model, f"decode, {batch}", f"{batch / decode_s(H200, config, batch, CONTEXT):,.0f}", estimate, goal, found)
+        for (model, batch), goal in DECODE_GOALS.items()
+        for config in [CONFIGS[model]]
+        for estimate in [batch / estimated_decode_s(H200, config, batch, CONTEXT)]
+        for found in [[run.get(("decode", model, batch)) for run in measured.values()]]
+    ]
+    rows += [
+        _row(model, f"prompt of {tokens:,}", f"{tokens / prefill_s(H200, config, tokens):,.0f}", estimate, goal, found)
+        for (model, tokens), goal in PREFILL_GOALS.items()
+        for config in [CONFIGS[model]]
+        for estimate in [tokens / estimated_prefill_s(H200, config, tokens)]
+        for found in [[run.get(("prefill", model, tokens)) for run in measured.values()]]
+    ]
+    found = [run.get(("uniform", "qwen3-0.6b", 256)) for run in measured.values()]
+    rows.append(_row("qwen3-0.6b", "256 requests at once", "", None, UNIFORM_GOAL, found))
+    return table(["model", "work", "bound", "estimate", "goal", "first milestone", *measured], rows)
+
+
+def _row(
+    model: str, work: str, bound: str, estimate: float | None, goal: Goal, measured: Sequence[float | None]
+) -> list[str]:
+    rounded = "" if estimate is None else f"{float(f'{estimate:.3g}'):,.0f}"
+    milestone = "" if goal.milestone is None else f"{goal.milestone:,.0f}"
+    return [
+        model,
+        work,
+        bound,
+        rounded,
+        f"{goal.goal:,.0f}",
+        milestone,
+        *("" if m is None else f"{m:,.0f}" for m in measured),
+    ]
+
+
+def _measurements(results: Path) -> dict[str, dict[tuple[str, str, int], float]]:
+    """By folder: tokens per second by work, model, and batch, prompt tokens or number of requests."""
+    runs = {}
+    for path in sorted(results.glob("*/gpu.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        runs[f"{path.parent.name}, measured"] = {
+            (row["work"], row["model"], row.get("batch") or row.get("requests") or row["prompt_tokens"]): row[
+                "tokens_per_s"
+            ]
+            for row in document["rows"]
+            if row["system"] == "agon" and "tokens_per_s" in row
+        }
+    return runs
+
+
+def with_table(page: str, results: Path = RESULTS) -> str:
+    """The page with its table replaced; the rest stays."""
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n{assumptions()}\n{estimates_table(results)}\n{_END}{after}"
+
+
+def write_table() -> None:
+    """Replace the table of docs/gpu.md."""
+    DOCUMENT.write_text(with_table(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

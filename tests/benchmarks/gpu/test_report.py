@@ -1,0 +1,131 @@
+"""Tables from the results of a GPU. test_first_hour.py makes them from a run on a CPU."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu.bounds import decode_s, prefill_s
+from benchmarks.gpu.estimates import DOCUMENT, estimated_decode_s, estimated_prefill_s, estimates_table, with_table
+from benchmarks.gpu.report import report
+from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS
+from benchmarks.kernels.limits import H200
+
+H200_LIMITS = {"bytes_per_s": 4.3e12, "flops": 790e12}
+
+
+def write(folder: Path, name: str, document: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(document))
+
+
+def whole_run(*rows: dict[str, Any]) -> dict[str, Any]:
+    device = {"name": "NVIDIA H200", "versions": {"torch": "2.11.0+cu130", "triton": "3.6.0"}}
+    return {"commit": "abc1234", "device": device, "settings": {"limits": H200_LIMITS}, "rows": list(rows)}
+
+
+DECODE = {
+    "work": "decode",
+    "system": "agon",
+    "model": "llama-3.1-8b",
+    "batch": 64,
+    "tokens_per_s": 8000.0,
+    "step_ms": 8.0,
+    "context": 1024.0,
+    "bound": 11661.0,
+    "goal": 9400,
+    "first_milestone": 7500,
+}
+
+
+def test_results_stand_beside_bound_estimate_goal_and_what_others_published(tmp_path: Path) -> None:
+    load = {"work": "uniform", "model": "qwen3-0.6b", "requests": 256, "tokens_per_s": 21000.0}
+    late = {
+        "work": "prefill",
+        "system": "agon",
+        "model": "llama-3.1-8b",
+        "prompt_tokens": 8192,
+        "skipped": "the time was over",
+    }
+    rows = [DECODE, late, {**load, "system": "agon", "goal": 20000}, {**load, "system": "transformers, batches of 128"}]
+    write(tmp_path, "gpu.json", whole_run(*rows))
+    text = report(tmp_path)
+    assert "NVIDIA H200; torch 2.11.0+cu130, triton 3.6.0; commit abc1234." in text
+    estimate = 64 / estimated_decode_s(H200, CONFIGS["llama-3.1-8b"], 64, 1024.0)
+    expected = f"| llama-3.1-8b | 64 | 8,000 | 11,661 | 69 % | {estimate:,.0f} | 9,400, missed | 7,500, reached |"
+    assert expected in text
+    assert "| qwen3-0.6b | uniform | agon | 256 | 21,000 | 20,000, reached |" in text
+    assert "published: vLLM 0.10.2, A800" in text
+    assert "| prefill agon llama-3.1-8b 8192 | the time was over |" in text
+
+
+def test_what_failed_is_named(tmp_path: Path) -> None:
+    stages = [{"stage": "pages", "status": 0, "seconds": 9}, {"stage": "kernels", "status": 1, "seconds": 70}]
+    stages.append({"stage": "quick", "status": 124, "seconds": 100})
+    (tmp_path / "1-correct.jsonl").write_text("".join(json.dumps(stage) + "\n" for stage in stages))
+    tests = [{"test": "a.py::first", "passes_alone": True}, {"test": "a.py::second", "passes_alone": False}]
+    write(tmp_path, "again.json", tests)
+    text = report(tmp_path)
+    assert "| 1-correct | kernels | failed, status 1 | 70 |" in text
+    assert "| 1-correct | quick | out of time | 100 |" in text
+    assert "| a.py::first | passes |" in text
+    assert "| a.py::second | fails |" in text
+
+
+def test_kernels_have_their_goals_and_warm_times_and_tiles_their_gain(tmp_path: Path) -> None:
+    row = {"kernel": "addition and RMS norm", "shape": "64 x 4096", "us": 3.4, "warm_us": 2.1, "bound_us": 0.49}
+    goal = {"share": None, "microseconds": 2.5}
+    row |= {"share_of_bound": 0.144, "goal": goal, "is_goal_met": True, "torch_us": None}
+    broken = {"kernel": "product", "shape": "1 rows", "failed": "ValueError: an invented error"}
+    run = {"commit": "abc1234", "device": {"name": "NVIDIA H200"}, "limits": H200_LIMITS, "rows": [row, broken]}
+    write(tmp_path, "kernels.json", run)
+    entry = {"kernel": "paged_attention", "mode": "decode", "page_dtype": "bfloat16", "head_dim": 128, "rows": 16}
+    entry |= {"values": {"block_t": 32, "num_warps": 2}}
+    entry |= {"measured": {"microseconds": {"a": 9.0, "b": 8.0}, "formula_microseconds": {"a": 10.0, "b": 10.0}}}
+    write(tmp_path, "sm_90.json", {"entries": [entry]})
+    text = report(tmp_path)
+    assert "| addition and RMS norm | 64 x 4096 | 3.4 | 2.1 | 0.5 | 14 % | 2.5 us | met |  |" in text
+    assert "ValueError: an invented error" in text
+    assert "| paged_attention, decode, bfloat16, D 128, 16 rows | block_t 32, num_warps 2 | 85 % |" in text
+
+
+def test_an_empty_folder_has_an_empty_report(tmp_path: Path) -> None:
+    assert "|" not in report(tmp_path)
+
+
+def test_the_document_has_the_estimates_of_the_code() -> None:
+    """`python -m benchmarks.gpu estimates` writes them."""
+    page = DOCUMENT.read_text()
+    assert estimates_table() in page
+    assert with_table(page) == page
+
+
+@pytest.mark.parametrize("model", ["llama-3.2-1b", "qwen3-0.6b", "llama-3.1-8b"])
+def test_no_estimate_is_above_its_bound_and_larger_batches_are_faster(model: str) -> None:
+    config = CONFIGS[model]
+    goals = {batch: goal for (name, batch), goal in DECODE_GOALS.items() if name == model}
+    speeds = [batch / estimated_decode_s(H200, config, batch, 1024) for batch in goals]
+    assert speeds == sorted(speeds)
+    for (batch, goal), speed in zip(goals.items(), speeds, strict=True):
+        assert speed < batch / decode_s(H200, config, batch, 1024)
+        assert goal.milestone is not None
+        assert goal.milestone < speed  # the review of the machine code: all first milestones are in reach
+    for name, tokens in PREFILL_GOALS:
+        if name == model:
+            assert estimated_prefill_s(H200, config, tokens) > prefill_s(H200, config, tokens)
+
+
+def test_measurements_stand_beside_the_estimates(tmp_path: Path) -> None:
+    write(
+        tmp_path / "h200",
+        "gpu.json",
+        whole_run(
+            DECODE,
+            {"work": "decode", "system": "agon", "model": "llama-3.1-8b", "batch": 16, "failed": "out of memory"},
+        ),
+    )
+    lines = estimates_table(tmp_path).splitlines()
+    assert lines[0].endswith("| first milestone | h200, measured |")
+    assert next(line for line in lines if "llama-3.1-8b | decode, 64" in line).endswith("| 7,500 | 8,000 |")
+    assert next(line for line in lines if "llama-3.1-8b | decode, 16" in line).endswith("| 2,800 |  |")
