@@ -67,7 +67,7 @@ def describe(launches: Launches) -> dict[str, int]:
 
 
 def measure_alone(engine: Engine, rows: Sequence[int], num_steps: int) -> list[dict[str, Any]]:
-    """Microseconds of a step whose device takes no time: all of it is the host's."""
+    """Microseconds of the processor for a step: of the whole engine, and of its runner."""
     found = []
     for kind in KINDS:
         for sampling in PARAMS:
@@ -83,7 +83,7 @@ def measure_alone(engine: Engine, rows: Sequence[int], num_steps: int) -> list[d
 def measure_beside(
     engine: Engine, rows: Sequence[int], num_steps: int, intervals_s: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Microseconds of a step that takes DEVICE_S of the device, alone and beside a busy thread."""
+    """Microseconds from a step to the next where each takes DEVICE_S of the device, alone and beside a busy thread."""
     found = []
     usual = sys.getswitchinterval()
     engine.runner.device_s = DEVICE_S
@@ -101,7 +101,7 @@ def measure_beside(
                         seconds = time.perf_counter() - started
                     point |= {"switch_interval_ms": 1e3 * interval_s, "events_per_s": round(events[0] / seconds)}
                     sys.setswitchinterval(usual)
-                found.append(point | microseconds("step", [step.whole for step in steps]))
+                found.append(point | microseconds("passed", [step.passed for step in steps]))
                 print(found[-1], file=sys.stderr, flush=True)
     engine.runner.device_s = 0.0
     return found

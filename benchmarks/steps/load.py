@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from benchmarks.gpu.shapes import QWEN3_600M
 from benchmarks.models import write_model
 from benchmarks.steps.idle_device import IdleDevice, Launches
 from engine.batch import StepOutput, StepPlan
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig, KVDType, SamplingParams
 from engine.core import EngineCore
 from engine.runner import load_runner
 from engine.runner.runner import Runner
@@ -52,8 +52,7 @@ class TimedRunner:
 
     inner: Runner
     device_s: float = 0.0
-    runner_s: float = 0.0  #: what launch and collect have taken, without waiting for the device
-    waited_s: float = 0.0  #: for the device
+    runner_s: float = 0.0  #: processor time of launch and collect
     _ends: deque[float] = field(default_factory=deque)  # of the steps in flight
     _last_end: float = 0.0
 
@@ -61,48 +60,54 @@ class TimedRunner:
         return getattr(self.inner, name)
 
     def launch(self, plan: StepPlan) -> None:
-        started = time.perf_counter()
+        started = time.thread_time()
         self.inner.launch(plan)
-        now = time.perf_counter()
-        self.runner_s += now - started
-        self._last_end = max(now, self._last_end) + self.device_s
+        self.runner_s += time.thread_time() - started
+        self._last_end = max(time.perf_counter(), self._last_end) + self.device_s
         self._ends.append(self._last_end)
 
     def collect(self) -> StepOutput:
-        started = time.perf_counter()
-        remaining_s = self._ends.popleft() - started
+        remaining_s = self._ends.popleft() - time.perf_counter()
         if self.device_s and remaining_s > 0:
             time.sleep(remaining_s)  # gives up the interpreter's lock, as waiting for an event does
-        computed = time.perf_counter()
+        started = time.thread_time()
         output = self.inner.collect()
-        self.waited_s += computed - started
-        self.runner_s += time.perf_counter() - computed
+        self.runner_s += time.thread_time() - started
         return output
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one step on the host."""
+    """Seconds of one step on the host. Processor time is that of the engine's thread: other processes do not count."""
 
-    whole: float  #: EngineCore.step
-    runner: float  #: launch and collect, in it
-    waited: float  #: for the device, in `whole` and not in `runner`
+    whole: float  #: processor time of EngineCore.step
+    runner: float  #: of launch and collect, in it
+    passed: float  #: until the step returned, by the clock
 
 
 class Engine:
     """An engine core on an idle device."""
 
-    def __init__(self, folder: Path, device: IdleDevice, max_running: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        device: IdleDevice,
+        max_running: int,
+        model: Mapping[str, Any] = MODEL,
+        kv_dtype: KVDType = "auto",
+    ) -> None:
         """folder: where config and tokenizer of the model are written."""
         self._device = device
-        write_model(folder, MODEL)
+        self._vocab_size: int = model["vocab_size"]
+        write_model(folder, dict(model))
         config = EngineConfig(
             str(folder),
             device="cpu",
             dtype="bfloat16",
             load_format="dummy",
             operators="torch",
-            max_model_len=MODEL["max_position_embeddings"],
+            max_model_len=model["max_position_embeddings"],
+            kv_dtype=kv_dtype,
             max_batched_tokens=2048,
             max_running=max_running,
             kv_cache_bytes=2 << 30,  # never touched
@@ -149,15 +154,15 @@ class Engine:
     def _step(self, kind: Kind, params: SamplingParams) -> StepTime:
         if kind == "mixed":
             self._add(params, PROMPT_TOKENS, max_tokens=1)
-        runner_s, waited_s = self.runner.runner_s, self.runner.waited_s
-        started = time.perf_counter()
+        runner_s = self.runner.runner_s
+        clock, processor = time.perf_counter(), time.thread_time()
         self._core.step()
-        whole = time.perf_counter() - started
-        return StepTime(whole, self.runner.runner_s - runner_s, self.runner.waited_s - waited_s)
+        whole, passed = time.thread_time() - processor, time.perf_counter() - clock
+        return StepTime(whole, self.runner.runner_s - runner_s, passed)
 
     def _add(self, params: SamplingParams, num_tokens: int, max_tokens: int | None = None) -> None:
         number = next(self._ids)
-        prompt = random.Random(number).choices(range(300, MODEL["vocab_size"]), k=num_tokens)
+        prompt = random.Random(number).choices(range(300, self._vocab_size), k=num_tokens)
         chosen = params if max_tokens is None else replace(params, max_tokens=max_tokens)
         self._core.add_request(str(number), prompt, chosen)
 

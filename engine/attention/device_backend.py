@@ -1,4 +1,5 @@
-"""Paged attention by step kernels: two or three calls per layer, with all metadata on the device.
+"""Paged attention by step kernels: two or three calls per layer, with all metadata on the device. Layers that differ in
+addresses only repeat the launches of the first of them.
 
 Works over any StepKernels, in Triton or in plain torch. Unlike the other backends it takes no page tables from the
 host: the runner keeps one row per slot on the device, and a step names slots. So nothing here waits for the device, and
@@ -9,14 +10,15 @@ dimension.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from engine.attention.backend import AttentionShape, HeadNorms
 from engine.attention.layout import TypeLayout, type_layouts
 from engine.attention.rotation import Rotation
-from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace, StepKernels
+from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
 #: Kernels load 16 elements at once only if addresses and strides are known to allow it.
@@ -87,11 +89,16 @@ class _Layer:
     """What attention of a layer needs and what does not change between steps."""
 
     type_id: int
+    group: int  #: layers of the same group differ in nothing but addresses
     shape: AttentionShape
     pages: torch.Tensor  #: [N, 2, K, P, D], strided
     scales: PageScales | None  #: of keys and values in 8 bits
     options: AttentionOptions
     workspace: SplitWorkspace  #: shared by all layers with equal heads, which run one after another
+
+
+#: Group of a layer, angles of its rotation, epsilon of its head norms: what decides its launches, but for addresses.
+_GroupKey = tuple[int, int, float | None]
 
 
 class DeviceBackend:
@@ -121,9 +128,11 @@ class DeviceBackend:
         workspaces = {
             key: split_workspace(shape, max_rows, max_context, processors, pool.device) for key, shape in heads.items()
         }
+        groups: dict[tuple[int, AttentionShape], int] = {}
         self._layers = [
             _Layer(
                 type_id=type_of[i],
+                group=groups.setdefault((type_of[i], replace(shape, sinks=None)), len(groups)),
                 shape=shape,
                 pages=layouts[type_of[i]].layer_pages(pool, i),
                 scales=_scales(layouts[type_of[i]], pool, i),
@@ -150,12 +159,37 @@ class DeviceBackend:
         rotation: Rotation | None,
         head_norms: HeadNorms | None,
         layout: DeviceLayout,
+        kept: dict[_GroupKey, KeptLaunches | None],
     ) -> torch.Tensor:
-        """As AttentionStep.attend, for a step of this layout. Queues its kernels."""
+        """As AttentionStep.attend, for a step of this layout. Queues its kernels. kept: the launches of the step's
+        earlier layers, by their group, which are repeated; those of a new group are added."""
         layer = self._layers[layer_id]
+        output = qkv.new_empty((qkv.shape[0], layer.shape.num_heads, qkv.shape[2]))
+        work = partial(self._launch, layer, qkv, output, rotation, head_norms, layout)
+        if not qkv.is_contiguous():
+            work()
+            return output.flatten(1)
+        moving = _moving(layer, qkv, output, rotation, head_norms)
+        key = _group_key(layer, rotation, head_norms)
+        if key not in kept:
+            kept[key] = self._kernels.keep_launches(work, moving)
+            return output.flatten(1)
+        launches = kept[key]
+        if launches is None or not launches.repeat(moving):
+            work()
+        return output.flatten(1)
+
+    def _launch(
+        self,
+        layer: _Layer,
+        qkv: torch.Tensor,
+        output: torch.Tensor,
+        rotation: Rotation | None,
+        head_norms: HeadNorms | None,
+        layout: DeviceLayout,
+    ) -> None:
         self._store(layer, qkv, rotation, head_norms, layout)
         query = qkv[:, : layer.shape.num_heads]
-        output = torch.empty(query.shape, dtype=qkv.dtype, device=qkv.device)
         # Two launches if a step has decodes and prompts: tiles of prompts have 64 rows or more, of which a decode would
         # use one in ten, and they do not divide a context. So a decode's last bits are the same with and without
         # prompts.
@@ -165,7 +199,6 @@ class DeviceBackend:
             self._attend_decodes(layer, query, output, layout)
         if layout.query_starts is not None:
             self._attend_prompts(layer, query, output, layout, layout.query_starts)
-        return output.flatten(1)
 
     def _store(
         self,
@@ -246,12 +279,33 @@ class DeviceStep:
     def __init__(self, backend: DeviceBackend, layout: DeviceLayout) -> None:
         self._backend = backend
         self._layout = layout
+        self._kept: dict[_GroupKey, KeptLaunches | None] = {}
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         """As AttentionStep.attend."""
-        return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout)
+        return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout, self._kept)
+
+
+def _group_key(layer: _Layer, rotation: Rotation | None, head_norms: HeadNorms | None) -> _GroupKey:
+    num_angles = 0 if rotation is None else rotation.cos.shape[1]
+    return layer.group, num_angles, None if head_norms is None else head_norms.eps
+
+
+def _moving(
+    layer: _Layer, qkv: torch.Tensor, output: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+) -> tuple[torch.Tensor | None, ...]:
+    """The tensors that differ between layers of a group."""
+    return (
+        qkv,
+        output,
+        layer.pages,
+        *((None, None) if rotation is None else (rotation.cos, rotation.sin)),
+        *((None, None) if head_norms is None else (head_norms.query, head_norms.key)),
+        *((None, None) if layer.scales is None else (layer.scales.key, layer.scales.value)),
+        layer.options.sinks,
+    )
 
 
 def _options(shape: AttentionShape, window: int | None, device: torch.device) -> AttentionOptions:

@@ -13,7 +13,7 @@ D = head dimension, N = small pages, P = tokens in a page, V = vocabulary. Pages
 [N, 2 (key, value), K, P, D] of the pool with 64-bit strides: page stride, offset and base are multiples of 16 elements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -111,6 +111,15 @@ class SamplingColumns:
     def first(self, num_rows: int) -> "SamplingColumns":
         """The first num_rows rows, as views."""
         return SamplingColumns(*(column[:num_rows] for column in self.all))
+
+
+class KeptLaunches(Protocol):
+    """Launches that can be repeated on other tensors; made by StepKernels.keep_launches. Valid for one step."""
+
+    def repeat(self, moved: Sequence[torch.Tensor | None]) -> bool:
+        """Queue the launches again, on these tensors in place of the moving ones, which have the same shapes, strides
+        and dtypes. False, with nothing queued: their alignment needs kernels compiled for it."""
+        ...
 
 
 class StepKernels(Protocol):
@@ -229,6 +238,14 @@ class StepKernels(Protocol):
 
         query, output [T, H, D]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
         query_starts[b + 1]), the last ones of its context. max_queries: bound known to the host.
+        """
+        ...
+
+    def keep_launches(self, work: Callable[[], None], moving: Sequence[torch.Tensor | None]) -> KeptLaunches | None:
+        """Run `work`, which calls functions of this protocol, and keep what it launches, to repeat it on other tensors.
+
+        moving: the tensors that a repetition replaces; those without gaps may be passed to the functions in slices,
+        others only as they are. All else that the functions are given stays as it is. None: nothing can be kept.
         """
         ...
 

@@ -2,6 +2,7 @@
 that are compiled ahead of time. engine/kernels/reference defines what they compute, under the same names. Imported only
 if triton is installed."""
 
+from engine.kernels.gpu.launching import keep_launches
 from engine.kernels.gpu.logprobs import top_logprobs
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.gpu.paged_attention import attend_decode, attend_mixed
@@ -19,6 +20,7 @@ __all__ = [
     "attend_shared_prefix",
     "copy_pages",
     "gather_pages",
+    "keep_launches",
     "merge_states",
     "penalise",
     "prepare_decode",

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.launching import launch
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -73,7 +74,7 @@ def merge_states(outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor)
     if not num_rows:
         return
     blocks, num_warps = _blocks(head_dim)
-    _merge_states[(num_rows, num_heads)](
+    launch(_merge_states, (num_rows, num_heads))(
         outputs,
         lse,
         output,

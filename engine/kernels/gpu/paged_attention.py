@@ -17,6 +17,7 @@ import triton
 
 from engine.kernels.gpu.attend_pages import attend_pages
 from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, num_parts, tiles_for
+from engine.kernels.gpu.launching import launch as start
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
 
@@ -143,7 +144,7 @@ def launch(
         output, lse = parts.workspace.outputs, parts.workspace.lse
         strides = (*output.stride()[:3], *lse.stride()[:2])
     scale_strides = (0, 0, 0) if scales is None else scales.key.stride()
-    attend_pages[(grid_tiles, num_kv_heads, num_launched)](
+    start(attend_pages, (grid_tiles, num_kv_heads, num_launched))(
         query,
         pages,
         page_table,

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
+from engine.kernels.gpu.launching import launch
 from engine.kernels.step_kernels import PageScales
 
 _LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
@@ -168,7 +169,7 @@ def store_heads(
     if not num_tokens:
         return
     blocks, num_warps = _blocks(head_dim, half)
-    _store_heads[(num_tokens, -(-all_heads // blocks["BLOCK_HEADS"]))](
+    launch(_store_heads, (num_tokens, -(-all_heads // blocks["BLOCK_HEADS"])))(
         qkv,
         cos,
         sin,

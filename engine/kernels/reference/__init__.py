@@ -5,6 +5,7 @@ One file per operator, with the same names as in engine/kernels/gpu. This module
 serves a CUDA runner without Triton, and the tests compare the Triton kernels with it."""
 
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
+from engine.kernels.reference.launching import keep_launches
 from engine.kernels.reference.logprobs import top_logprobs
 from engine.kernels.reference.mamba import causal_conv, selective_scan
 from engine.kernels.reference.merge_states import merge_states
@@ -27,6 +28,7 @@ __all__ = [
     "gather_pages",
     "gelu_tanh",
     "gelu_tanh_mul",
+    "keep_launches",
     "layer_norm",
     "merge_states",
     "penalise",
