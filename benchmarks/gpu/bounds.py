@@ -29,7 +29,7 @@ def decode_parts_s(limits: Limits, config: dict[str, Any], batch: int, context: 
     rows_bytes = batch * _ITEM_BYTES
     return {
         "products": limits.seconds(weights * _ITEM_BYTES, 2 * weights * batch),
-        "attention": limits.seconds(batch * context * _token_bytes(config)),
+        "attention": limits.seconds(batch * context * token_bytes(config)),
         # Two norms a layer and a last one: stream and update are read, stream and result written.
         "norms": limits.seconds(4 * hidden * rows_bytes * (2 * layers + 1)),
         "storing": limits.seconds(2 * heads * config["head_dim"] * rows_bytes * layers),
@@ -51,7 +51,13 @@ def prefill_parts_s(limits: Limits, config: dict[str, Any], num_tokens: int) -> 
     return limits.seconds(0, 2 * layers * num_tokens + 2 * head), limits.seconds(0, attention)
 
 
-def _token_bytes(config: dict[str, Any]) -> int:
+def weight_bytes(config: dict[str, Any]) -> int:
+    """All products' weights, and the embedding where the output head has weights of its own."""
+    embedding = 0 if config["tie_word_embeddings"] else config["hidden_size"] * config["vocab_size"]
+    return (sum(product_parameters(config)) + embedding) * _ITEM_BYTES
+
+
+def token_bytes(config: dict[str, Any]) -> int:
     """Keys and values of one token in all layers."""
     heads, layers = config["num_key_value_heads"], config["num_hidden_layers"]
     return int(2 * heads * config["head_dim"] * layers * _ITEM_BYTES)

@@ -1,6 +1,7 @@
 """One run of the GPU benchmark: the document that holds its rows, the device's limits, each kernel alone at the end."""
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,8 @@ def measure(
         return budget_s - (time.monotonic() - started)
 
     rows_s = seconds_left() - (_KERNELS_S if has_kernels else 0.0)
-    rows = Rows(plan, device, limits, rows_s, _print, save).measure()
+    memory_bytes = document["device"].get("memory_bytes", math.inf)
+    rows = Rows(plan, device, limits, rows_s, _print, save, memory_bytes).measure()
     kernels = _kernels(seconds_left()) if has_kernels else None
     record.write(path, {**document, "rows": rows, "kernels": kernels})
     return sum("failed" in row for row in rows if row["system"] == "agon")

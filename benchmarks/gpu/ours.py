@@ -56,6 +56,11 @@ class Agon:
     def operators(self) -> str:
         return self._engine.info.operators
 
+    @property
+    def pool_bytes(self) -> int:
+        """Room for keys and values."""
+        return self._core.stats().kv_bytes_total
+
     def decode(self, batch: int, context: int, steps: int) -> dict[str, Any]:
         """Tokens per second while all sequences decode; `context` is what they have on average in the timed steps."""
         with self._decoding(batch, context, steps) as lengths:

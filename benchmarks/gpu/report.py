@@ -34,6 +34,8 @@ def report(folder: Path) -> str:
     for name, title in _RUNS.items():
         if run := _read(folder / name):
             parts += [f"## {title}\n", _limits(run["settings"]["limits"]), *_models(run), *_profiles(run)]
+            if rows := (run.get("kernels") or {}).get("rows"):
+                parts += ["### each kernel alone\n", _kernels(rows)]
     for name, title in _KERNELS.items():
         if run := _read(folder / name):
             parts += [f"## {title}\n", _limits(run["limits"]), _kernels(run["rows"])]

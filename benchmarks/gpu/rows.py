@@ -1,9 +1,10 @@
 """One row after the other, each with the bound of the device and our goals beside what was measured.
 
-A row that fails holds its error, and the others go on. A row that would begin after the deadline is skipped and says
-so.
+A row that fails holds its error, and the others go on. A row that would begin after the deadline, or that needs more
+memory than there is, is skipped and says so.
 """
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s
+from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s, token_bytes, weight_bytes
 from benchmarks.gpu.ours import Agon, release
 from benchmarks.gpu.peer import Transformers
 from benchmarks.gpu.plan import Plan, sharegpt_work, uniform_work
@@ -23,6 +24,12 @@ Row = dict[str, Any]
 Progress = Callable[[str], None]
 Save = Callable[[list[Row]], None]
 _LONGEST_PEER_S = 120.0
+#: Of a device's memory: weights that leave less than the rest for pages and steps are not loaded.
+_WEIGHTS_SHARE = 0.85
+
+
+class DoesNotFit(Exception):
+    """The device is too small for the row."""
 
 
 class Rows:
@@ -34,14 +41,16 @@ class Rows:
         budget_s: float,
         progress: Progress,
         save: Save = lambda rows: None,
+        memory_bytes: float = math.inf,
     ) -> None:
-        """limits: of the device. save: called with all rows so far after each row."""
+        """limits: of the device. save: called with all rows so far after each row. memory_bytes: of the device."""
         self._plan = plan
         self._device = device
         self._limits = limits
         self._deadline = time.monotonic() + budget_s
         self._progress = progress
         self._save = save
+        self._memory_bytes = memory_bytes
         self.rows: list[Row] = []
 
     def measure(self) -> list[Row]:
@@ -68,6 +77,10 @@ class Rows:
 
     def _model(self, model: str) -> None:
         plan, config = self._plan, CONFIGS[model]
+        if weight_bytes(config) > _WEIGHTS_SHARE * self._memory_bytes:
+            raise DoesNotFit(
+                f"weights of {weight_bytes(config) / 2**20:,.1f} MiB, {self._memory_bytes / 2**20:,.1f} MiB in all"
+            )
         with self._agon(model) as agon:
             self._add(
                 {"work": "load", "system": "agon", "model": model},
@@ -99,13 +112,21 @@ class Rows:
                     lambda batch=batch: self._profile(agon, config, batch),
                 )
 
+    def _check_room(self, agon: Agon, config: dict[str, Any], batch: int) -> None:
+        """With less room some sequences would wait for others, and the step would be one of a smaller batch."""
+        needed = batch * self._plan.context * token_bytes(config)
+        if needed > agon.pool_bytes:
+            raise DoesNotFit(f"contexts of {needed / 2**20:,.1f} MiB, pages of {agon.pool_bytes / 2**20:,.1f} MiB")
+
     def _decode(self, agon: Agon, config: dict[str, Any], batch: int) -> Row:
+        self._check_room(agon, config, batch)
         found = agon.decode(batch, self._plan.context, self._plan.decode_steps)
         found["bound"] = round(batch / decode_s(self._limits, config, batch, found["context"]), 1)
         return found
 
     def _profile(self, agon: Agon, config: dict[str, Any], batch: int) -> Row:
         """The kernels of a step one by one, and by class beside the bound of the class."""
+        self._check_room(agon, config, batch)
         found = agon.profile(batch, self._plan.context, self._plan.num_profiled)
         bounds_s = decode_parts_s(self._limits, config, batch, found["context"])
         classes = []
@@ -179,6 +200,9 @@ def _failures(rows: list[Row], row: Row) -> Iterator[None]:
     """An exception inside becomes a row, its traceback is printed, and the benchmark goes on."""
     try:
         yield
+    except DoesNotFit as reason:
+        row["skipped"] = f"it does not fit: {reason}"
+        rows.append(row)
     except Exception as error:
         traceback.print_exc()
         row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0]

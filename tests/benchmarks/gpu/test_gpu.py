@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s
+from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s, weight_bytes
 from benchmarks.gpu.plan import MINIATURE, uniform_work
 from benchmarks.gpu.profile import class_of
 from benchmarks.gpu.rows import Rows, describe
@@ -90,10 +90,26 @@ def test_every_row_of_the_miniature_is_measured() -> None:
     assert "products" in describe(profile)
 
 
+def test_contexts_that_do_not_fit_beside_each_other_are_not_measured() -> None:
+    plan = replace(
+        MINIATURE, batches=(200,), context=400, prompts=(), has_peers=False, uniform=(1, 4, 4), num_sharegpt=1
+    )
+    rows = Rows(plan, "cpu", H200, 1e9, lambda _: None).measure()
+    (row,) = (row for row in rows if row["work"] == "decode")
+    assert row["skipped"] == "it does not fit: contexts of 19.5 MiB, pages of 16.0 MiB"
+
+
+def test_weights_are_counted_with_an_embedding_of_its_own() -> None:
+    assert weight_bytes(CONFIGS["llama-3.1-8b"]) == pytest.approx(2 * 8.03e9, rel=1e-3)
+    assert weight_bytes(CONFIGS["llama-3.2-1b"]) == pytest.approx(2 * 1.2358e9, rel=1e-3)
+
+
 def test_models_that_would_be_loaded_too_late_and_those_that_fail_say_so() -> None:
     rows = Rows(MINIATURE, "cpu", H200, 0.0, lambda _: None).measure()
     assert [row["system"] for row in rows] == ["agon", "transformers"]
     assert all(row["skipped"] for row in rows)
+    (row,) = Rows(replace(MINIATURE, has_peers=False), "cpu", H200, 1e9, lambda _: None, memory_bytes=1e5).measure()
+    assert row["skipped"].startswith("it does not fit: weights of 0.2 MiB, 0.1 MiB")
     broken = replace(MINIATURE, max_model_len=2 << 20, peer_batches=())
     rows = Rows(broken, "cpu", H200, 1e9, lambda _: None).measure()
     assert "max_model_len" in next(row["failed"] for row in rows if row["system"] == "agon")
