@@ -7,7 +7,7 @@ with a column for every folder of measurements in benchmarks/results/gpu.
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,10 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "gpu.md"
 RESULTS = ROOT / "benchmarks" / "results" / "gpu"
 CONTEXT = 1024
+#: Work, model, and batch, prompt tokens or number of requests.
+Point = tuple[str, str, int]
+Speeds = Mapping[Point, float]  #: tokens per second
+
 _BEGIN, _END = "<!-- generated: python -m benchmarks.gpu estimates -->\n", "<!-- end of what is generated -->\n"
 
 #: Launches of a decode step in a graph: norms, four products, heads into pages, attention and its merge, activation;
@@ -70,43 +74,27 @@ def assumptions() -> str:
 def estimates_table(results: Path = RESULTS) -> str:
     """Markdown: tokens per second of every model and batch on one H200. results: the parent of folders of results."""
     measured = _measurements(results)
-    rows = [
-        _row(model, f"decode, {batch}", f"{batch / decode_s(H200, config, batch, CONTEXT):,.0f}", estimate, goal, found)
-        for (model, batch), goal in DECODE_GOALS.items()
-        for config in [CONFIGS[model]]
-        for estimate in [batch / estimated_decode_s(H200, config, batch, CONTEXT)]
-        for found in [[run.get(("decode", model, batch)) for run in measured.values()]]
-    ]
-    rows += [
-        _row(model, f"prompt of {tokens:,}", f"{tokens / prefill_s(H200, config, tokens):,.0f}", estimate, goal, found)
-        for (model, tokens), goal in PREFILL_GOALS.items()
-        for config in [CONFIGS[model]]
-        for estimate in [tokens / estimated_prefill_s(H200, config, tokens)]
-        for found in [[run.get(("prefill", model, tokens)) for run in measured.values()]]
-    ]
-    found = [run.get(("uniform", "qwen3-0.6b", 256)) for run in measured.values()]
-    rows.append(_row("qwen3-0.6b", "256 requests at once", "", None, UNIFORM_GOAL, found))
+    rows = []
+    for (model, batch), goal in DECODE_GOALS.items():
+        seconds = [each(H200, CONFIGS[model], batch, CONTEXT) for each in (decode_s, estimated_decode_s)]
+        rows.append(_row(("decode", model, batch), f"decode, {batch}", seconds, goal, measured))
+    for (model, tokens), goal in PREFILL_GOALS.items():
+        seconds = [each(H200, CONFIGS[model], tokens) for each in (prefill_s, estimated_prefill_s)]
+        rows.append(_row(("prefill", model, tokens), f"prompt of {tokens:,}", seconds, goal, measured))
+    rows.append(_row(("uniform", "qwen3-0.6b", 256), "256 requests at once", (), UNIFORM_GOAL, measured))
     return table(["model", "work", "bound", "estimate", "goal", "first milestone", *measured], rows)
 
 
-def _row(
-    model: str, work: str, bound: str, estimate: float | None, goal: Goal, measured: Sequence[float | None]
-) -> list[str]:
-    rounded = "" if estimate is None else f"{float(f'{estimate:.3g}'):,.0f}"
-    milestone = "" if goal.milestone is None else f"{goal.milestone:,.0f}"
-    return [
-        model,
-        work,
-        bound,
-        rounded,
-        f"{goal.goal:,.0f}",
-        milestone,
-        *("" if m is None else f"{m:,.0f}" for m in measured),
-    ]
+def _row(point: Point, work: str, seconds: Sequence[float], goal: Goal, measured: Mapping[str, Speeds]) -> list[str]:
+    """seconds: the bound and the estimate, where they are known."""
+    _, model, size = point
+    computed = [float(f"{size / each:.3g}") for each in seconds] or [None, None]
+    speeds = [*computed, goal.goal, goal.milestone, *(run.get(point) for run in measured.values())]
+    return [model, work, *("" if speed is None else f"{speed:,.0f}" for speed in speeds)]
 
 
-def _measurements(results: Path) -> dict[str, dict[tuple[str, str, int], float]]:
-    """By folder: tokens per second by work, model, and batch, prompt tokens or number of requests."""
+def _measurements(results: Path) -> dict[str, Speeds]:
+    """By folder."""
     runs = {}
     for path in sorted(results.glob("*/gpu.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
