@@ -1,7 +1,9 @@
-"""Gradio's Blocks, where an event speaks its visitor's language, and one that raises leaves a line in the log and
-nothing that a visitor wrote.
+"""Gradio's Blocks, where an event speaks its visitor's language, shows nothing twice, and where one that raises leaves
+a line in the log and nothing that a visitor wrote.
 
-Gradio prints the traceback of such an event, and the messages of its own errors quote the values of the inputs.
+Gradio prints the traceback of such an event, and the messages of its own errors quote the values of the inputs. At the
+end of an event that shows several things one after the other, it sends the last of them again; what another event has
+shown meanwhile would be overwritten, for instance a new battle by the end of the load that showed the old one.
 """
 
 import logging
@@ -34,7 +36,9 @@ class QuietBlocks(gr.Blocks):
         sent = getattr(kwargs.get("request"), "request", None)
         with speaking(active() if sent is None else language_in(sent.scope, active())):
             try:
-                return await super().process_api(block_fn, *args, **kwargs)
+                done = await super().process_api(block_fn, *args, **kwargs)
+                is_end = kwargs.get("iterator") is not None and not done["is_generating"]
+                return {**done, "data": [gr.skip() for _ in done["data"]]} if is_end else done
             except gr.Error as error:  # Gradio's refusal of an input, for instance of a choice that is not offered
                 log_event(_logger, "event_refused", exc_info=error, function=block_fn.name)
             except Exception as error:

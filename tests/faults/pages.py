@@ -9,12 +9,13 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import aiohttp
+from gradio_client.utils import apply_diff
 
 from tests.faults.ledger import Ledger
 from tests.faults.tally import Tally
@@ -132,11 +133,14 @@ class Page:
                 event_id = (await answer.json())["event_id"]
             url = f"{self._url}/gradio_api/queue/data?session_hash={self._session}"
             async with self._http.get(url, timeout=timeout) as answer:
-                outputs = await self._completed(answer, event_id)
+                kinds = [self._layout.kind(component) for component in event["outputs"]]
+                async for outputs in _steps(answer, event_id):
+                    for kind, value in zip(kinds, outputs, strict=False):
+                        self._show(kind, value)
+                    if self.is_revealed:
+                        return  # the visitor leaves
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise PageLost(type(error).__name__) from None
-        for component, value in zip(event["outputs"], outputs, strict=False):
-            self._show(self._layout.kind(component), value)
 
     def _cookie_header(self) -> dict[str, str]:
         shown = "; ".join(f"{name}={value}" for name, value in (self.cookies or {}).items())
@@ -155,25 +159,6 @@ class Page:
         elif _is_reveal(value):
             self.is_revealed = True
 
-    async def _completed(self, answer: aiohttp.ClientResponse, event_id: str) -> list[Any]:
-        """The outputs of one event when it is over, or shows the result of a vote: the visitor leaves then."""
-        if answer.status != 200:
-            raise PageLost("stream", answer.status)
-        decoder = SseDecoder()
-        async for chunk in answer.content.iter_any():
-            for event in decoder.feed(chunk):
-                message = json.loads(event.data)
-                if message.get("event_id") != event_id:
-                    continue
-                outputs: list[Any] = (message.get("output") or {}).get("data") or []
-                if message["msg"] == "process_generating" and any(_is_reveal(value) for value in outputs):
-                    return outputs
-                if message["msg"] == "process_completed":
-                    if not message.get("success"):
-                        raise PageLost("the event failed")
-                    return outputs
-        raise PageLost("the stream ended early")
-
     def _input(self, component: int, text: str | None) -> Any:
         match self._layout.kind(component):
             case "state":
@@ -184,6 +169,30 @@ class Page:
                 return text
             case _:
                 return self._layout.value(component)
+
+
+async def _steps(answer: aiohttp.ClientResponse, event_id: str) -> AsyncGenerator[list[Any], None]:
+    """The outputs of one event, step by step to its end. Gradio sends the second and later steps as changes of the one
+    before. Raises PageLost."""
+    if answer.status != 200:
+        raise PageLost("stream", answer.status)
+    decoder, shown = SseDecoder(), list[Any]()
+    async for chunk in answer.content.iter_any():
+        for event in decoder.feed(chunk):
+            message = json.loads(event.data)
+            if message.get("event_id") != event_id or message["msg"] not in ("process_generating", "process_completed"):
+                continue
+            outputs: list[Any] = (message.get("output") or {}).get("data") or []
+            if message["msg"] == "process_completed":
+                if not message.get("success"):
+                    raise PageLost("the event failed")
+                yield outputs
+                return
+            if shown:
+                outputs = [apply_diff(before, change) for before, change in zip(shown, outputs, strict=True)]
+            shown = outputs
+            yield shown
+    raise PageLost("the stream ended early")
 
 
 def _is_reveal(value: Any) -> bool:

@@ -33,8 +33,11 @@ def walk(page: Page, url: str) -> Iterator[str]:
     page.wait_for_selector(".agon-worker")
     yield "workers"
     page.get_by_text(texts.OPERATOR).click()
-    page.fill("#token input", ADMIN_TOKEN)
-    page.press("#token input", "Enter")
+    box = page.locator("#token input")
+    while box.input_value() != ADMIN_TOKEN:  # Gradio empties a box once, a moment after it has opened
+        box.fill(ADMIN_TOKEN)
+        page.wait_for_timeout(200)
+    box.press("Enter")
     page.wait_for_selector(".agon-pool")
     yield "workers-admin"
     page.goto(f"{url}{texts.ABOUT_PATH}")

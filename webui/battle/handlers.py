@@ -157,8 +157,9 @@ class _BattleHandlers:
                 before, shown = shown, session
                 seat.value = session
                 yield self._parts.show_end(session, before)
-        if seat.value is not shown:  # Gradio shows the last of these again at the end
-            yield self._parts.show_all(seat.value)
+        while seat.value is not shown:  # what was sent last may have come after what the visitor did meanwhile
+            shown = seat.value
+            yield self._parts.show_all(shown)
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Any]:
         async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> list[Any]:
