@@ -51,7 +51,11 @@ class PageMove:
 
 @dataclass(frozen=True, slots=True)
 class PageTableUpdate:
-    """Entries [start, start + len(page_ids)) of one slot's page table are now these small page ids."""
+    """Entries [start, start + len(page_ids)) of one slot's page table are now these small page ids.
+
+    A sequence that is new in its slot has an update from entry 0 in the step that computes its first tokens. Runners
+    forget what they knew of the slot then.
+    """
 
     slot: int
     layer_type: LayerTypeName

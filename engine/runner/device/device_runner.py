@@ -337,7 +337,8 @@ class DeviceRunner:
     def warm_up(self, num_tokens: int) -> None:
         """Run steps of many shapes on the null page, of up to num_tokens tokens. Afterwards all kernels are compiled,
         no later step takes more memory, and the null page is zeroed again."""
-        plans = list(warm_up_steps(num_tokens, self._max_running, self.limits.max_model_len))
+        layer_type = self.pool_plan.types[0].name
+        plans = list(warm_up_steps(num_tokens, self._max_running, self.limits.max_model_len, layer_type))
         for number, plan in enumerate(plans, start=1):
             run_step(self, plan)
             _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)

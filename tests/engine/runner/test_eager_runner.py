@@ -84,9 +84,11 @@ def test_a_later_sequence_may_join_and_an_earlier_one_leave(loaded: LoadedModel,
 def test_several_samples_come_from_one_row_and_follow_their_seeds(loaded: LoadedModel) -> None:
     runner = loaded.runner
     prompt = random_prompt(3, 10)
+    table = (pages(runner, 0, [1, 2, 3]),)
     forked = share(0, prompt, num_samples=3, seeds=(7, 8, 9), params=RANDOM)
-    (samples,) = run(runner, forked, updates=(pages(runner, 0, [1, 2, 3]),))
-    single = [run(runner, share(0, prompt, seeds=(seed,), params=RANDOM))[0][0] for seed in (7, 8, 9)]
+    (samples,) = run(runner, forked, updates=table)
+    # Each is a new sequence in its slot, and so its table is sent as a whole.
+    single = [run(runner, share(0, prompt, seeds=(seed,), params=RANDOM), updates=table)[0][0] for seed in (7, 8, 9)]
     assert list(samples) == single
 
 

@@ -25,7 +25,7 @@ MAX_MODEL_LEN = st.integers(1, 5000)
 
 
 def planned(num_tokens: int, max_running: int, max_model_len: int) -> list[StepPlan]:
-    return list(warm_up_steps(num_tokens, max_running, max_model_len))
+    return list(warm_up_steps(num_tokens, max_running, max_model_len, "main"))
 
 
 def lengths(plan: StepPlan) -> list[int]:
