@@ -82,10 +82,11 @@ class Launches:
     kernels: int = 0  #: of Triton
     products: int = 0  #: of cuBLAS
     torch: int = 0  #: torch's other operators, copies included
+    graphs: int = 0  #: replays
 
     @property
     def total(self) -> int:
-        return self.kernels + self.products + self.torch
+        return self.kernels + self.products + self.torch + self.graphs
 
 
 class _TorchOperators(TorchDispatchMode):
@@ -124,24 +125,45 @@ class IdleDevice:
     def __init__(self) -> None:
         self._driver = IdleDriver.install()
         self.operators = IdleOperators()
+        self._num_replays = 0
         self.recorded: list[Launches] = []  #: nodes of each graph, in the order of recording
 
     @contextmanager
     def counting(self) -> Any:
         """Yields Launches, complete at the end of the block."""
         launches, kernels, products = Launches(), self._driver.num_launches, self.operators.num_products
+        replays = self._num_replays
         with _TorchOperators() as operators:
             yield launches
         launches.kernels = self._driver.num_launches - kernels
         launches.products = self.operators.num_products - products
         launches.torch = operators.count
+        launches.graphs = self._num_replays - replays
 
     def record(self, program: Callable[[], None]) -> Callable[[], None]:
         """A GraphRecorder: runs the program once, to compile and to count it; the replay does nothing."""
         with self.counting() as launches:
             program()
         self.recorded.append(launches)
-        return lambda: None
+        return self._replay
+
+    def record_pieces(self, program: Callable[[Callable[[], None]], None]) -> list[Callable[[], None]]:
+        """Likewise for a program of several pieces."""
+        num_pieces = 1
+
+        def cut() -> None:
+            nonlocal num_pieces
+            num_pieces += 1
+
+        program(cut)
+        return [self._replay] * num_pieces
+
+    def alias(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor itself: a few small ones may stay."""
+        return tensor
+
+    def _replay(self) -> None:
+        self._num_replays += 1
 
     def build(self, parts: Parts) -> DeviceRunner:
         """A Builder for load_runner: the model is made again of this device's operators."""

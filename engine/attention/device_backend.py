@@ -148,6 +148,10 @@ class DeviceBackend:
         splits = [layer.workspace.lse.shape[2] for layer in self._layers if layer.options.window is None]
         return bool(splits) and min(splits) > 1
 
+    def num_heads(self, layer_id: int) -> int:
+        """Query heads of a layer."""
+        return self._layers[layer_id].shape.num_heads
+
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         """A step over these rows; nothing is computed yet."""
         return DeviceStep(self, layout)
@@ -156,28 +160,27 @@ class DeviceBackend:
         self,
         layer_id: int,
         qkv: torch.Tensor,
+        output: torch.Tensor,
         rotation: Rotation | None,
         head_norms: HeadNorms | None,
         layout: DeviceLayout,
         kept: dict[_GroupKey, KeptLaunches | None],
-    ) -> torch.Tensor:
-        """As AttentionStep.attend, for a step of this layout. Queues its kernels. kept: the launches of the step's
-        earlier layers, by their group, which are repeated; those of a new group are added."""
+    ) -> None:
+        """As AttentionStep.attend, for a step of this layout, into output [T, H, D]. Queues its kernels. kept: the
+        launches of the step's earlier layers, by their group, which are repeated; those of a new group are added."""
         layer = self._layers[layer_id]
-        output = qkv.new_empty((qkv.shape[0], layer.shape.num_heads, qkv.shape[2]))
         work = partial(self._launch, layer, qkv, output, rotation, head_norms, layout)
         if not qkv.is_contiguous():
             work()
-            return output.flatten(1)
+            return
         moving = _moving(layer, qkv, output, rotation, head_norms)
         key = _group_key(layer, rotation, head_norms)
         if key not in kept:
             kept[key] = self._kernels.keep_launches(work, moving)
-            return output.flatten(1)
+            return
         launches = kept[key]
         if launches is None or not launches.repeat(moving):
             work()
-        return output.flatten(1)
 
     def _launch(
         self,
@@ -285,7 +288,21 @@ class DeviceStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         """As AttentionStep.attend."""
-        return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout, self._kept)
+        output = qkv.new_empty((len(qkv), self._backend.num_heads(layer_id) * qkv.shape[2]))
+        self.attend_into(layer_id, qkv, rotation, head_norms, output)
+        return output
+
+    def attend_into(
+        self,
+        layer_id: int,
+        qkv: torch.Tensor,
+        rotation: Rotation | None,
+        head_norms: HeadNorms | None,
+        output: torch.Tensor,
+    ) -> None:
+        """As attend, into output [T, H * D], contiguous."""
+        heads = output.view(len(qkv), -1, qkv.shape[2])
+        self._backend.attend(layer_id, qkv, heads, rotation, head_norms, self._layout, self._kept)
 
 
 def _group_key(layer: _Layer, rotation: Rotation | None, head_norms: HeadNorms | None) -> _GroupKey:

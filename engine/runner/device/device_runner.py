@@ -1,9 +1,10 @@
 """Runs steps on a device that works asynchronously: `launch` queues the step and returns, `collect` waits for its
 tokens.
 
-Steps of one token per sequence replay a CUDA graph; other steps run kernel by kernel over the same page tables. One
-copy brings a step's inputs to the device, another one its tokens to the host, and only page moves wait for the device.
-StepPlan in, StepOutput out; knows no requests. Used by exactly one thread.
+Steps of one token per sequence replay a CUDA graph, steps with prompts one for the part between two layers' attention;
+other steps run kernel by kernel. All work over the same page tables. One copy brings a step's inputs to the device,
+another one its tokens to the host, and only page moves wait for the device. StepPlan in, StepOutput out; knows no
+requests. Used by exactly one thread.
 
 T = tokens of a step, B = its sequences, S = slots.
 """
@@ -29,11 +30,13 @@ from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.device.buffers import COLUMNS, DecodeBuffers
+from engine.runner.device.decode_graphs import DecodeGraphs
 from engine.runner.device.decode_program import DecodeProgram
 from engine.runner.device.draws import draws_of
-from engine.runner.device.graphs import DecodeGraphs, GraphRecorder, Replay
+from engine.runner.device.graphs import GraphRecorder, Replay
 from engine.runner.device.page_tables import PageTables
 from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
+from engine.runner.device.prompt_graphs import PromptGraphs
 from engine.runner.device.shared_prefixes import SharedPrefixes
 from engine.runner.device.slot_sampling import SlotSampling
 from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, DrawParameters, MixedInputs, Shares
@@ -140,6 +143,8 @@ class DeviceRunner:
             max_running, limits.max_model_len, max_graph_rows, model.capturable_rows, has_shared=has_shared
         )
         self._graphs: DecodeGraphs | None = None
+        #: None: recurrent states are looked up for each step.
+        self.prompt_graphs = None if model.state_shapes else PromptGraphs(model, max_batched_tokens, dtype, device)
         self._graph_logits: torch.Tensor | None = None  # of the last replay, for post-sampling
         #: One pair for each step in flight, used in turn.
         num_bytes = download_bytes(max_running)
@@ -172,8 +177,10 @@ class DeviceRunner:
         return recorder.record(partial(self._program, bucket, self._graph_logits))
 
     def capture(self, recorder: GraphRecorder) -> None:
-        """Record a graph for every bucket; from now on decode steps replay them."""
+        """Record a graph for every bucket, and the pieces of steps with prompts; from now on steps replay them."""
         self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
+        if self.prompt_graphs is not None:
+            self.prompt_graphs.capture(recorder)
 
     # Steps
 
@@ -328,9 +335,14 @@ class DeviceRunner:
             max_queries=inputs.max_queries,
             max_context=self.buckets.without_graph(shares.num_decodes, shares.max_context).max_context,
         )
-        states = None if self._states is None else self._states.of_mixed(inputs, shares)
-        batch = ForwardBatch(inputs.token_ids, inputs.positions, backend.begin(layout), states)
-        return self._model.forward(batch).index_select(0, inputs.last_tokens_of)
+        attention = backend.begin(layout)
+        graph = self.prompt_graphs and self.prompt_graphs.find(inputs.token_ids, inputs.positions)
+        if graph:
+            hidden = graph(attention)
+        else:
+            states = None if self._states is None else self._states.of_mixed(inputs, shares)
+            hidden = self._model.forward(ForwardBatch(inputs.token_ids, inputs.positions, attention, states))
+        return hidden.index_select(0, inputs.last_tokens_of)
 
     # Before the first step, and after the last one
 
@@ -351,6 +363,7 @@ class DeviceRunner:
             torch.cuda.synchronize(self._device)  # named, since this thread's current device may be another one
         del (
             self._graphs,
+            self.prompt_graphs,
             self._graph_logits,
             self._program,
             self._model,

@@ -1,19 +1,13 @@
-"""Decode steps as CUDA graphs: one for each bucket, captured when a model is loaded, replayed with one call.
+"""CUDA graphs: launches that are captured when a model is loaded, and repeated with one call.
 
 A graph repeats the launches of one run on the same addresses. So whatever varies between steps lies in buffers, and the
 captured program neither waits for the device nor frees memory outside the graphs' pool. All graphs share one pool.
 """
 
-import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
-
-from engine.runner.device.buckets import Bucket, Buckets
-
-_log = logging.getLogger(__name__)
 
 Replay = Callable[[], None]
 
@@ -26,6 +20,16 @@ class GraphRecorder(Protocol):
 
     def record(self, program: Callable[[], None]) -> Replay:
         """Run a program and keep its launches. The result repeats them on the same addresses."""
+        ...
+
+    def record_pieces(self, program: Callable[[Callable[[], None]], None]) -> Sequence[Replay]:
+        """As record, for a program that is given a function `cut` and calls it where a piece ends and the next one
+        begins. Between two pieces anything may be launched."""
+        ...
+
+    def alias(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same memory as a tensor, contiguous, that was made while recording, without keeping it from being reused
+        by what is recorded later. It holds the tensor's values until the replay that reuses it."""
         ...
 
 
@@ -50,41 +54,58 @@ class CudaGraphRecorder:
             program()
         return _CudaReplay(graph, program)
 
+    def record_pieces(self, program: Callable[[Callable[[], None]], None]) -> Sequence[Replay]:
+        """As GraphRecorder.record_pieces."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for _ in range(_WARM_UP_RUNS):
+                program(_no_cut)
+        torch.cuda.synchronize(self._device)
+        graphs = [torch.cuda.CUDAGraph()]
+        # torch.cuda.graph would collect garbage before each piece, which takes longer than capturing it.
+        begin = {"pool": self._pool, "capture_error_mode": "thread_local"}
+
+        def cut() -> None:
+            graphs[-1].capture_end()
+            graphs.append(torch.cuda.CUDAGraph())
+            graphs[-1].capture_begin(**begin)
+
+        with torch.cuda.stream(self._stream):
+            graphs[-1].capture_begin(**begin)
+            try:
+                program(cut)
+            finally:
+                graphs[-1].capture_end()
+        return [_CudaReplay(graph, program) for graph in graphs]
+
+    def alias(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As GraphRecorder.alias."""
+        memory = torch.as_tensor(_Memory(tensor.data_ptr(), tensor.nbytes), device=tensor.device)
+        return memory.view(tensor.dtype).view(tensor.shape)
+
+
+def _no_cut() -> None:
+    """A program that only warms up runs as a whole."""
+
+
+class _Memory:
+    """Bytes on a device, in the form that torch makes a tensor of without owning them."""
+
+    def __init__(self, address: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
 
 class _CudaReplay:
     """Keeps the program, and with it every tensor outside the pool that the graph reads."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, program: Callable[[], None]) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, program: Callable[..., None]) -> None:
         self._graph = graph
         self._program = program
 
     def __call__(self) -> None:
         self._graph.replay()
-
-
-class DecodeGraphs:
-    """The captured graphs, by bucket."""
-
-    def __init__(self, buckets: Buckets, record: Callable[[Bucket], Replay]) -> None:
-        """Records every bucket once, and logs the progress."""
-        self._buckets = buckets
-        self._replays: dict[Bucket, Replay] = {}
-        started = time.perf_counter()
-        order = buckets.all()
-        for count, bucket in enumerate(order, start=1):
-            self._replays[bucket] = record(bucket)
-            _log.info(
-                "captured graph %d of %d: %d rows, contexts up to %d%s, %.1f s so far",
-                count,
-                len(order),
-                bucket.num_rows,
-                bucket.max_context,
-                ", behind shared prefixes" if bucket.is_shared else "",
-                time.perf_counter() - started,
-            )
-
-    def find(self, num_rows: int, context: int, *, is_shared: bool) -> tuple[Bucket, Replay] | None:
-        """The graph for a step of num_rows rows whose longest context is `context` tokens; None: there is none.
-        is_shared: a graph that reads shared prefixes once."""
-        bucket = self._buckets.bucket_for(num_rows, context, is_shared=is_shared)
-        return None if bucket is None else (bucket, self._replays[bucket])

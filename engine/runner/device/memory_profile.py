@@ -8,7 +8,7 @@ kernels, buffers of NCCL) is not freed, and is counted with the steps. Figures o
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -135,13 +135,23 @@ def profile_memory(
 
 
 def _graph_bytes(gauge: MemoryGauge, free: int, runner: DeviceRunner, recorder: GraphRecorder) -> int:
-    """Memory of all graphs, from the first two: the first one takes memory that all others reuse, and each takes a
-    little of its own. free: bytes before them."""
+    """Memory of all graphs, from the first two of each kind: the first one takes memory that all others reuse, and each
+    takes a little of its own. free: bytes before them."""
     buckets = runner.buckets.all()
-    frees = [free]
-    replays = []  # alive until both are measured
-    for bucket in buckets[:2]:
-        replays.append(runner.record(bucket, recorder))
-        frees.append(gauge.free_bytes())
-    each = [max(_LEAST_GRAPH_BYTES, before - after) for before, after in pairwise(frees)]
-    return each[0] + each[-1] * (len(buckets) - 1)
+    records: list[tuple[int, list[Callable[[], object]]]] = [
+        (len(buckets), [partial(runner.record, bucket, recorder) for bucket in buckets[:2]])
+    ]
+    prompts = runner.prompt_graphs
+    if prompts is not None:
+        largest = prompts.counts[:-3:-1]
+        records.append((len(prompts.counts), [partial(prompts.record, count, recorder) for count in largest]))
+    recorded, num_bytes = [], 0  # what is recorded stays until all is measured
+    for count, kind in records:
+        each = []
+        for record in kind:
+            recorded.append(record())
+            before, free = free, gauge.free_bytes()
+            each.append(max(_LEAST_GRAPH_BYTES, before - free))
+        if each:
+            num_bytes += each[0] + each[-1] * (count - 1)
+    return num_bytes

@@ -3,6 +3,7 @@ tensors they had, and repeats them on the same memory. Numbers that Python saw w
 at a number on the host is an error, as it is while a CUDA graph is captured."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -84,6 +85,7 @@ def opaque(kernel: Callable[..., Any]) -> Callable[..., Any]:
 class TapeRecorder:
     def __init__(self) -> None:
         self.num_replays: list[int] = []  #: of each recording
+        self.piece_replays: list[list[int]] = []  #: of each recording in pieces, of each piece
 
     def record(self, program: Callable[[], None]) -> Callable[[], None]:
         program()
@@ -97,6 +99,33 @@ class TapeRecorder:
             tape.replay()
 
         return replay
+
+    def record_pieces(self, program: Callable[[Callable[[], None]], None]) -> list[Callable[[], None]]:
+        program(lambda: None)
+        tapes = [_Tape()]
+
+        def cut() -> None:
+            tapes[-1].__exit__(None, None, None)
+            tapes.append(_Tape())
+            tapes[-1].__enter__()
+
+        tapes[0].__enter__()
+        try:
+            program(cut)
+        finally:
+            tapes[-1].__exit__(None, None, None)
+        counts = [0] * len(tapes)
+        self.piece_replays.append(counts)
+
+        def replay(index: int) -> None:
+            counts[index] += 1
+            tapes[index].replay()
+
+        return [partial(replay, index) for index in range(len(tapes))]
+
+    def alias(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tape keeps all of its tensors: their memory is not reused."""
+        return tensor
 
 
 def _memory(tensor: torch.Tensor) -> int:
