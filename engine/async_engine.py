@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.config import EngineConfig, ModelLimits, SamplingParams, StepLimits
 from engine.core import EngineCore, LoadedEngine, load_engine
 from engine.errors import EngineDead, InvalidRequest
 from engine.memory.ledger import PoolCell
@@ -274,6 +274,11 @@ class AsyncEngine:
     def limits(self) -> ModelLimits:
         """Limits of one request; max_model_len is the model's context or, if smaller, what the page pool holds."""
         return self._loaded.result(timeout=0).core.limits
+
+    @property
+    def step_limits(self) -> StepLimits:
+        """What fits into one step."""
+        return self._loaded.result(timeout=0).core.step_limits
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
         """Refuse new requests, let running ones finish for up to drain_s seconds, abort the rest, end the thread."""

@@ -24,6 +24,14 @@ def usable_kv_dtypes(capability: tuple[int, int] | None) -> tuple[KVDType, ...]:
     return ("auto", "int8", "fp8") if capability is not None and capability >= FP8_CAPABILITY else ("auto", "int8")
 
 
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What fits into one step."""
+
+    max_running: int  #: sequences
+    max_batched_tokens: int  #: prompt chunks and decodes together
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """How to load and run one model. Raises ValueError for a value that is not allowed.
@@ -59,9 +67,17 @@ class EngineConfig:
         None
     )
     max_batched_tokens: Annotated[
-        int, Setting("Token budget of one step, prefill chunks and decodes together", minimum=1)
-    ] = 1024
-    max_running: Annotated[int, Setting("Sequences in one step", minimum=1)] = 64
+        int | None,
+        Setting(
+            "Token budget of one step, prefill chunks and decodes together; unset: 1024 on CPU, 2048 to 8192 on CUDA "
+            "by the device's memory",
+            minimum=1,
+        ),
+    ] = None
+    max_running: Annotated[
+        int | None,
+        Setting("Sequences in one step; unset: 64 on CPU, 64 to 256 on CUDA by the device's memory", minimum=1),
+    ] = None
     max_queued_requests: Annotated[int, Setting("Requests that may wait for their first step", minimum=1)] = 256
     max_queued_tokens: Annotated[int, Setting("Prompt tokens that may wait for their first step", minimum=1)] = 131_072
     enable_prefix_caching: Annotated[
@@ -125,6 +141,12 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def step_limits(self) -> StepLimits:
+        """The limits of a step; where they are unset, those of a CPU. Loading a model states those of the device
+        (engine/runner/device_defaults.py)."""
+        return StepLimits(self.max_running or 64, self.max_batched_tokens or 1024)
 
 
 @dataclass(frozen=True)

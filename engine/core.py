@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 
 class EngineCore:
-    """The engine of one model. All methods are for one thread; only `admission` and `limits` are for any thread."""
+    """The engine of one model. All methods are for one thread; only `admission`, `limits` and `step_limits` are for any
+    thread."""
 
     def __init__(
         self,
@@ -58,10 +59,11 @@ class EngineCore:
         self._make_detokenizer = make_detokenizer
         self._clock = clock
         self._engine_seed = config.seed
+        self.step_limits = config.step_limits
         self._cache = KVCache(
             runner.pool_plan,
             enable_prefix_caching=config.enable_prefix_caching,
-            max_step_tokens=config.max_batched_tokens,
+            max_step_tokens=self.step_limits.max_batched_tokens,
         )
         rule = self._cache.rule
         longest = rule.max_tokens(runner.limits.max_model_len)
@@ -70,7 +72,7 @@ class EngineCore:
         self.admission = AdmissionControl(
             rule,
             self.limits,
-            max_running=config.max_running,
+            max_running=self.step_limits.max_running,
             max_requests=config.max_queued_requests if has_queue_bound else None,
             max_tokens=config.max_queued_tokens if has_queue_bound else None,
         )
@@ -332,7 +334,7 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
             return NoText()
         return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
 
-    core = EngineCore(loaded.runner, config, make_detokenizer, has_queue_bound=has_queue_bound)
+    core = EngineCore(loaded.runner, loaded.config, make_detokenizer, has_queue_bound=has_queue_bound)
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
 
 

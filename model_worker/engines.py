@@ -38,7 +38,7 @@ async def load_engine(settings: WorkerSettings) -> Engine:
                 num_tokens=settings.echo_num_tokens,
                 fail_after=settings.echo_fail_after,
                 context_length=limits.max_model_len or 4096,
-                max_running=limits.max_running,
+                max_running=limits.step_limits.max_running,
                 max_queued=limits.max_queued_requests,
                 default_max_tokens=settings.default_max_tokens,
             )

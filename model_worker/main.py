@@ -23,12 +23,17 @@ from service_kit.telemetry import switch_telemetry_off
 #: Loggers that log from INFO on: the worker, and the start of the engine. None of them logs text of a request.
 _LOGGED = ("model_worker", "service_kit", "engine.runner", "engine.kernels")
 
+#: How long the event loop may keep the interpreter while the engine's thread waits for it, in each step. With Python's
+#: default, 5 ms, steps take several times as long beside many streams (`python -m benchmarks.steps`).
+SWITCH_INTERVAL_S = 0.0001
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
     5 port taken, 6 the model cannot be loaded now."""
     configure_logging(_LOGGED)
     switch_telemetry_off()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         settings = read_settings(arguments)
         bound_spinning(settings)

@@ -88,7 +88,7 @@ class PagedEngine:
                 context_length=engine.limits.max_model_len,
             ),
             capacity=Capacity(
-                max_running=config.max_running,
+                max_running=engine.step_limits.max_running,
                 max_queued=config.max_queued_requests,
                 kv_tokens=_pool_tokens(stats, config.page_tokens),
             ),

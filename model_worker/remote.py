@@ -67,6 +67,7 @@ class RemoteEngine:
         assert settings.remote_base_url is not None
         assert settings.remote_model is not None
         limits = settings.engine_config
+        max_running = limits.step_limits.max_running
         base_url = settings.remote_base_url.rstrip("/")
         key_file = settings.remote_api_key_file
         try:
@@ -78,7 +79,7 @@ class RemoteEngine:
                 base_url=base_url,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 timeout=_TIMEOUT,
-                limits=httpx.Limits(max_connections=limits.max_running),
+                limits=httpx.Limits(max_connections=max_running),
                 transport=transport,
             ),
             model=settings.remote_model,
@@ -92,9 +93,9 @@ class RemoteEngine:
                 can_resume=False,
             ),
             capacity=Capacity(
-                max_running=limits.max_running,
+                max_running=max_running,
                 max_queued=limits.max_queued_requests,
-                kv_tokens=limits.max_running * settings.remote_context_length,
+                kv_tokens=max_running * settings.remote_context_length,
             ),
             default_max_tokens=settings.default_max_tokens,
         )

@@ -86,9 +86,9 @@ def measure(config: EngineConfig, work: Sequence[Work], *, repeats: int, progres
     """All requests at once through our engine: a warm-up round, then `repeats` measured rounds."""
     progress("loading")
     with _Agon(config) as ours:
-        measured = Measured("agon", config.max_running, work)
+        measured = Measured("agon", config.step_limits.max_running, work)
         progress("warming up")
-        ours.together([Work(item.ids, 2) for item in work[: config.max_running]])
+        ours.together([Work(item.ids, 2) for item in work[: config.step_limits.max_running]])
         _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
         return Comparison(ours.precision, ours.operators, [measured])
 
@@ -102,7 +102,7 @@ def compare(
     progress: Callable[[str], None],
 ) -> Comparison:
     """transformers and our engine in turn: the first `num_single` prompts one at a time, and all prompts together."""
-    size = config.max_running
+    size = config.step_limits.max_running
     progress("loading both")
     with _Agon(config) as ours:
         peer = _Transformers(config.model, ours.dtype, config.device, config.num_threads)

@@ -118,8 +118,8 @@ def _settings(config: EngineConfig, comparison: Comparison, workload: object, re
     return {
         "model": Path(config.model).name,
         "workload": workload,
-        "concurrency": config.max_running,
-        "max_batched_tokens": config.max_batched_tokens,
+        "concurrency": config.step_limits.max_running,
+        "max_batched_tokens": config.step_limits.max_batched_tokens,
         "threads": config.num_threads,
         "dtype": comparison.dtype,
         "operators": comparison.operators,

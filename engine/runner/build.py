@@ -76,7 +76,7 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
         parts.model,
         plan=plan,
         limits=parts.limits,
-        max_running=config.max_running,
+        max_running=config.step_limits.max_running,
         dtype=parts.dtype,
         device=parts.device,
         mirror=mirror_plan(plan, config.swap_bytes),
@@ -91,14 +91,15 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     """A DeviceRunner, warmed up, with its CUDA graphs captured. A pool of unstated size takes what measured steps and
     graphs leave of the device's memory. Raises CheckpointError if that is nothing."""
     config, model, limits = parts.config, parts.model, parts.limits
+    step = config.step_limits
     make = partial(
         DeviceRunner,
         model,
         machinery.kernels,
         kernels_name=machinery.name,
         limits=limits,
-        max_running=config.max_running,
-        max_batched_tokens=config.max_batched_tokens,
+        max_running=step.max_running,
+        max_batched_tokens=step.max_batched_tokens,
         dtype=parts.dtype,
         device=parts.device,
         operators=parts.operators,
@@ -107,22 +108,20 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         shares_prefixes=config.enable_prefix_caching,
     )
     rows = model.capturable_rows
-    has_graphs = (
-        bool(rows) and rows.start <= min(config.max_running, config.max_graph_batch) and not config.enforce_eager
-    )
+    has_graphs = bool(rows) and rows.start <= min(step.max_running, config.max_graph_batch) and not config.enforce_eager
     room_bytes = None
     if config.kv_cache_bytes is None:
         smallest = smallest_pool(design_of(config, model, limits, parts.kv_dtype))
         profile = profile_memory(
             machinery.gauge,
             partial(make, plan=smallest),
-            num_tokens=config.max_batched_tokens,
+            num_tokens=step.max_batched_tokens,
             recorder=machinery.make_recorder() if has_graphs else None,
         )
         room_bytes = profile.room_bytes(config.device_memory_share)
     plan = plan_pool(config, model, limits, parts.kv_dtype, parts.device, parts.group, room_bytes)
     runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes))
-    runner.warm_up(config.max_batched_tokens)
+    runner.warm_up(step.max_batched_tokens)
     if has_graphs:
         runner.capture(machinery.make_recorder())
     elif not config.enforce_eager:

@@ -22,6 +22,7 @@ from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
+from engine.runner.device_defaults import with_device_defaults
 from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer, read_eos_token_ids
@@ -67,6 +68,7 @@ class LoadedModel:
     limits: ModelLimits
     pool_plan: PoolPlan
     info: ModelInfo
+    config: EngineConfig  #: with the limits of a step that suit the device
     #: Whether all processes that share the model still run; may be called by any thread.
     is_alive: Callable[[], bool] = lambda: True
 
@@ -81,6 +83,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     started = time.perf_counter()
     group = group or Solo()
     device = choose_device(config.device, group.place.local_rank)
+    config = with_device_defaults(config, device, group)
     folder = find_model_folder(config.model)
     settings = ConfigReader(read_config(folder))
     architecture = architecture_of(settings)
@@ -123,7 +126,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     )
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
-    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info)
+    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info, config)
 
 
 def _build(

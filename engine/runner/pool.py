@@ -55,8 +55,8 @@ def plan_pool(
         enough = pool_bytes_for(
             design.types,
             num_tokens=limits.max_model_len,
-            num_sequences=config.max_running,
-            max_step_tokens=config.max_batched_tokens,
+            num_sequences=config.step_limits.max_running,
+            max_step_tokens=config.step_limits.max_batched_tokens,
         )
         if room_bytes is None:
             room_bytes = int(free_memory_bytes(device) * _POOL_SHARE[device.type])
@@ -64,7 +64,7 @@ def plan_pool(
                 room_bytes //= group.place.local_size
         pool_bytes = min(enough, group.minimum(room_bytes))
     plan = pool_of(design, pool_bytes)
-    rule = AdmissionRule(plan, config.max_batched_tokens)
+    rule = AdmissionRule(plan, config.step_limits.max_batched_tokens)
     _log.info(
         "page pool of %.1f MiB in pages of %s, keys and values in %s: one request of up to %d tokens, or %d of the "
         "full context of %d",

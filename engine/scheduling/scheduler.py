@@ -61,12 +61,12 @@ class Scheduler:
         self._in_flight = InFlight(cache) if in_flight is None else in_flight
         self._swapper = swapper
         self._admission = admission
-        self._max_batched_tokens = config.max_batched_tokens
+        self._max_batched_tokens = config.step_limits.max_batched_tokens
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
         self._waiting = WaitingQueue(cache)
         self._running: list[Request] = []  # by arrival
-        self._num_slots = config.max_running
-        self._free_slots = list(range(config.max_running - 1, -1, -1))
+        self._num_slots = config.step_limits.max_running
+        self._free_slots = list(range(config.step_limits.max_running - 1, -1, -1))
         self._reservations: dict[str, int] = {}  # request id -> tokens reserved at admission, until its first step
         self._by_id: dict[SequenceId, tuple[Request, Sequence]] = {}  # unfinished sequences
         self._step = 0

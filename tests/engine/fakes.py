@@ -243,7 +243,7 @@ def make_core(
     config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
     runner = PagedFakeRunner(
         pool_plan(num_pages, layers=layers, page_tokens=page_tokens),
-        2 * config.max_running if steps == "late" else config.max_running,
+        2 * config.step_limits.max_running if steps == "late" else config.step_limits.max_running,
         ModelLimits(max_model_len, VOCAB_SIZE, frozenset({EOS})),
         pool_plan(num_mirror_pages, layers=layers, page_tokens=page_tokens) if num_mirror_pages else None,
         max_in_flight=1 if steps == "in turn" else 2,
@@ -251,7 +251,7 @@ def make_core(
     )
     clock = clock or Clock()
     core = EngineCore(
-        LateRunner(runner, config.max_running) if steps == "late" else runner,
+        LateRunner(runner, config.step_limits.max_running) if steps == "late" else runner,
         config,
         lambda skip, prompt: LetterDetokenizer(),
         has_queue_bound=has_queue_bound,

@@ -57,12 +57,12 @@ def in_turn(model: TinyModel, **settings: object) -> LLM:
 def late(model: TinyModel, build: Builder = build_runner, /, **settings: object) -> LLM:
     """An engine with a step in flight over a LateRunner."""
     config = EngineConfig(str(model.folder), overlap=True, **{**DEFAULTS, **settings})  # type: ignore[arg-type]
-    loaded = load_runner(replace(config, max_running=2 * config.max_running), build=build)
+    loaded = load_runner(replace(config, max_running=2 * config.step_limits.max_running), build=build)
 
     def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
         return IncrementalDetokenizer(loaded.tokenizer, skip_special_tokens, prompt)
 
-    runner = LateRunner(loaded.runner, config.max_running)
+    runner = LateRunner(loaded.runner, config.step_limits.max_running)
     core = EngineCore(runner, config, make_detokenizer, has_queue_bound=False)
     return LLM.around(LoadedEngine(core, loaded.tokenizer, loaded.info))
 

@@ -351,6 +351,8 @@ class DeviceRunner:
         no later step takes more memory, and the null page is zeroed again."""
         layer_type = self.pool_plan.types[0].name
         plans = list(warm_up_steps(num_tokens, self._max_running, self.limits.max_model_len, layer_type))
+        copies = tuple(PageCopy(kind.name, 0, 0) for kind in self.pool_plan.types)
+        plans.append(StepPlan(0, (), copies, ()))  # a fork copies a page
         for number, plan in enumerate(plans, start=1):
             run_step(self, plan)
             _log.debug("ran %d of %d steps to warm up: %d tokens", number, len(plans), plan.num_tokens)

@@ -61,17 +61,18 @@ class CudaGraphRecorder:
             for _ in range(_WARM_UP_RUNS):
                 program(_no_cut)
         torch.cuda.synchronize(self._device)
-        graphs = [torch.cuda.CUDAGraph()]
-        # torch.cuda.graph would collect garbage before each piece, which takes longer than capturing it.
-        begin = {"pool": self._pool, "capture_error_mode": "thread_local"}
+        graphs: list[torch.cuda.CUDAGraph] = []
+
+        def begin() -> None:  # torch.cuda.graph would collect garbage first, which takes longer than a piece
+            graphs.append(torch.cuda.CUDAGraph())
+            graphs[-1].capture_begin(self._pool, capture_error_mode="thread_local")
 
         def cut() -> None:
             graphs[-1].capture_end()
-            graphs.append(torch.cuda.CUDAGraph())
-            graphs[-1].capture_begin(**begin)
+            begin()
 
         with torch.cuda.stream(self._stream):
-            graphs[-1].capture_begin(**begin)
+            begin()
             try:
                 program(cut)
             finally:

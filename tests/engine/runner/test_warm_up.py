@@ -108,10 +108,6 @@ class NotedKernels(ModuleType):
         return noted
 
 
-#: The first fork copies a page; warm-up owns none.
-WITHOUT_WARM_UP = {"copy_pages"}
-
-
 @pytest.mark.parametrize("enforce_eager", [False, True], ids=["graphs", "no graphs"])
 def test_no_request_calls_a_kernel_for_the_first_time(
     tiny_model: Callable[[str], TinyModel], enforce_eager: bool
@@ -133,4 +129,4 @@ def test_no_request_calls_a_kernel_for_the_first_time(
         llm.generate([random_prompt(length, length) for _ in range(10)], 2 * kinds)
     llm.close()
     assert before
-    assert kernels.called - before - WITHOUT_WARM_UP == set()
+    assert kernels.called - before == set()

@@ -3,6 +3,7 @@ tensors they had, and repeats them on the same memory. Numbers that Python saw w
 at a number on the host is an error, as it is while a CUDA graph is captured."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -102,18 +103,15 @@ class TapeRecorder:
 
     def record_pieces(self, program: Callable[[Callable[[], None]], None]) -> list[Callable[[], None]]:
         program(lambda: None)
-        tapes = [_Tape()]
+        tapes: list[_Tape] = []
+        with ExitStack() as recording:
 
-        def cut() -> None:
-            tapes[-1].__exit__(None, None, None)
-            tapes.append(_Tape())
-            tapes[-1].__enter__()
+            def cut() -> None:
+                recording.close()
+                tapes.append(recording.enter_context(_Tape()))
 
-        tapes[0].__enter__()
-        try:
+            cut()
             program(cut)
-        finally:
-            tapes[-1].__exit__(None, None, None)
         counts = [0] * len(tapes)
         self.piece_replays.append(counts)
 
