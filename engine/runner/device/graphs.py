@@ -28,7 +28,7 @@ class GraphRecorder(Protocol):
         ...
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same memory as a tensor, contiguous, that was made while recording, without keeping it from being reused
+        """The same memory as a tensor that was made while recording, without keeping it from being reused
         by what is recorded later. It holds the tensor's values until the replay that reuses it."""
         ...
 
@@ -81,8 +81,12 @@ class CudaGraphRecorder:
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
         """As GraphRecorder.alias."""
-        memory = torch.as_tensor(_Memory(tensor.data_ptr(), tensor.nbytes), device=tensor.device)
-        return memory.view(tensor.dtype).view(tensor.shape)
+        assert tensor.numel()
+        num_elements = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        memory = _Memory(tensor.data_ptr(), num_elements * tensor.itemsize)
+        return (
+            torch.as_tensor(memory, device=tensor.device).view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+        )
 
 
 def _no_cut() -> None:
