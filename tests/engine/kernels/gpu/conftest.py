@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.engine.kernels.gpu import old_interpreter
+
 HAS_CUDA = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET", "0") == "0"
 if not HAS_CUDA:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    if importlib.util.find_spec("triton") is not None:
+        old_interpreter.mend()
 
 
 def pytest_report_header() -> str:
