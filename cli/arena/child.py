@@ -132,6 +132,11 @@ class Child:
                 self.last_death, self.last_words = _describe_exit(exit_code), self._tail()
             except (OSError, CliError) as error:
                 exit_code, self.last_death, self.last_words = 1, "could not be started", str(error)
+                self._end_group()
+            except Exception as error:  # a defect of ours must not leave a process without its supervisor
+                exit_code, self.last_death = 1, "could not be watched"
+                self.last_words = f"{type(error).__name__}: {error}"
+                self._end_group()
             if self._stop_requested.is_set():
                 return
             if exit_code in self.spec.final_exit_codes or self._has_failed_to_begin():
@@ -176,9 +181,7 @@ class Child:
     def kill(self) -> None:
         """Kill the whole process group now; does nothing if it has ended."""
         self._stop_requested.set()
-        if self._process is not None:
-            self._kill_group(self._process)
-            self._process.wait()
+        self._end_group()
 
     def trim_log(self) -> None:
         """Bound the log: move it to .log.1 when it is too large. The child appends, so truncation is safe."""
@@ -288,6 +291,12 @@ class Child:
                 return "\n".join(log.read().decode("utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
         except OSError:
             return ""
+
+    def _end_group(self) -> None:
+        """Kill what the last start may have left; return when its process has ended."""
+        if self._process is not None:
+            self._kill_group(self._process)
+            self._process.wait()
 
     @staticmethod
     def _kill_group(process: subprocess.Popen[bytes]) -> None:

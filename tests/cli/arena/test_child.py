@@ -53,6 +53,32 @@ async def test_one_that_keeps_dying_is_started_again_for_ever(
     await running
 
 
+async def test_a_defect_of_ours_leaves_no_process_without_its_supervisor(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until, is_alive: IsAlive
+) -> None:
+    """A probe raises what no probe may; the process is ended and started again, so that none runs twice."""
+    probes = 0
+    spec = make_spec("one")
+
+    async def probe() -> ProbeResult:
+        nonlocal probes
+        probes += 1
+        if probes == 2:
+            raise RuntimeError("the handler is closed")
+        return await spec.probe()
+
+    child = Child(replace(spec, probe=probe), news, hasty)
+    running = asyncio.create_task(child.run())
+    await until(lambda: child.pid is not None)
+    first = child.pid
+    assert first is not None
+    await until(lambda: child.pid != first and child.state is ChildState.READY)
+    assert not is_alive(first)
+    assert "RuntimeError: the handler is closed" in news.text
+    await child.stop()
+    await running
+
+
 async def test_one_that_was_never_ready_is_given_up_where_that_is_asked_for(
     make_spec: MakeSpec, news: Any, hasty: RestartPolicy
 ) -> None:
