@@ -67,7 +67,7 @@ class ChildSpec:
     stop_timeout_s: float
     death_signal: signal.Signals = signal.SIGKILL  #: sent by the kernel when the supervisor dies
     lock_path: Path | None = None  #: a file that the process inherits locked, so that it runs only once
-    before_start: Callable[[], None] | None = None
+    before_start: Callable[[], None] | None = None  #: called in a thread: it may take minutes
     final_exit_codes: frozenset[int] = frozenset()  #: with these another start would fail in the same way
 
 
@@ -199,15 +199,21 @@ class Child:
         self._ready_at = None
         self.state = ChildState.STARTING
         if self.spec.lock_path is None:
+            await self._prepare()
             self._spawn(())
             return
         with _open_to_append(self.spec.lock_path) as lock:
             await self._take(lock)
+            await self._prepare()
             self._spawn((lock.fileno(),))  # now only the child holds the lock
 
-    def _spawn(self, inherited: tuple[int, ...]) -> None:
+    async def _prepare(self) -> None:
         if self.spec.before_start is not None:
-            self.spec.before_start()
+            await asyncio.to_thread(self.spec.before_start)
+            if self._stop_requested.is_set():
+                raise CliError("it was stopped before it had started")
+
+    def _spawn(self, inherited: tuple[int, ...]) -> None:
         self.trim_log()
         with _open_to_append(self.spec.log_path) as log:
             self._log_start = log.tell()

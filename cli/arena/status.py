@@ -30,7 +30,7 @@ class StatusView(Protocol):
     """Shows the events and the state of an arena. Called from one event loop. No method raises OSError."""
 
     def event(self, source: str, text: str) -> None:
-        """Show one event of `source`, for instance a process that became ready."""
+        """Show one event of `source`, for instance a process that became ready. Other threads call it, too."""
 
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
         """Show the present state; cheap enough to be called several times a second."""
