@@ -44,7 +44,7 @@ class Heartbeat:
             timeout=_TIMEOUT, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
         )
         self._links = [
-            ControllerLink(self._client, controller.rstrip("/"), worker, url, boot_id, self._publish_epochs)
+            ControllerLink(self._client, controller.rstrip("/"), worker, url, boot_id, self._publish)
             for controller in worker.settings.controller_urls
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -66,8 +66,9 @@ class Heartbeat:
         await asyncio.gather(*(link.deregister() for link in self._links))
         await self._client.aclose()
 
-    def _publish_epochs(self) -> None:
+    def _publish(self) -> None:
         self._worker.epochs = frozenset(link.epoch for link in self._links if link.epoch is not None)
+        self._worker.has_broken_link = any(link.is_broken for link in self._links)
 
 
 class ControllerLink:
@@ -80,17 +81,19 @@ class ControllerLink:
         worker: Worker,
         url: str,
         boot_id: str,
-        on_epoch: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
+        """`on_change` is called when the epoch has changed, or whether the link is broken."""
         self._client = client
         self._base = f"{controller}/internal/workers"
         self._worker = worker
         self._url = url
         self._boot_id = boot_id
-        self._on_epoch = on_epoch
+        self._on_change = on_change
         self._registration: RegisterReply | None = None
         self._wake = asyncio.Event()
         self._failures = 0
+        self.is_broken = False  #: its last attempt raised what no failure of a controller raises
 
     @property
     def epoch(self) -> int | None:
@@ -108,8 +111,14 @@ class ControllerLink:
             try:
                 pause_s = await self._beat()
                 self._failures = 0
+                self._note(is_broken=False)
             except (httpx.HTTPError, ApiError, ValueError) as error:
                 pause_s = self._on_failure(error)
+                self._note(is_broken=False)
+            except Exception as error:  # a defect, or a library's error that nothing maps: the link must go on
+                log_event(_logger, "link_failed", logging.ERROR, exc_info=error)
+                pause_s = self._on_failure(error)
+                self._note(is_broken=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
@@ -125,7 +134,7 @@ class ControllerLink:
                 timeout=_FAREWELL_S,
             )
         self._registration = None
-        self._on_epoch()
+        self._on_change()
 
     async def _beat(self) -> float:
         """Register or send one heartbeat; returns how long to wait for the next."""
@@ -133,7 +142,7 @@ class ControllerLink:
             return _RETRY_S  # no heartbeat: the registration expires, so controllers send no work to a hanging engine
         if self._registration is None:
             self._registration = await self._register()
-            self._on_epoch()
+            self._on_change()
             log_event(_logger, "registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
             return _FIRST_BEAT_S
         elif not await self._send_heartbeat(self._registration):
@@ -174,6 +183,11 @@ class ControllerLink:
             raise ApiError.from_body(answer.json())
         except ValueError:
             raise ApiError(ErrorCode.INTERNAL_ERROR, f"The controller answered {answer.status_code}.") from None
+
+    def _note(self, *, is_broken: bool) -> None:
+        if is_broken is not self.is_broken:
+            self.is_broken = is_broken
+            self._on_change()
 
     def _on_failure(self, error: Exception) -> float:
         self._failures += 1

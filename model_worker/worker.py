@@ -43,6 +43,7 @@ class Worker:
         self.settings = settings
         self.started_at = int(time.time())
         self.epochs: frozenset[int] = frozenset()  #: of this process's registrations at its controllers
+        self.has_broken_link = False  #: the work that registers it fails by a defect
         self.metrics = WorkerMetrics(
             model=settings.model_name,
             load=self.load,
@@ -73,8 +74,8 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request sent now would be accepted."""
-        return self.state == "ready" and self.engine.is_alive
+        """Whether a request sent now would be accepted, and controllers are told of this worker."""
+        return self.state == "ready" and self.engine.is_alive and not self.has_broken_link
 
     def load(self) -> Load | None:
         """The engine's load; None until it is loaded."""

@@ -65,7 +65,11 @@ class BackgroundTasks:
                     log_event(_logger, "background_work_back", work=name, failures=num_failures)
                 num_failures = 0
                 self._failing.discard(name)
-            except Exception as error:  # a defect, or a library's error that nothing maps: the work must go on
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                    raise
+                # A defect, a library's error that nothing maps, or the end of what it waited for: the work must go on.
                 num_failures += 1
                 self._failing.add(name)
                 log_event(_logger, "background_work_failed", logging.ERROR, exc_info=error, work=name)

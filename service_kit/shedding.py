@@ -6,6 +6,7 @@ so the queue stays short. Requests that belong to accepted work (events, votes, 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 
@@ -56,7 +57,7 @@ class Shedding:
         self._due = None
 
     async def _refuse(self, send: Send) -> None:
-        retry_after = b"%d" % round(self._retry_after.seconds())
+        retry_after = b"%d" % math.ceil(self._retry_after.seconds())
         await send(
             {"type": "http.response.start", "status": 503, "headers": [*_HEADERS, (b"retry-after", retry_after)]}
         )

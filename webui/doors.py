@@ -6,12 +6,14 @@ Gradio would fail on are refused here, calls of its event routes in event_calls.
 loading anything from another host, for instance a tracking image in a model's answer.
 """
 
+import asyncio
 import re
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service_kit.bodies import BODY_TIMEOUT_S
 from service_kit.errors import ClientGone
 from webui import texts
 from webui.bare_page import bare_page
@@ -76,15 +78,7 @@ class Doors:
             return
         path = scope["path"]
         kind = "event" if path.startswith("/gradio_api/queue") else "page"
-        received = 0
-
-        async def bounded() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > MAX_BODY_BYTES:  # a body without Content-Length
-                return {"type": "http.disconnect"}
-            return message
+        bounded = _bounded(receive)
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -102,7 +96,7 @@ class Doors:
             return
         length = Headers(scope=scope).get("content-length", "")
         if length.isdecimal() and int(length[:20]) > MAX_BODY_BYTES:
-            await _answer(ApiError(ErrorCode.REQUEST_TOO_LARGE, "That is too long."), scope, receive, noted)
+            await _answer(_too_long(), scope, receive, noted)
             return
         limited: Receive = bounded
         try:
@@ -127,6 +121,32 @@ class Doors:
                 self._metrics.open_streams.dec()
 
 
+def _bounded(receive: Receive) -> Receive:
+    """`receive` with limits for a request's body, for routes that read it themselves: raises ApiError REQUEST_TOO_LARGE
+    (a body may come without a length) or INVALID_REQUEST for one that does not come in time, and ClientGone."""
+    received, is_whole = 0, False
+    deadline = asyncio.get_running_loop().time() + BODY_TIMEOUT_S
+
+    async def bounded() -> Message:
+        nonlocal received, is_whole
+        if is_whole:  # what comes then is the end of the connection
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The body did not arrive in time.") from None
+        if message["type"] != "http.request":
+            raise ClientGone
+        received += len(message.get("body", b""))
+        if received > MAX_BODY_BYTES:
+            raise _too_long()
+        is_whole = not message.get("more_body", False)
+        return message
+
+    return bounded
+
+
 def _check_head(scope: Scope) -> None:
     """Raises ApiError for a page that does not exist, a session that cannot, and a host that is no name."""
     headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
@@ -142,6 +162,10 @@ def _check_head(scope: Scope) -> None:
 
 def _session_hash(scope: Scope) -> str:
     return QueryParams(scope["query_string"]).get("session_hash", "")
+
+
+def _too_long() -> ApiError:
+    return ApiError(ErrorCode.REQUEST_TOO_LARGE, "That is too long.")
 
 
 async def _answer(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -67,7 +67,7 @@ class ChildSpec:
     stop_timeout_s: float
     death_signal: signal.Signals = signal.SIGKILL  #: sent by the kernel when the supervisor dies
     lock_path: Path | None = None  #: a file that the process inherits locked, so that it runs only once
-    before_start: Callable[[], None] | None = None
+    before_start: Callable[[], None] | None = None  #: called in a thread: it may take minutes
     final_exit_codes: frozenset[int] = frozenset()  #: with these another start would fail in the same way
 
 
@@ -132,6 +132,11 @@ class Child:
                 self.last_death, self.last_words = _describe_exit(exit_code), self._tail()
             except (OSError, CliError) as error:
                 exit_code, self.last_death, self.last_words = 1, "could not be started", str(error)
+                self._end_group()
+            except Exception as error:  # a defect of ours must not leave a process without its supervisor
+                exit_code, self.last_death = 1, "could not be watched"
+                self.last_words = f"{type(error).__name__}: {error}"
+                self._end_group()
             if self._stop_requested.is_set():
                 return
             if exit_code in self.spec.final_exit_codes or self._has_failed_to_begin():
@@ -176,9 +181,7 @@ class Child:
     def kill(self) -> None:
         """Kill the whole process group now; does nothing if it has ended."""
         self._stop_requested.set()
-        if self._process is not None:
-            self._kill_group(self._process)
-            self._process.wait()
+        self._end_group()
 
     def trim_log(self) -> None:
         """Bound the log: move it to .log.1 when it is too large. The child appends, so truncation is safe."""
@@ -196,15 +199,21 @@ class Child:
         self._ready_at = None
         self.state = ChildState.STARTING
         if self.spec.lock_path is None:
+            await self._prepare()
             self._spawn(())
             return
         with _open_to_append(self.spec.lock_path) as lock:
             await self._take(lock)
+            await self._prepare()
             self._spawn((lock.fileno(),))  # now only the child holds the lock
 
-    def _spawn(self, inherited: tuple[int, ...]) -> None:
+    async def _prepare(self) -> None:
         if self.spec.before_start is not None:
-            self.spec.before_start()
+            await asyncio.to_thread(self.spec.before_start)
+            if self._stop_requested.is_set():
+                raise CliError("it was stopped before it had started")
+
+    def _spawn(self, inherited: tuple[int, ...]) -> None:
         self.trim_log()
         with _open_to_append(self.spec.log_path) as log:
             self._log_start = log.tell()
@@ -288,6 +297,12 @@ class Child:
                 return "\n".join(log.read().decode("utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
         except OSError:
             return ""
+
+    def _end_group(self) -> None:
+        """Kill what the last start may have left; return when its process has ended."""
+        if self._process is not None:
+            self._kill_group(self._process)
+            self._process.wait()
 
     @staticmethod
     def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -1,5 +1,10 @@
-"""The output of `agon up`: a live table on a terminal, plain lines elsewhere. It makes no requests."""
+"""The output of `agon up`: a live table on a terminal, plain lines elsewhere. It makes no requests.
 
+What supervises the processes reports through a view, so an output that takes nothing (its disk is full, its reader has
+gone) must not raise: what cannot be shown is left out.
+"""
+
+import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,10 +27,10 @@ _COLOURS = {
 
 
 class StatusView(Protocol):
-    """Shows the events and the state of an arena. Called from one event loop."""
+    """Shows the events and the state of an arena. Called from one event loop. No method raises OSError."""
 
     def event(self, source: str, text: str) -> None:
-        """Show one event of `source`, for instance a process that became ready."""
+        """Show one event of `source`, for instance a process that became ready. Other threads call it, too."""
 
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
         """Show the present state; cheap enough to be called several times a second."""
@@ -43,7 +48,8 @@ class PlainView:
 
     def event(self, source: str, text: str) -> None:
         """Print the event."""
-        print(f"{time.monotonic() - self._started:6.1f}s  {source}: {text}", flush=True)
+        with contextlib.suppress(OSError):
+            print(f"{time.monotonic() - self._started:6.1f}s  {source}: {text}", flush=True)
 
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
         """Print the headline if it has changed."""
@@ -53,7 +59,8 @@ class PlainView:
 
     def close(self) -> None:
         """Flush standard output."""
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
 
 
 class LiveView:
@@ -63,11 +70,13 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._live.start()
+        with contextlib.suppress(OSError):
+            self._live.start()
 
     def event(self, source: str, text: str) -> None:
         """Print the event above the table."""
-        self._console.print(f"{time.strftime('%H:%M:%S')} {source}: {text}", markup=False, highlight=False)
+        with contextlib.suppress(OSError):
+            self._console.print(f"{time.strftime('%H:%M:%S')} {source}: {text}", markup=False, highlight=False)
 
     def refresh(self, children: Sequence[Child], workers: Mapping[str, WorkerView], headline: str) -> None:
         """Redraw the headline and a row for each process."""
@@ -76,11 +85,13 @@ class LiveView:
             table.add_column(column, justify="right" if column in ("restarts", "pid", "tokens/s") else "left")
         for child in children:
             table.add_row(*_row(child, workers))
-        self._live.update(Group(Text(headline, style="bold"), table), refresh=True)
+        with contextlib.suppress(OSError):
+            self._live.update(Group(Text(headline, style="bold"), table), refresh=True)
 
     def close(self) -> None:
         """Remove the table."""
-        self._live.stop()
+        with contextlib.suppress(OSError):
+            self._live.stop()
 
 
 def choose_view() -> StatusView:

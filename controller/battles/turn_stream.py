@@ -66,17 +66,18 @@ class TurnStream:
             yield _error(ApiError(ErrorCode.INTERNAL_ERROR, "The stream failed. Resume it after its last event."))
 
     async def _parts(self, reader: "_Reader") -> AsyncGenerator[bytes, None]:
-        last_contact = time.monotonic()
+        last_contact, waits = time.monotonic(), True
         while not reader.is_over:
             if self._is_closed:
                 raise ApiError(ErrorCode.SHUTTING_DOWN, "This controller shuts down. Resume after the last event.")
             try:
-                await reader.read()
-                last_contact = time.monotonic()
+                await reader.read(waits=waits)
+                last_contact, waits = time.monotonic(), True
             except ApiError as error:
                 is_lost = error.code is not ErrorCode.STORE_UNAVAILABLE
                 if is_lost or time.monotonic() - last_contact > self._patience_s:
                     raise
+                waits = False  # a store that dies every second answers at once, or not at all
                 await asyncio.sleep(RETRY_S)
             if out := reader.take():
                 yield out
@@ -100,11 +101,13 @@ class _Reader:
         self._out.clear()
         return out
 
-    async def read(self) -> None:
-        """Wait up to a second for events. When none come, read the battle: it may have ended without them."""
+    async def read(self, *, waits: bool) -> None:
+        """Read the next events; with `waits`, for up to a second until there are some. When there are none, read the
+        battle: it may have ended without them."""
         battle = self._battle or await self._begin()
         after = self._after or battle.run_from
-        entries = await self._store.read_events(self._battle_id, after, block=battle.state == "streaming")
+        block = waits and battle.state == "streaming"
+        entries = await self._store.read_events(self._battle_id, after, block=block)
         for entry_id, fields in entries:
             self._after = EntryId(entry_id)
             if fields["event"] == HELD:  # for controllers only

@@ -5,6 +5,7 @@ runs here. The former owner may be alive, for instance stopped for some seconds:
 """
 
 import logging
+import math
 import time
 
 from controller.battles.battle_store import ClaimedTurn, TurnStore
@@ -27,7 +28,8 @@ class TurnTakeover:
         self._runner = runner
         self._ownership_s = ownership_s
         self._last_contact: float | None = None  #: time.monotonic() of the last round that the store answered
-        self._calm_at = 0.0  #: time.monotonic() from which turns are claimed
+        self._num_calm = 0  #: rounds that the store must answer before turns are claimed
+        self._has_claimed = True  #: since turns could last not be claimed
         self._is_closed = False
 
     def close(self) -> None:
@@ -37,21 +39,30 @@ class TurnTakeover:
     async def claim_round(self) -> None:
         """Take over turns without an owner.
 
-        After a pause without the store, none of the owners could renew; so they get the time of one ownership for it
-        before their turns are claimed. A claim too many would cost computing time, but no text.
+        After a pause without the store, none of the owners could renew; so they get as many rounds for it as fit into
+        one ownership, before their turns are claimed. Only rounds that the store answers count, and another pause does
+        not begin them anew: under a store that dies every second, turns would be left without an owner. A claim too
+        many would cost computing time, but no text.
         """
         if self._is_closed:
             return
-        now = time.monotonic()
-        if self._last_contact is not None and now - self._last_contact > self._ownership_s / 2:
-            self._calm_at = now + self._ownership_s
+        if self._last_contact is not None and time.monotonic() - self._last_contact > self._ownership_s / 2:
+            self._calm_down()
+        is_calm = self._num_calm == 0
         try:
-            claims = await self._store.claim_turns(MAX_CLAIMS if now >= self._calm_at else 0)
+            claims = await self._store.claim_turns(MAX_CLAIMS if is_calm else 0)
             self._last_contact = time.monotonic()
+            self._num_calm = max(0, self._num_calm - 1)
+            self._has_claimed |= is_calm
             for claim in claims:
                 await self._take_over(claim)
         except ApiError:  # turns that were claimed just now lose their owner again, and are claimed later
-            self._calm_at = time.monotonic() + self._ownership_s
+            self._calm_down()
+
+    def _calm_down(self) -> None:
+        if self._has_claimed:
+            self._num_calm = math.ceil(self._ownership_s / ROUND_S)
+            self._has_claimed = False
 
     async def _take_over(self, claim: ClaimedTurn) -> None:
         try:

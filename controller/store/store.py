@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
 
 from controller.metrics import Metrics
-from wire.entry_ids import EntryId
+from wire.entry_ids import LOG_START, EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
 
 MAX_CONNECTIONS = 64
@@ -102,6 +102,8 @@ class Store:
     async def newest_in_stream(self, key: str, before: EntryId | None, *, count: int) -> list[StreamEntry]:
         """The last `count` entries before the id `before`, or of the stream, newest first. Raises ApiError
         STORE_UNAVAILABLE."""
+        if before is not None and entry_order(before) == entry_order(LOG_START):
+            return []  # Redis refuses an interval that ends before the lowest id
         end = "+" if before is None else f"({before}"
         with self.guard("newest_in_stream"):
             return cast(list[StreamEntry], await _call(self.redis.xrevrange, key, end, "-", count=count))

@@ -32,7 +32,10 @@ async def health(request: Request) -> Response:
 @documented(
     "Probes",
     "May it get traffic",
-    answer=Answer(json=WorkerReady, others={503: "The model is being loaded, the engine has died, or it drains."}),
+    answer=Answer(
+        json=WorkerReady,
+        others={503: "The model is being loaded, the engine has died, it drains, or it cannot register by a defect."},
+    ),
     errors=(),
 )
 async def ready(request: Request) -> Response:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fuzz.campaign import campaign, placed
 from tests.fuzz.exchange import exchange
-from tests.fuzz.maker import NUM_BATTLES, Maker
+from tests.fuzz.maker import NUM_BATTLES, NUM_CHATS, Maker
 from tests.fuzz.services import TARGETS, running_arena
 
 MOST_STALL_MS = 100.0
@@ -29,7 +29,10 @@ def main() -> int:
     targets = options.target or TARGETS
     share = options.requests // len(TARGETS)  # not of the targets given: a case must not depend on them
     failed = False
-    with tempfile.TemporaryDirectory() as folder, running_arena(Path(folder), num_battles=NUM_BATTLES) as arena:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_arena(Path(folder), num_battles=NUM_BATTLES, num_chats=NUM_CHATS) as arena,
+    ):
         for target in targets:
             maker = Maker(target, options.seed, share)
             if options.case is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.fuzz.case import Case
 from tests.fuzz.exchange import Outcome, exchange
-from tests.fuzz.maker import BATTLE_PLACE, Maker
+from tests.fuzz.maker import BATTLE_PLACE, CHAT_PLACE, Maker
 from tests.fuzz.services import Arena
 
 CONNECTIONS = 8
@@ -52,6 +52,7 @@ async def campaign(arena: Arena, maker: Maker, num_cases: int) -> dict[str, Any]
     first = service.ask()
     before = first
     for start in range(0, num_cases, PIECE):
+        arena.put_in_service()
         numbers = range(start, min(start + PIECE, num_cases))
         cases = [placed(maker.case(number), arena) for number in numbers]
         free = asyncio.Semaphore(CONNECTIONS)
@@ -92,9 +93,10 @@ async def campaign(arena: Arena, maker: Maker, num_cases: int) -> dict[str, Any]
 
 
 def placed(case: Case, arena: Arena) -> Case:
-    """`case` with the ids of the arena's battles in their places."""
+    """`case` with the ids of the arena's battles and chats in their places."""
     pieces = case.pieces
-    for number, battle_id in enumerate(arena.battles):
-        name = BATTLE_PLACE.format(number).encode()
-        pieces = tuple(piece.replace(name, battle_id.encode()) for piece in pieces)
+    for place, ids in ((BATTLE_PLACE, arena.battles), (CHAT_PLACE, arena.chats)):
+        for number, found in enumerate(ids):
+            name = place.format(number).encode()
+            pieces = tuple(piece.replace(name, found.encode()) for piece in pieces)
     return Case(case.kind, pieces, case.is_whole)

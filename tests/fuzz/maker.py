@@ -21,8 +21,13 @@ from tests.fuzz.from_schema import Generated, generated
 from tests.fuzz.services import ADMIN_TOKEN, MODELS, WORKER_TOKEN
 
 NUM_BATTLES = 24
-#: Stands in a case for the id of battle N of the running arena, and is replaced when the case is sent.
-BATTLE_PLACE = "BattleNumber{:02d}OfArena_"  # as long as an id, because it may stand in a body of announced length
+NUM_CHATS = 24
+#: Stand in a case for the id of battle or chat N of the running arena, and are replaced when the case is sent. As long
+#: as an id, because they may stand in a body of announced length.
+BATTLE_PLACE = "BattleNumber{:02d}OfArena_"
+CHAT_PLACE = "ChatOfVisitor{:02d}OfArena"
+#: Of the requests that delete something most name nothing: the others would soon have nothing left to name.
+DELETING_SHARE = 0.05
 TOKENS = {"open": None, "user": None, "worker": WORKER_TOKEN, "admin": ADMIN_TOKEN}
 SIDE = {"model": "robin", "revision": "1"}
 VOTE_LINE = {
@@ -112,8 +117,8 @@ class Maker:
     def _from_schema(self, drawn: Generated, random: Random) -> Case:
         path = drawn.path
         for name, value in drawn.parameters.items():
-            known = name == "battle_id" and random.random() < 0.5
-            text = _battle(random) if known else _quoted(value)
+            known = {"battle_id": _battle, "chat_id": _chat}.get(name) if random.random() < 0.5 else None
+            text = known(random) if known else _quoted(value)
             path = path.replace(f"{{{name}}}", text)
         pairs = [
             f"{quote(str(k), errors='surrogatepass')}={quote(str(v), errors='surrogatepass')}"
@@ -125,7 +130,9 @@ class Maker:
         return Case("schema", (request_bytes(drawn.method, target, headers, drawn.body),))
 
     def _path(self, template: Template, random: Random) -> str:
-        values = {"battle_id": _battle(random), "worker_id": "w-0123456789ab", "model": random.choice(MODELS)}
+        values = {"worker_id": "w-0123456789ab", "model": random.choice(MODELS)}
+        if template.method != "DELETE" or random.random() < DELETING_SHARE:
+            values |= {"battle_id": _battle(random), "chat_id": _chat(random)}
         values |= {"session_hash": f"session{random.randrange(8)}"}
         path = template.path.replace(":path}", "}")
         while "{" in path:
@@ -137,6 +144,10 @@ class Maker:
 
 def _battle(random: Random) -> str:
     return BATTLE_PLACE.format(random.randrange(NUM_BATTLES))
+
+
+def _chat(random: Random) -> str:
+    return CHAT_PLACE.format(random.randrange(NUM_CHATS))
 
 
 def _quoted(value: Any) -> str:

@@ -88,21 +88,33 @@ class Service:
 
 @dataclass(frozen=True)
 class Arena:
-    """The running services, and the ids of battles with one answered turn each."""
+    """The running services, and the ids of battles and chats with one answered turn each."""
 
     services: dict[str, Service]
     battles: tuple[str, ...]
+    chats: tuple[str, ...]
+
+    def put_in_service(self) -> None:
+        """Take back what an administrator's request may have closed: models that are off, terms that nobody accepts."""
+        controller = self.services["controller"]
+        for path, body in (
+            ("/arena/admin/terms", {"text": ""}),
+            *((f"/arena/admin/models/{model}", {"is_on": True, "weight": 1}) for model in MODELS),
+        ):
+            status, answer = controller.request("PUT", path, body, ADMIN_TOKEN)
+            assert status == 200, answer
 
 
 @contextlib.contextmanager
-def running_arena(folder: Path, *, num_battles: int) -> Iterator[Arena]:
+def running_arena(folder: Path, *, num_battles: int, num_chats: int) -> Iterator[Arena]:
     """All services until the block ends; `folder` gets their data and logs."""
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(running_store(folder / "store"))
         ports = [stack.enter_context(reserved_port()) for _ in range(4)]
         url = f"http://127.0.0.1:{ports[0]}"
         tokens = {"AGON_WORKER_TOKEN": WORKER_TOKEN, "AGON_ADMIN_TOKEN": ADMIN_TOKEN}
-        limits = dict.fromkeys(("AGON_LOCAL_RATE_PER_MINUTE", "AGON_LOCAL_RATE_BURST"), "1000000")
+        rates = ("AGON_LOCAL_RATE_PER_MINUTE", "AGON_LOCAL_RATE_BURST", "AGON_VOTE_RATE_PER_MINUTE")
+        limits = {**dict.fromkeys((*rates, "AGON_VOTE_RATE_BURST"), "1000000"), "AGON_CHATS_PER_VISITOR": "1000"}
         env = {**tokens, **limits, "AGON_REDIS_URL": store.url, "AGON_API_DOCS": "true"}
 
         def start(name: str, module: str, port: int, arguments: list[str], env: dict[str, str]) -> Service:
@@ -121,7 +133,8 @@ def running_arena(folder: Path, *, num_battles: int) -> Iterator[Arena]:
             service.wait_ready()
         _wait_for_models(controller)
         battles = tuple(_answered_battle(controller) for _ in range(num_battles))
-        yield Arena({"controller": controller, "worker": workers[0], "webui": webui}, battles)
+        chats = tuple(_answered_chat(controller) for _ in range(num_chats))
+        yield Arena({"controller": controller, "worker": workers[0], "webui": webui}, battles, chats)
 
 
 def _wait_for_models(controller: Service) -> None:
@@ -132,9 +145,18 @@ def _wait_for_models(controller: Service) -> None:
 
 
 def _answered_battle(controller: Service) -> str:
-    status, body = controller.request("POST", "/arena/battles", {"mode": "anonymous"})
-    assert status == 201, body
-    battle_id = str(json.loads(body)["id"])
-    status, body = controller.request("POST", f"/arena/battles/{battle_id}/turns", {"content": "hello"})
-    assert status == 200, body
-    return battle_id
+    return _answered(controller, "/arena/battles", {"mode": "anonymous"})
+
+
+def _answered_chat(controller: Service) -> str:
+    return _answered(controller, "/arena/chats", {"model": MODELS[0]})
+
+
+def _answered(controller: Service, path: str, body: object) -> str:
+    """The id of a new conversation with one turn."""
+    status, answer = controller.request("POST", path, body)
+    assert status == 201, answer
+    conversation_id = str(json.loads(answer)["id"])
+    status, answer = controller.request("POST", f"{path}/{conversation_id}/turns", {"content": "hello"})
+    assert status == 200, answer
+    return conversation_id

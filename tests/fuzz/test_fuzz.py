@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.__main__ import is_failure
 from tests.fuzz.campaign import campaign
-from tests.fuzz.maker import NUM_BATTLES, Maker
+from tests.fuzz.maker import NUM_BATTLES, NUM_CHATS, Maker
 from tests.fuzz.services import TARGETS, Arena, running_arena
 
 SHARE = 650
@@ -17,7 +17,7 @@ SEED = 1
 
 @pytest.fixture(scope="module")
 def arena(tmp_path_factory: pytest.TempPathFactory) -> Generator[Arena, None, None]:
-    with running_arena(tmp_path_factory.mktemp("fuzz"), num_battles=NUM_BATTLES) as arena:
+    with running_arena(tmp_path_factory.mktemp("fuzz"), num_battles=NUM_BATTLES, num_chats=NUM_CHATS) as arena:
         yield arena
 
 

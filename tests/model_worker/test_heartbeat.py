@@ -1,9 +1,11 @@
 """The worker's side of registration, against a small controller that keeps its register in memory."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -162,6 +164,45 @@ async def test_controller_that_comes_back_is_found_again(serve_app: Any, beating
         register.forget()
         register.is_failing = False
         await eventually(lambda: worker.epochs == {2})
+
+
+class _LostOnce(httpx.AsyncBaseTransport):
+    """Raises once what uvloop raises for a connection that was reset, and httpx does not map."""
+
+    def __init__(self, lost_at: int) -> None:
+        self._inner = httpx.AsyncHTTPTransport()
+        self._lost_at = lost_at
+        self._num_requests = 0
+        self.may_go_on = asyncio.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self._num_requests += 1
+        if self._num_requests == self._lost_at:
+            raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+        if self._num_requests > self._lost_at:
+            await self.may_go_on.wait()
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def test_an_error_that_nothing_maps_does_not_end_a_link(
+    serve_app: Any, make_settings: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, the link goes on, and until it does the worker is not ready."""
+    register = Register()
+    lost = _LostOnce(3)
+    async with serve_app(controller_over(register)) as url:
+        worker = Worker(make_settings(controller_urls=(url,)), EchoEngine(tokens_per_s=100))
+        heartbeat = Heartbeat(worker, url="http://127.0.0.1:1", boot_id="boot-0001", token=TOKEN, transport=lost)
+        heartbeat.start()
+        await eventually(lambda: not worker.is_ready)
+        lost.may_go_on.set()
+        num_beats = len(register.beats)
+        await eventually(lambda: worker.is_ready and len(register.beats) > num_beats + 1)
+        await heartbeat.stop()
+    assert "link_failed" in caplog.messages
 
 
 async def test_controller_that_is_not_there_yet_is_waited_for(

@@ -52,6 +52,25 @@ async def test_a_round_that_raises_is_repeated_until_it_succeeds(caplog: pytest.
     assert [record.levelno for record in failures] == [logging.ERROR] * 3
 
 
+async def test_a_round_that_waited_for_what_was_cancelled_is_repeated() -> None:
+    """A future of an executor that is shut down, or a task that another one cancels: not the end of this work."""
+    num_rounds = 0
+
+    async def round_() -> None:
+        nonlocal num_rounds
+        num_rounds += 1
+        if num_rounds < 3:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+
+    async with asyncio.timeout(10), _running(round_) as tasks:
+        while num_rounds < 5:
+            assert tasks.failing == (("work",) if 1 <= num_rounds < 3 else ())
+            await asyncio.sleep(0)
+        assert tasks.failing == ()
+
+
 async def test_a_task_that_was_cancelled_from_outside_counts_as_failing() -> None:
     started = asyncio.Event()
 

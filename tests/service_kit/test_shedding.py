@@ -6,8 +6,10 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from service_kit.retry_after import RetryAfter
 from service_kit.shedding import LAG_S, MIN_ARRIVALS, Shedding
 
 WORK_S = LAG_S * 2  #: of one request; it blocks the loop, as parsing and routing do
@@ -63,6 +65,15 @@ async def test_requests_one_after_the_other_are_never_refused() -> None:
     for _ in range(3 * MIN_ARRIVALS):
         assert await _statuses(app, "/work") == [200]
         await asyncio.sleep(0)
+
+
+async def test_the_time_to_come_back_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that comes back a moment before is refused again."""
+    monkeypatch.setattr(RetryAfter, "seconds", lambda self: 2.1)
+    app = _shedding()
+    answers = await asyncio.gather(*(_ask(app, "/work") for _ in range(100)))
+
+    assert dict(answers[-1][0]["headers"])[b"retry-after"] == b"3"
 
 
 async def test_the_refusal_is_typed_and_says_when_to_come_back() -> None:

@@ -1,6 +1,7 @@
 """Access rules of the web UI: open routes, limits, headers, and limits of the event queue."""
 
 import re
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from gradio.routes import App
 from tests.fuzz.maker import web_ui_routes
 from tests.webui.conftest import MAX_EVENTS, Site
 from tests.webui.fake_answers import MODELS
-from webui import texts
+from webui import doors, texts
 from webui.theme import ASSETS
 
 
@@ -101,6 +102,27 @@ def test_the_icon_is_our_own(client: httpx.Client) -> None:
 
 def test_a_request_larger_than_any_page_sends_is_refused(client: httpx.Client) -> None:
     reply = client.post("/gradio_api/queue/join", content=b"x" * 600_000)
+    assert reply.status_code == 413
+
+
+#: Routes of our own that read a body themselves.
+READING = ("/terms", "/admin/act", "/history/abc/feedback")
+
+
+@pytest.mark.parametrize("path", READING)
+def test_a_body_that_does_not_come_in_time_is_refused(site: Site, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "BODY_TIMEOUT_S", 0.3)
+    address = ("127.0.0.1", int(site.url.rpartition(":")[2]))
+    with socket.create_connection(address, timeout=10) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+        connection.sendall(head.encode() + b"{")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("path", READING)
+def test_a_body_without_a_length_is_bounded_too(client: httpx.Client, path: str) -> None:
+    pieces = (b"x" * 100_000 for _ in range(8))
+    reply = client.post(path, content=pieces, headers={"Content-Type": "application/json"})
     assert reply.status_code == 413
 
 

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +51,65 @@ async def test_one_that_keeps_dying_is_started_again_for_ever(
     assert (child.last_death, child.last_words) == ("ended with exit code 1", "no room on the disk")
     assert child.next_start is not None
     assert "ended with exit code 1 (no room on the disk); starts again in" in news.lines[-1]
+    await child.stop()
+    await running
+
+
+async def test_what_comes_before_a_start_holds_nothing_else_up(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+) -> None:
+    """Mending a large store takes minutes, in which other processes die and Ctrl-C is pressed."""
+    child = Child(replace(make_spec("one"), before_start=lambda: time.sleep(1.0)), news, hasty)
+    running = asyncio.create_task(child.run())
+    longest_s, last = 0.0, time.monotonic()
+    while child.pid is None:
+        await asyncio.sleep(0.01)
+        longest_s, last = max(longest_s, time.monotonic() - last), time.monotonic()
+    assert longest_s < 0.8
+    await child.stop()
+    await running
+
+
+async def test_one_that_is_stopped_before_its_start_does_not_start(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+) -> None:
+    may_start = threading.Event()
+
+    def before_start() -> None:
+        may_start.wait(30)
+
+    child = Child(replace(make_spec("one"), before_start=before_start), news, hasty)
+    running = asyncio.create_task(child.run())
+    await asyncio.sleep(0.1)
+    await child.stop()
+    may_start.set()
+    await running
+    assert child.pid is None
+    assert child.state is ChildState.STOPPED
+
+
+async def test_a_defect_of_ours_leaves_no_process_without_its_supervisor(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until, is_alive: IsAlive
+) -> None:
+    """A probe raises what no probe may; the process is ended and started again, so that none runs twice."""
+    probes = 0
+    spec = make_spec("one")
+
+    async def probe() -> ProbeResult:
+        nonlocal probes
+        probes += 1
+        if probes == 2:
+            raise RuntimeError("the handler is closed")
+        return await spec.probe()
+
+    child = Child(replace(spec, probe=probe), news, hasty)
+    running = asyncio.create_task(child.run())
+    await until(lambda: child.pid is not None)
+    first = child.pid
+    assert first is not None
+    await until(lambda: child.pid != first and child.state is ChildState.READY)
+    assert not is_alive(first)
+    assert "RuntimeError: the handler is closed" in news.text
     await child.stop()
     await running
 

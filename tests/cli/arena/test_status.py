@@ -1,6 +1,8 @@
 """The output of `agon up` on a terminal and elsewhere."""
 
+import errno
 import io
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -87,6 +89,25 @@ def test_an_event_is_shown_as_it_is(child: Child) -> None:
     view.event("worker finch", "[not] a style")
     view.close()
     assert "worker finch: [not] a style" in screen.getvalue()
+
+
+class FullDisk(io.StringIO):
+    """What standard output is when it goes to a file and the disk is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_output_that_takes_nothing_stops_nothing(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What supervises the processes reports through the view: an error would end it."""
+    monkeypatch.setattr("sys.stdout", FullDisk())
+    for view in (PlainView(), LiveView(Console(file=FullDisk(), force_terminal=True))):
+        view.event("store", "was killed by SIGKILL; starts again in 0.2 s")
+        view.refresh([child], {}, "waiting for store")
+        view.close()
 
 
 def test_without_a_terminal_each_news_is_one_line_and_told_once(

@@ -75,6 +75,15 @@ async def test_the_log_is_read_in_pages_and_exported_whole(arena: Arena) -> None
     assert [entry["values"]["text"] for entry in paged] == [f"Notice {number}" for number in (4, 3, 2, 1, 0)]
 
 
+async def test_before_the_first_entry_there_is_nothing(arena: Arena) -> None:
+    """Redis has no interval that ends before the id 0-0, and answers with an error."""
+    for path in ("/arena/admin/actions?before=", "/arena/admin/votes?before="):
+        for first in ("0-0", "000-00"):
+            response = await arena.client.get(path + first, headers=arena.admin)
+            assert response.status_code == 200, response.text
+            assert [] in response.json().values()
+
+
 @pytest.mark.parametrize("before", ["x", "1", "-", "1-2-3", "+"])
 async def test_a_page_before_no_entry_is_refused(arena: Arena, before: str) -> None:
     for path in ("/arena/admin/actions", "/arena/admin/votes"):

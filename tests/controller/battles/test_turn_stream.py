@@ -2,11 +2,18 @@
 
 import asyncio
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from controller.battles import turn_stream
+from controller.battles.battle_store import TurnStore
 from controller.battles.turn_stream import TurnStream
+from controller.store.store import StreamEntry, unavailable
 from tests.controller.support.arena import Arena, eventually, of_kind
 from tests.controller.support.fake_worker import words
+from wire.entry_ids import LOG_START
 from wire.ids import BattleId
 from wire.sse import SseDecoder, SseEvent
 
@@ -164,6 +171,33 @@ async def test_a_reader_of_a_turn_that_was_refused_before_its_first_event_reads_
 
     assert [event.event for event in events] == ["failed", "turn_finished"]
     assert json.loads(events[-1].data) == {"turn": 0, "state": "open", "is_kept": False}
+
+
+class _ShortLivedStore:
+    """A store that answers and dies again within a second: what waits there never gets an answer."""
+
+    def __init__(self) -> None:
+        self.num_reads = 0
+
+    async def read(self, battle_id: str) -> Any:
+        return SimpleNamespace(state="streaming", run_from=LOG_START, sides={}, turns=())
+
+    async def read_events(self, battle_id: str, after: str, *, block: bool) -> list[StreamEntry]:
+        if block:
+            raise unavailable()
+        self.num_reads += 1
+        end = {"event": "turn_finished", "data": "{}"}
+        return [] if self.num_reads < 5 else [("1-0", end)]
+
+
+async def test_a_store_that_answers_only_for_moments_is_not_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_stream, "RETRY_S", 0.1)
+    stream = TurnStream(cast(TurnStore, _ShortLivedStore()), patience_s=0.3)
+    decoder = SseDecoder()
+
+    events = [event.event async for part in stream.follow(BattleId("b"), None) for event in decoder.feed(part)]
+
+    assert events == ["turn_finished"]
 
 
 async def test_a_stream_is_not_cached_and_says_what_it_is(arena: Arena) -> None:
