@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,8 @@ HONEST_VOTES = 5000
 DAYS = 5
 RIGGER = "rigger-"
 ATTACKS = ("target_only", "boosting", "omnipresent")
-STEPS = ((60, 5), (400, 20))  #: up to so many votes of the rigger, so many lie between two rounds of the judge
+CHECKS = (*range(5, 60, 5), *range(60, 241, 20))  #: votes of the rigger after which the judge and the ranks are asked
 COMPANY = 2  #: honest votes that come with each of them
-MOST_VOTES = STEPS[-1][0]
 
 
 def default_rules() -> Rules:
@@ -130,55 +129,65 @@ def defences() -> dict[str, Rules | None]:
     }
 
 
-def move(seed: int, *, names: tuple[str, ...]) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """By attack, plan and defence, one of `names`: votes that the rigger cast, and battles opened for them, until the
-    target stood one rank higher than by the honest votes alone. Infinite: not with MOST_VOTES."""
+@dataclass(frozen=True)
+class Moved:
+    """Of one arena, at each of CHECKS: whether the target stands higher than by the honest votes alone, and the battles
+    that were opened for the rigger's votes."""
+
+    is_higher: tuple[bool, ...]
+    num_opened: tuple[int, ...]
+
+
+def move(seed: int, *, names: tuple[str, ...]) -> dict[tuple[str, str, str], Moved]:
+    """By attack, plan and defence, one of `names`."""
     results = {}
     for kind in ("cookie", "invite"):
         plans = [plan for plan in PLANS if ("invit" in plan) == (kind == "invite")]
         for defence in names:
             rules = defences()[defence]
+            if rules is None and kind == "invite":
+                continue  # without rules the identity does not matter
             base, strengths, one_more = make_log(seed, kind)
             if rules is not None:
                 base.judge(rules)
-            for plan in plans if rules is not None else plans[:1]:  # without rules the identity does not matter
+            for plan in plans if rules is not None else plans[:1]:
                 for attack in ATTACKS if defence in ("none", "all") else ATTACKS[:1]:
                     target = 5 + seed % 10
                     log = base.copy(seed)
                     cast = attack_of(attack, target, strengths)
-                    results[attack, plan, defence] = _votes_to_move(log, PLANS[plan], cast, target, rules, one_more)
+                    results[attack, plan, defence] = _moved(log, PLANS[plan], cast, target, rules, one_more)
     return results
 
 
-def _move(asked: tuple[int, tuple[str, ...]]) -> dict[tuple[str, str, str], tuple[float, float]]:
+def _move(asked: tuple[int, tuple[str, ...]]) -> dict[tuple[str, str, str], Moved]:
     seed, names = asked
     return move(seed, names=names)
 
 
-def _votes_to_move(
+def _moved(
     log: ArenaLog,
     plan: Callable[[int], Identity],
     cast: Voter,
     target: int,
     rules: Rules | None,
     one_more: Callable[[ArenaLog, float], None],
-) -> tuple[float, float]:
-    num_opened = 0
-    for number in range(MOST_VOTES):
+) -> Moved:
+    is_higher, num_opened, opened = [], [], 0
+    for number in range(CHECKS[-1]):
         before = log.num_opened
         log.vote(plan(number), cast, day=DAYS)
-        num_opened += log.num_opened - before
+        opened += log.num_opened - before
         for _ in range(COMPANY):
             one_more(log, DAYS)
-        if (number + 1) % next(step for end, step in STEPS if number < end):
+        if number + 1 not in CHECKS:
             continue
         log.flush()
         if rules is not None:
             log.judge(rules)
         counted = log.votes.columns["judged"] == 0
-        if log.rank(target, counted) < log.rank(target, counted & ~log.is_by(RIGGER)):
-            return number + 1, num_opened
-    return math.inf, math.inf
+        is_higher.append(log.rank(target, counted) < log.rank(target, counted & ~log.is_by(RIGGER)))
+        num_opened.append(opened)
+    return Moved(tuple(is_higher), tuple(num_opened))
 
 
 def clones(seed: int, *, num_copies: int, mode: Mode) -> tuple[float, float]:
@@ -215,14 +224,22 @@ def _or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _row(results: list[tuple[float, float]]) -> dict[str, Any]:
-    votes, battles = zip(*results, strict=True)
+def _row(results: list[Moved]) -> dict[str, Any]:
+    """`first`: votes until the target stands higher at some check, median; it may be back at the next one, because
+    honest votes move close neighbours past each other all the time. `share`: of the arenas in which it stands higher
+    after so many votes. `half`: the fewest votes after which that is so in half of the arenas."""
+    first = [next((CHECKS[i] for i, higher in enumerate(one.is_higher) if higher), math.inf) for one in results]
+    opened = [next((one.num_opened[i] for i, h in enumerate(one.is_higher) if h), math.inf) for one in results]
+    shares = np.mean([one.is_higher for one in results], axis=0)
+    half = next((votes for votes, share in zip(CHECKS, shares, strict=True) if share >= 0.5), None)
     return {
-        "votes": _median(list(votes)),
-        "votes_95": median_interval(list(votes)),
-        "battles": _median(list(battles)),
-        "moved": sum(map(math.isfinite, votes)),
-        "arenas": len(votes),
+        "half": half,
+        "share": {str(votes): round(float(share), 3) for votes, share in zip(CHECKS, shares, strict=True)},
+        "first": _median(first),
+        "first_95": median_interval(first),
+        "battles": _median(opened),
+        "moved": sum(map(math.isfinite, first)),
+        "arenas": len(results),
     }
 
 
@@ -245,7 +262,7 @@ def main() -> None:
         "honest_votes": HONEST_VOTES,
         "models": NUM_MODELS,
         "rules": default_rules().as_numbers(),
-        "most_votes": MOST_VOTES,
+        "most_votes": CHECKS[-1],
     }
     with ProcessPoolExecutor(options.processes) as pool:
         for part in options.only:
@@ -276,11 +293,11 @@ def _moves(pool: ProcessPoolExecutor, options: argparse.Namespace) -> dict[str, 
     """Single defences are tried in the first arenas only."""
     names = tuple(defences())
     asked = [(seed, names if seed < options.arenas else ("none", "all")) for seed in range(options.move_arenas)]
-    moves: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    moves: dict[tuple[str, str, str], list[Moved]] = defaultdict(list)
     for results in pool.map(_move, asked):
         for case, result in results.items():
             moves[case].append(result)
-        print({"/".join(case): result[0] for case, result in results.items()}, flush=True)
+        print({"/".join(case): sum(result.is_higher) for case, result in results.items()}, flush=True)
     return {
         attack: {
             plan: {
