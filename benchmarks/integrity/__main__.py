@@ -297,7 +297,8 @@ def _moves(pool: ProcessPoolExecutor, options: argparse.Namespace) -> dict[str, 
     for results in pool.map(_move, asked):
         for case, result in results.items():
             moves[case].append(result)
-        print({"/".join(case): sum(result.is_higher) for case, result in results.items()}, flush=True)
+        marks = {"/".join(case): "".join(".#"[higher] for higher in one.is_higher) for case, one in results.items()}
+        print(json.dumps(marks), flush=True)
     return {
         attack: {
             plan: {
