@@ -101,6 +101,16 @@ def test_categories_and_languages_are_boards_once_votes_have_them() -> None:
     assert scope_of("creative", votes) is None
 
 
+def test_a_cohort_is_a_board_once_it_has_enough_votes() -> None:
+    table = VoteTable()
+    cohorts = ["staff"] * 100 + ["guests"] * 99
+    table.add([make_vote(number, "A", "B", "a", cohort=cohort) for number, cohort in enumerate([*cohorts, None])])
+    votes = table.snapshot()
+
+    assert [board for board in offered_boards(votes) if board.startswith("cohort:")] == ["cohort:staff"]
+    assert rated_votes("cohort:staff", votes).num_votes == 100
+
+
 def test_the_last_label_of_a_vote_is_its_categories_whichever_came_first() -> None:
     table = VoteTable()
     first, second = (make_vote(number, "A", "B", "a", categories=("code",)) for number in (2, 5))
