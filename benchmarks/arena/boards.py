@@ -110,5 +110,6 @@ async def _ask_for_style_boards(arena: BenchArena) -> tuple[list[float], int]:
 
 
 def _waits(waits_s: list[float]) -> dict[str, float]:
-    row = {f"p{percent}_ms": round(percentile(waits_s, percent) * 1000, 1) for percent in (50, 95, 99)}
+    percents = (50, 95, 99) if waits_s else ()
+    row = {f"p{percent}_ms": round(percentile(waits_s, percent) * 1000, 1) for percent in percents}
     return {"answers": len(waits_s), **row}
