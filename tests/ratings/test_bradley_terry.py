@@ -228,12 +228,13 @@ def test_intervals_are_as_wide_as_those_of_votes_drawn_anew(count_results: Calla
     counts = count_results(
         ("A", "B", 400, 300, 150), ("A", "C", 500, 200, 80), ("B", "C", 260, 250, 200), ("C", "D", 300, 310, 40)
     )
-    pairs, numbers = zip(*(((a, b, outcome), count) for a, b, outcome, count in counts.cells()), strict=True)
+    cells = list(counts.cells())
+    shares = [count / counts.num_votes for *_, count in cells]
     drawn = []
-    for resample in np.random.default_rng(0).multinomial(counts.num_votes, np.divide(numbers, counts.num_votes), 400):
+    for resample in np.random.default_rng(0).multinomial(counts.num_votes, shares, 400):
         again = PairCounts()
-        for pair, count in zip(pairs, resample.tolist(), strict=True):
-            again.add(*pair, count)
+        for (model_a, model_b, outcome, _), count in zip(cells, resample.tolist(), strict=True):
+            again.add(model_a, model_b, outcome, count)
         drawn.append(fit_bradley_terry(again).ratings)
     lower, upper = np.quantile(drawn, [0.025, 0.975], axis=0)
     fit = fit_bradley_terry(counts)
