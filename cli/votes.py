@@ -1,6 +1,8 @@
-"""`agon votes export | import | release`: the vote log of a running arena as JSON lines or Parquet, in Agon's
-schema or a public one, and as a data set for strangers."""
+"""`agon votes export | import | label | release`: the vote log of a running arena as JSON lines or Parquet, in Agon's
+schema or a public one; its categories by a model; and the log as a data set for strangers."""
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +11,14 @@ import typer
 
 from cli import counts
 from cli.arena.running_arena import admin_token, arena_client, controller_url
+from cli.errors import CliError
 from cli.formats.schemas import Schema, SourceSchema
 from cli.transfer.arena_log import PATIENCE_S
 from cli.transfer.exports import Export
 from cli.transfer.imports import import_file
 from wire.entry_ids import LOG_START
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Export, import or release the vote log.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Export, import, label or release the vote log.")
 
 Url = Annotated[str | None, typer.Option(help="The controller. Default: the arena of the data directory.")]
 DataDirFlag = Annotated[
@@ -81,6 +84,55 @@ def import_votes(
         f"{done.imported} votes imported, {done.skipped} skipped because their battles were there already",
         file=sys.stderr,
     )
+
+
+@app.command("label")
+def label_votes(
+    model: Annotated[str, typer.Option(help="The model that labels.")],
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="OpenAI-compatible server of the model. Default: the arena. AGON_LABEL_API_KEY is sent to it."
+        ),
+    ] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=MEANING",
+            help="A category of your own, beside code, maths and creative; may be given several times.",
+        ),
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="Conversations that are labelled at a time.")] = 4,
+    patience: Patience = PATIENCE_S,
+    url: Url = None,
+    data_dir: DataDirFlag = None,
+) -> None:
+    """Ask a model for the categories of each voted conversation whose texts are there, and append its answers to the
+    log, where they take the place of what the rules say. The same command again goes on with the votes since then."""
+    from cli.labels import DEFINITIONS, Labeller, label_log
+
+    definitions = {**DEFINITIONS, **dict(_category(text) for text in category or ())}
+    address = controller_url(url, data_dir)
+    server = (endpoint or address).rstrip("/").removesuffix("/v1")
+    key = os.environ.get("AGON_LABEL_API_KEY") if endpoint else os.environ.get("AGON_API_KEY")
+    with (
+        arena_client(address, admin_token(data_dir)) as arena,
+        arena_client(server, key) as client,
+    ):
+        labeller = Labeller(client, model, definitions, patience)
+        done = label_log(arena, labeller, parallel=parallel, patience_s=patience)
+    print(
+        f"{counts.votes(done.labelled)} labelled; {done.known} were before, {done.without_texts} have no texts,"
+        f" {done.not_understood} answers were not understood",
+        file=sys.stderr,
+    )
+
+
+def _category(text: str) -> tuple[str, str]:
+    name, _, meaning = text.partition("=")
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or not meaning.strip():
+        raise CliError("--category is NAME=MEANING, with a name of small letters, digits and underscores.")
+    return name, meaning.strip()
 
 
 @app.command("release")

@@ -77,6 +77,7 @@ OTHERS = """
 | `AGON_DATA_DIR` | `.agon` | Folder in which `agon up` keeps votes, secrets and logs |
 | `AGON_CACHE_DIR` | the user's cache folder | Folder of the compiled C++ operators and of packed weights files |
 | `AGON_CONTROLLER_URL`, `AGON_API_KEY`, `AGON_ADMIN_TOKEN` | the running arena's | Used by `agon chat`, `agon bench serve`, `agon leaderboard` and `agon votes` |
+| `AGON_LABEL_API_KEY` | none | Key of the server that `agon votes label --endpoint` asks |
 | `AGON_VENV`, `AGON_PYTHON`, `AGON_CHROMIUM` | `.venv`, found, found | Virtual environment, interpreter and browser of `make` |
 | `GOMP_SPINCOUNT` | `2000` where no core is free | How long idle engine threads stay awake ([workers.md](workers.md)) |
 """  # noqa: E501 - a row of a table is one line

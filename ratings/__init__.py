@@ -9,7 +9,6 @@ joint.py         Newton's method on votes or cells of votes, with covariates and
 style.py         votes as columns; strengths at equal answer style
 weights.py       what a vote weighs: inverse propensities, careless voters
 position.py      the effect of standing first
-bootstrap.py     intervals by resampling, as a cross-check
 influence.py     how few votes would flip a place
 sequential.py    statements about neighbours that hold however often one looks
 pairing.py       which two models meet next

@@ -5,10 +5,10 @@ not on the number of votes. Counts are integers, so that the order of votes and 
 Knows no log, no store and no rating.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,6 @@ OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)  #: order of the four numbers in 
 SCORES: dict[Outcome, float] = {Outcome.A: 1.0, Outcome.B: 0.0, Outcome.TIE: 0.5, Outcome.BOTH_BAD: 0.5}
 
 _CELL_INDEX: dict[str, int] = {outcome.value: index for index, outcome in enumerate(OUTCOMES)}
-_SCHEMA = 1
 _EMPTY = [0, 0, 0, 0]
 
 
@@ -108,17 +107,6 @@ class PairCounts:
         self._cells.setdefault((model_a, model_b), [0, 0, 0, 0])[cell] += weight
         self._num_votes += weight
 
-    def remove(self, model_a: str, model_b: str, outcome: Outcome | str, weight: int = 1) -> None:
-        """Take back votes that were added before, for instance those of a voter flagged later."""
-        cell = _cell_index(model_a, model_b, outcome, weight)
-        counts = self._cells.get((model_a, model_b), _EMPTY)
-        if counts[cell] < weight:
-            raise InvalidVoteError(f"cannot take back {weight} votes of {counts[cell]}")
-        counts[cell] -= weight
-        self._num_votes -= weight
-        if not any(counts):
-            del self._cells[model_a, model_b]
-
     def add_votes(self, votes: Iterable[Vote]) -> None:
         """Count every vote without flags."""
         for vote in votes:
@@ -133,11 +121,11 @@ class PairCounts:
     def without(self, *outcomes: Outcome | str) -> "PairCounts":
         """A copy that forgets these outcomes; `without("tie", "both_bad")` is the board of decisive votes."""
         unwanted = {Outcome(outcome) for outcome in outcomes}
-        return self._select(self.models, unwanted)
-
-    def restricted_to(self, models: Collection[str]) -> "PairCounts":
-        """A copy with the votes between these models only."""
-        return self._select(models, frozenset())
+        kept = PairCounts()
+        for model_a, model_b, outcome, count in self.cells():
+            if outcome not in unwanted:
+                kept.add(model_a, model_b, outcome, count)
+        return kept
 
     def results(self, model: str, other: str) -> tuple[int, int, int]:
         """Wins, losses and draws of `model` against `other`, on either side."""
@@ -164,23 +152,6 @@ class PairCounts:
             by_side[first, second] = table[:, 2:]
         a_won, b_won, tied, both = np.moveaxis(by_side, 2, 0)
         return Tally(names, a_won + b_won.T, tied + tied.T, both + both.T, by_side)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, in one canonical order: equal counts give equal text."""
-        pairs = [[model_a, model_b, *counts] for (model_a, model_b), counts in sorted(self._cells.items())]
-        return {"schema": _SCHEMA, "pairs": pairs}
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The inverse of to_dict. Raises InvalidVoteError on anything else."""
-        if stored.get("schema") != _SCHEMA:
-            raise InvalidVoteError(f"unknown schema {stored.get('schema')!r}")
-        counts = cls()
-        for model_a, model_b, *cell in stored["pairs"]:
-            for outcome, count in zip(OUTCOMES, cell, strict=True):
-                if count:
-                    counts.add(model_a, model_b, outcome, count)
-        return counts
 
     @classmethod
     def from_votes(cls, votes: Iterable[Vote]) -> Self:
@@ -212,13 +183,6 @@ class PairCounts:
 
     def __repr__(self) -> str:
         return f"PairCounts({self._num_votes} votes, {len(self._cells)} ordered pairs)"
-
-    def _select(self, models: Collection[str], unwanted: Collection[Outcome]) -> "PairCounts":
-        kept, wanted = PairCounts(), set(models)
-        for model_a, model_b, outcome, count in self.cells():
-            if outcome not in unwanted and model_a in wanted and model_b in wanted:
-                kept.add(model_a, model_b, outcome, count)
-        return kept
 
 
 def _cell_index(model_a: str, model_b: str, outcome: Outcome | str, weight: int) -> int:

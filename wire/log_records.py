@@ -1,4 +1,4 @@
-"""The entries of a vote log as one type: votes, judgements about them, and feedback that voters add to them.
+"""The entries of a vote log as one type: votes, judgements about them, feedback that voters add to them, and labels.
 
 An exported log has one record a line; a vote has no field `kind`.
 """
@@ -7,11 +7,16 @@ import json
 
 from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
+from wire.labels import LabelRecord
 from wire.votes import VoteRecord
 
-LogRecord = VoteRecord | Judgement | FeedbackRecord
+LogRecord = VoteRecord | Judgement | FeedbackRecord | LabelRecord
 
-_KINDS: dict[object, type[Judgement | FeedbackRecord]] = {"judgement": Judgement, "feedback": FeedbackRecord}
+_KINDS: dict[object, type[Judgement | FeedbackRecord | LabelRecord]] = {
+    "judgement": Judgement,
+    "feedback": FeedbackRecord,
+    "label": LabelRecord,
+}
 
 
 def parse_log_line(line: str | bytes) -> LogRecord:
@@ -32,9 +37,15 @@ def type_of(values: object) -> type[LogRecord]:
 
 def id_of(record: LogRecord) -> str:
     """The record's id in the log."""
-    if isinstance(record, VoteRecord):
-        return record.vote_id
-    return record.judgement_id if isinstance(record, Judgement) else record.feedback_id
+    match record:
+        case VoteRecord():
+            return record.vote_id
+        case Judgement():
+            return record.judgement_id
+        case FeedbackRecord():
+            return record.feedback_id
+        case LabelRecord():
+            return record.label_id
 
 
 def key_of(record: LogRecord) -> str:

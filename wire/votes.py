@@ -11,9 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from wire.battles import Mode, Outcome, Side
 from wire.chat import ChatMessage
 
-#: Begin the keys of judgements and of feedback, which stand where a vote has its battle; so no battle's id begins so.
+#: Begin the keys of records that are no votes, which stand where a vote has its battle; so no battle's id begins so.
 JUDGEMENT_PREFIX = "judgement:"
 FEEDBACK_PREFIX = "feedback:"
+LABEL_PREFIX = "label:"
+KEY_PREFIXES = (JUDGEMENT_PREFIX, FEEDBACK_PREFIX, LABEL_PREFIX)
 
 
 class _Frozen(BaseModel):
@@ -104,8 +106,8 @@ class VoteRecord(_Frozen):
     @field_validator("battle_id")
     @classmethod
     def _is_no_key(cls, battle_id: str) -> str:
-        if battle_id.startswith((JUDGEMENT_PREFIX, FEEDBACK_PREFIX)):
-            raise ValueError(f"the id of a battle does not begin with {JUDGEMENT_PREFIX} or {FEEDBACK_PREFIX}")
+        if battle_id.startswith(KEY_PREFIXES):
+            raise ValueError(f"the id of a battle does not begin with any of {', '.join(KEY_PREFIXES)}")
         return battle_id
 
     @property

@@ -32,7 +32,7 @@ async def measure_crowd(arena: BenchArena) -> list[dict[str, Any]]:
     await asyncio.sleep(5)
     alone = [len(probe.times_s) for probe in others]
     began = time.monotonic()
-    waits_s = await _ask_for_style_boards(arena)
+    waits_s, num_refused = await _ask_for_style_boards(arena)
     taken_s = time.monotonic() - began
     for probe in probes:
         probe.cancel()
@@ -43,11 +43,13 @@ async def measure_crowd(arena: BenchArena) -> list[dict[str, Any]]:
         {
             "name": "boards of others while one visitor asks for style boards",
             "visitors": NUM_VISITORS,
+            "failures": sum(probe.num_failures for probe in others),
             **_waits(during),
         },
         {
             "name": "the style boards themselves",
             "asked": NUM_STYLE_BOARDS,
+            "refused": num_refused,
             "seconds": round(taken_s, 1),
             **_waits(waits_s),
         },
@@ -85,26 +87,29 @@ def _start_without_board(arena: BenchArena) -> float:
     return arena.start_controller("/health")
 
 
-async def _ask_for_style_boards(arena: BenchArena) -> list[float]:
+async def _ask_for_style_boards(arena: BenchArena) -> tuple[list[float], int]:
+    """How long the boards took that were answered in time, and how many were refused: 503, while the store is slow."""
     headers = {"X-Forwarded-For": "203.0.113.7", PROXY_TOKEN_HEADER: PROXY_TOKEN}
     limits = httpx.Limits(max_connections=NUM_STYLE_BOARDS)
     async with httpx.AsyncClient(
         base_url=arena.url, headers=headers, trust_env=False, timeout=600, limits=limits
     ) as client:
 
-        async def ask(number: int) -> float:
+        async def ask(number: int) -> float | None:
             began = time.monotonic()
             query = {"style_control": "true", "min_votes": str(number)}
-            (await client.get("/arena/leaderboard", params=query)).raise_for_status()
-            return time.monotonic() - began
+            answer = await client.get("/arena/leaderboard", params=query)
+            return time.monotonic() - began if answer.status_code == 200 else None
 
         asked = [asyncio.create_task(ask(number)) for number in range(NUM_STYLE_BOARDS)]
         done, late = await asyncio.wait(asked, timeout=LONGEST_S)
         for task in late:
             task.cancel()
-        return [task.result() for task in done]
+        waits_s = [wait_s for task in done if (wait_s := task.result()) is not None]
+        return waits_s, len(done) - len(waits_s)
 
 
 def _waits(waits_s: list[float]) -> dict[str, float]:
-    row = {f"p{percent}_ms": round(percentile(waits_s, percent) * 1000, 1) for percent in (50, 95, 99)}
+    percents = (50, 95, 99) if waits_s else ()
+    row = {f"p{percent}_ms": round(percentile(waits_s, percent) * 1000, 1) for percent in percents}
     return {"answers": len(waits_s), **row}

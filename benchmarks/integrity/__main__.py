@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,8 @@ HONEST_VOTES = 5000
 DAYS = 5
 RIGGER = "rigger-"
 ATTACKS = ("target_only", "boosting", "omnipresent")
-STEPS = ((60, 5), (400, 20))  #: up to so many votes of the rigger, so many lie between two rounds of the judge
+CHECKS = (*range(5, 60, 5), *range(60, 241, 20))  #: votes of the rigger after which the judge and the ranks are asked
 COMPANY = 2  #: honest votes that come with each of them
-MOST_VOTES = STEPS[-1][0]
 
 
 def default_rules() -> Rules:
@@ -130,49 +129,65 @@ def defences() -> dict[str, Rules | None]:
     }
 
 
-def move(seed: int) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """By attack, plan and defence: votes that the rigger cast, and battles opened for them, until the target stood one
-    rank higher than by the honest votes alone. Infinite: not with MOST_VOTES."""
+@dataclass(frozen=True)
+class Moved:
+    """Of one arena, at each of CHECKS: whether the target stands higher than by the honest votes alone, and the battles
+    that were opened for the rigger's votes."""
+
+    is_higher: tuple[bool, ...]
+    num_opened: tuple[int, ...]
+
+
+def move(seed: int, *, names: tuple[str, ...]) -> dict[tuple[str, str, str], Moved]:
+    """By attack, plan and defence, one of `names`."""
     results = {}
     for kind in ("cookie", "invite"):
         plans = [plan for plan in PLANS if ("invit" in plan) == (kind == "invite")]
-        for defence, rules in defences().items():
+        for defence in names:
+            rules = defences()[defence]
+            if rules is None and kind == "invite":
+                continue  # without rules the identity does not matter
             base, strengths, one_more = make_log(seed, kind)
             if rules is not None:
                 base.judge(rules)
-            for plan in plans if rules is not None else plans[:1]:  # without rules the identity does not matter
+            for plan in plans if rules is not None else plans[:1]:
                 for attack in ATTACKS if defence in ("none", "all") else ATTACKS[:1]:
                     target = 5 + seed % 10
                     log = base.copy(seed)
                     cast = attack_of(attack, target, strengths)
-                    results[attack, plan, defence] = _votes_to_move(log, PLANS[plan], cast, target, rules, one_more)
+                    results[attack, plan, defence] = _moved(log, PLANS[plan], cast, target, rules, one_more)
     return results
 
 
-def _votes_to_move(
+def _move(asked: tuple[int, tuple[str, ...]]) -> dict[tuple[str, str, str], Moved]:
+    seed, names = asked
+    return move(seed, names=names)
+
+
+def _moved(
     log: ArenaLog,
     plan: Callable[[int], Identity],
     cast: Voter,
     target: int,
     rules: Rules | None,
     one_more: Callable[[ArenaLog, float], None],
-) -> tuple[float, float]:
-    num_opened = 0
-    for number in range(MOST_VOTES):
+) -> Moved:
+    is_higher, num_opened, opened = [], [], 0
+    for number in range(CHECKS[-1]):
         before = log.num_opened
         log.vote(plan(number), cast, day=DAYS)
-        num_opened += log.num_opened - before
+        opened += log.num_opened - before
         for _ in range(COMPANY):
             one_more(log, DAYS)
-        if (number + 1) % next(step for end, step in STEPS if number < end):
+        if number + 1 not in CHECKS:
             continue
         log.flush()
         if rules is not None:
             log.judge(rules)
         counted = log.votes.columns["judged"] == 0
-        if log.rank(target, counted) < log.rank(target, counted & ~log.is_by(RIGGER)):
-            return number + 1, num_opened
-    return math.inf, math.inf
+        is_higher.append(log.rank(target, counted) < log.rank(target, counted & ~log.is_by(RIGGER)))
+        num_opened.append(opened)
+    return Moved(tuple(is_higher), tuple(num_opened))
 
 
 def clones(seed: int, *, num_copies: int, mode: Mode) -> tuple[float, float]:
@@ -191,71 +206,128 @@ def clones(seed: int, *, num_copies: int, mode: Mode) -> tuple[float, float]:
 
 
 def _median(values: list[float]) -> float | None:
-    middle = float(np.sort(values)[(len(values) - 1) // 2])
-    return middle if math.isfinite(middle) else None
+    return _or_none(sorted(values)[(len(values) - 1) // 2])
+
+
+def median_interval(values: list[float]) -> tuple[float | None, float | None]:
+    """95 % interval of the median from the order of the values: it holds for any distribution, infinite values too."""
+    ordered, size = sorted(values), len(values)
+    below = 0.0  # probability that at most `rank` of the values lie below the true median
+    for rank in range(size):
+        below += math.comb(size, rank) / 2.0**size
+        if below > 0.025:
+            return _or_none(ordered[max(rank - 1, 0)]), _or_none(ordered[min(size - rank, size - 1)])
+    raise AssertionError("half of the probability lies below the middle")
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _row(results: list[Moved]) -> dict[str, Any]:
+    """`first`: votes until the target stands higher at some check, median; it may be back at the next one, because
+    honest votes move close neighbours past each other all the time. `share`: of the arenas in which it stands higher
+    after so many votes. `half`: the fewest votes after which that is so in half of the arenas."""
+    first = [next((CHECKS[i] for i, higher in enumerate(one.is_higher) if higher), math.inf) for one in results]
+    opened = [next((one.num_opened[i] for i, h in enumerate(one.is_higher) if h), math.inf) for one in results]
+    shares = np.mean([one.is_higher for one in results], axis=0)
+    half = next((votes for votes, share in zip(CHECKS, shares, strict=True) if share >= 0.5), None)
+    return {
+        "half": half,
+        "share": {str(votes): round(float(share), 3) for votes, share in zip(CHECKS, shares, strict=True)},
+        "first": _median(first),
+        "first_95": median_interval(first),
+        "battles": _median(opened),
+        "moved": sum(map(math.isfinite, first)),
+        "arenas": len(results),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arenas", type=int, default=12)
+    parser.add_argument("--move-arenas", type=int, default=40, help="for votes to move a rank, which differ widely")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=list(_PARTS),
+        metavar="PARTS",
+        help=f"Some of {','.join(_PARTS)}; the others stay in the file as they are.",
+    )
     options = parser.parse_args()
-    detected: dict[str, Any] = {}
-    with ProcessPoolExecutor(options.processes) as pool:
-        for num_votes in (10, 30, 100, 300):
-            found: dict[str, list[bool]] = defaultdict(list)
-            for one in pool.map(partial(detect, num_votes=num_votes), range(options.arenas)):
-                for kind, flags in one.items():
-                    found[kind] += flags
-            detected[str(num_votes)] = {
-                kind: {"voters": len(flags), "flagged": round(sum(flags) / len(flags), 4)}
-                for kind, flags in found.items()
-            }
-            print(num_votes, detected[str(num_votes)], flush=True)
-        moves: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-        for results in pool.map(move, range(options.arenas)):
-            for case, result in results.items():
-                moves[case].append(result)
-        best = {
-            f"{num_copies} copies, {mode}": [
-                round(float(value), 3)
-                for value in np.mean(
-                    list(pool.map(partial(clones, num_copies=num_copies, mode=mode), range(4 * options.arenas))), axis=0
-                )
-            ]
-            for num_copies in (3, 10)
-            for mode in ("uniform", "active")
-        }
-    report = {
+    report: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    report |= {
         "benchmark": "integrity",
-        "commit": commit(),
-        "machine": {**machine(), "numpy": np.__version__},
-        "arenas": options.arenas,
         "honest_votes": HONEST_VOTES,
         "models": NUM_MODELS,
         "rules": default_rules().as_numbers(),
-        "flagged_by_number_of_votes": detected,
-        "votes_to_move_one_rank": {
-            attack: {
-                plan: {
-                    defence: {
-                        "votes": _median([votes for votes, _ in moves[attack, plan, defence]]),
-                        "battles": _median([battles for _, battles in moves[attack, plan, defence]]),
-                        "moved": sum(math.isfinite(votes) for votes, _ in moves[attack, plan, defence]),
-                    }
-                    for defence in defences()
-                    if (attack, plan, defence) in moves
-                }
-                for plan in PLANS
-                if (attack, plan, "all") in moves
-            }
-            for attack in ATTACKS
-        },
-        "most_votes": MOST_VOTES,
-        "best_clone_points_above_mean_and_share_of_false_statements": best,
+        "most_votes": CHECKS[-1],
     }
-    RESULT.write_text(json.dumps(report, indent=2) + "\n")
+    with ProcessPoolExecutor(options.processes) as pool:
+        for part in options.only:
+            report[part] = {
+                "commit": commit(),
+                "machine": {**machine(), "numpy": np.__version__},
+                **_PARTS[part](pool, options),
+            }
+            RESULT.write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2))
+
+
+def _detections(pool: ProcessPoolExecutor, options: argparse.Namespace) -> dict[str, Any]:
+    detected: dict[str, Any] = {}
+    for num_votes in (10, 30, 100, 300):
+        found: dict[str, list[bool]] = defaultdict(list)
+        for one in pool.map(partial(detect, num_votes=num_votes), range(options.arenas)):
+            for kind, flags in one.items():
+                found[kind] += flags
+        detected[str(num_votes)] = {
+            kind: {"voters": len(flags), "flagged": round(sum(flags) / len(flags), 4)} for kind, flags in found.items()
+        }
+        print(num_votes, detected[str(num_votes)], flush=True)
+    return {"arenas": options.arenas, "by_number_of_votes": detected}
+
+
+def _moves(pool: ProcessPoolExecutor, options: argparse.Namespace) -> dict[str, Any]:
+    """Single defences are tried in the first arenas only."""
+    names = tuple(defences())
+    asked = [(seed, names if seed < options.arenas else ("none", "all")) for seed in range(options.move_arenas)]
+    moves: dict[tuple[str, str, str], list[Moved]] = defaultdict(list)
+    for results in pool.map(_move, asked):
+        for case, result in results.items():
+            moves[case].append(result)
+        marks = {"/".join(case): "".join(".#"[higher] for higher in one.is_higher) for case, one in results.items()}
+        print(json.dumps(marks), flush=True)
+    return {
+        attack: {
+            plan: {
+                defence: _row(moves[attack, plan, defence])
+                for defence in defences()
+                if (attack, plan, defence) in moves
+            }
+            for plan in PLANS
+            if (attack, plan, "all") in moves
+        }
+        for attack in ATTACKS
+    }
+
+
+def _clones(pool: ProcessPoolExecutor, options: argparse.Namespace) -> dict[str, Any]:
+    best: dict[str, Any] = {"arenas": 4 * options.arenas}
+    for num_copies in (3, 10):
+        for mode in ("uniform", "active"):
+            drawn = list(pool.map(partial(clones, num_copies=num_copies, mode=mode), range(4 * options.arenas)))
+            points, false_share = np.mean(drawn, axis=0).tolist()
+            best[f"{num_copies} copies, {mode}"] = [round(points, 3), round(false_share, 3)]
+    return best
+
+
+_PARTS: dict[str, Callable[[ProcessPoolExecutor, argparse.Namespace], dict[str, Any]]] = {
+    "flagged": _detections,
+    "votes_to_move_one_rank": _moves,
+    "clones": _clones,
+}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ratings.bootstrap import bootstrap_intervals
 from ratings.bradley_terry import fit_bradley_terry
 from ratings.options import FitOptions
 from ratings.outcomes import OUTCOMES, PairCounts
@@ -88,7 +87,6 @@ def measure_speed(num_votes: int = 200_000, num_models: int = 60, repeats: int =
         "leaderboard_by_voters_s": board(weighting="voters"),
         "leaderboard_at_equal_style_s": board(style=True),
         "leaderboard_at_equal_style_rao_kupper_s": board(style=True, fit="rao_kupper"),
-        "bootstrap_200_rounds_s": lambda: bootstrap_intervals(counts, np.random.default_rng(0), rounds=200),
     }
     sizes = {"num_votes": num_votes, "num_models": num_models}
     return {**sizes, **{name: seconds(action, repeats) for name, action in actions.items()}}

@@ -1,7 +1,7 @@
 """Votes in Parquet, a part at a time. Needs pyarrow, the extra `parquet`; nothing is imported before it is used.
 
-Columns have the names and types of the fields of a schema. In Agon's own schema there are two more, `judgement` and
-`feedback`, for the JSON of records that are no votes; each is null in all other rows.
+Columns have the names and types of the fields of a schema. In Agon's own schema there are three more, `judgement`,
+`feedback` and `label`, for the JSON of records that are no votes; each is null in all other rows.
 """
 
 import json
@@ -24,7 +24,7 @@ MAGIC = b"PAR1"
 ROWS_AT_ONCE = 2000  #: of a read
 ROWS_PER_GROUP = 5_000  #: of a written file: some 20 MB of objects while they are gathered, without texts
 
-_OTHERS = ("judgement", "feedback")  #: kinds of records that are no votes, each with a column
+_OTHERS = ("judgement", "feedback", "label")  #: kinds of records that are no votes, each with a column
 
 
 def is_parquet(path: Path) -> bool:

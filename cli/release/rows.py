@@ -63,7 +63,8 @@ class VoteRows:
 
     def row(self, position: int, vote: VoteRecord) -> dict[str, Any]:
         """The row of the vote at `position` of the log."""
-        columns = self._votes.columns
+        votes, columns = self._votes, self._votes.columns
+        categories = columns["categories"]  # by the last label, if the vote has one
         hour = datetime.fromtimestamp(vote.time, UTC).replace(minute=0, second=0, microsecond=0)
         first = {
             "vote": self._pseudonyms.of("vote", vote.battle_id),
@@ -80,7 +81,7 @@ class VoteRows:
             "voter": int(self._voters[position]),
             "prompt": None if vote.prompt is None else self._pseudonyms.of("prompt", vote.prompt),
             "language": vote.language,
-            "categories": list(vote.categories),
+            "categories": [name for bit, name in enumerate(votes.categories) if int(categories[position]) >> bit & 1],
             "probability": vote.probability,
         }
         styles = {"a": vote.a.style, "b": vote.b.style}

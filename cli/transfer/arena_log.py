@@ -23,7 +23,7 @@ PATIENCE_S = 300.0
 
 FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 5.0
-_TEMPORARY = (429, 502, 503, 504)
+TEMPORARY = (429, 502, 503, 504)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def read_log(
         query = {"after": after if last is None else id_of(last), "conversations": str(conversations).lower()}
         try:
             with client.stream("GET", "/arena/votes", params=query) as answer:
-                if answer.status_code in _TEMPORARY:
+                if answer.status_code in TEMPORARY:
                     patience.wait(f"HTTP {answer.status_code}", answer.headers.get("retry-after"))
                     continue
                 for line in _complete_lines(check(answer)):
@@ -108,7 +108,7 @@ def _send_piece(client: httpx.Client, piece: list[NumberedLine], patience_s: flo
         except httpx.TransportError as error:
             patience.wait(_reason(error))
             continue
-        if answer.status_code in _TEMPORARY:
+        if answer.status_code in TEMPORARY:
             patience.wait(f"HTTP {answer.status_code}", answer.headers.get("retry-after"))
             continue
         try:
@@ -130,7 +130,9 @@ def _complete_lines(answer: httpx.Response) -> Iterator[bytes]:
 def id_of(line: bytes) -> str:
     """The id in the log of the entry in this line."""
     values: dict[str, Any] = json.loads(line)
-    return str(next(values[name] for name in ("vote_id", "judgement_id", "feedback_id") if values.get(name)))
+    return str(
+        next(values[name] for name in ("vote_id", "judgement_id", "feedback_id", "label_id") if values.get(name))
+    )
 
 
 def _reason(error: httpx.TransportError) -> str:

@@ -38,9 +38,9 @@ def add_vote_import_route(
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
     async def import_votes(request: Request) -> Response:
-        """Appends votes, judgements and feedback, one JSON object per line as the export gives them, while they arrive.
-        A body may be of any length; a line has 16 MB at most, and no pause may be longer than 30 s. A vote on a battle,
-        or another record with a key, that the log knows already is skipped, so importing again changes nothing, and an
+        """Appends records of all kinds, one JSON object per line as the export gives them, while they arrive. A body
+        may be of any length; a line has 16 MB at most, and no pause may be longer than 30 s. A vote on a battle, or
+        another record with a key, that the log knows already is skipped, so importing again changes nothing, and an
         import that was cut off goes on when it is sent again. The answer leaves when the journal has all of it, too."""
         actor = actor_of(request, addresses)
         await patiently(lambda: actions.append(actor, "import_votes", "vote log"), patience_s)

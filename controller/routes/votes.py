@@ -79,7 +79,8 @@ def add_vote_export_route(
     )
     async def export(after: str = str(LOG_START), conversations: bool = False) -> Response:
         """One record per line, oldest first. Votes have no field `kind`; a judgement takes votes out of the ratings, or
-        back in; feedback is what a voter has added to a vote, and of several additions the last one counts."""
+        back in; feedback is what a voter has added to a vote, and a label what a model says of its kind: of several the
+        last one counts."""
         first = await log.read(checked_entry_id(after, "after"))
         texts = _Texts(battles, archive) if conversations else None
         return StreamingResponse(_lines(log, first, texts), media_type=NDJSON)

@@ -1,5 +1,5 @@
-"""The vote log in Redis, from which every board is computed: votes, judgements about them (wire/judgements.py), and
-what voters add to them (wire/feedback.py).
+"""The vote log in Redis, from which every board is computed: votes, judgements about them (wire/judgements.py), what
+voters add to them (wire/feedback.py), and labels of their kind (wire/labels.py).
 
 Append-only; read in order, in pieces. Where an entry of a vote has its battle, any other entry has its key.
 """
@@ -21,21 +21,23 @@ from service_kit.logs import log_event
 from wire.entry_ids import LOG_START, EntryId
 from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
+from wire.labels import LabelRecord
 from wire.log_records import LogRecord, key_of
-from wire.votes import FEEDBACK_PREFIX, JUDGEMENT_PREFIX, VoteRecord
+from wire.votes import KEY_PREFIXES, VoteRecord
 
 Int64Array = npt.NDArray[np.int64]
 
 _INLINE = 20  #: entries that are parsed on the event loop
 #: Votes read at once. The client of the store takes the reply apart on the event loop, some 6 ms for so many.
 PIECE = 500
-_NOT_STORED = {"vote_id", "judgement_id", "feedback_id", "time", "conversations"}
+_NOT_STORED = {"vote_id", "judgement_id", "feedback_id", "label_id", "time", "conversations"}
 _REST = 2.0  #: how long work without haste rests after a piece, by the time that it took
 
 #: Type of a record, field of its id, and what its JSON holds: inside a string the quotes would be escaped.
 _KINDS: tuple[tuple[type[LogRecord], str, str], ...] = (
     (Judgement, "judgement_id", '"kind":"judgement"'),
     (FeedbackRecord, "feedback_id", '"kind":"feedback"'),
+    (LabelRecord, "label_id", '"kind":"label"'),
 )
 _VOTE: tuple[type[LogRecord], str, str] = (VoteRecord, "vote_id", "")
 
@@ -59,8 +61,8 @@ class LogEntry:
 
     @property
     def is_vote(self) -> bool:
-        """True if it is a readable vote, and neither a judgement nor feedback."""
-        return not self.is_damaged and not self.battle_id.startswith((JUDGEMENT_PREFIX, FEEDBACK_PREFIX))
+        """True if it is a readable vote and no other record."""
+        return not self.is_damaged and not self.battle_id.startswith(KEY_PREFIXES)
 
     @cached_property
     def content(self) -> LogRecord:

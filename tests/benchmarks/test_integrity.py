@@ -1,9 +1,12 @@
 """The gauntlet's log: votes reach the judge as a running arena's do, and what it finds leaves the ratings."""
 
+import math
+
 import numpy as np
+import pytest
 
 from benchmarks.integrity import voters
-from benchmarks.integrity.__main__ import default_rules
+from benchmarks.integrity.__main__ import default_rules, median_interval
 from benchmarks.integrity.arena_log import ArenaLog, Identity
 from controller.votes.boards.vote_flags import flag_bits
 
@@ -50,3 +53,12 @@ def test_omnipresent_votes_favour_the_target_and_hurt_its_rival() -> None:
     vote, rng = voters.omnipresent(TARGET), np.random.default_rng(0)
 
     assert [vote(rng, *pair) for pair in ((TARGET, 2), (2, TARGET), (TARGET - 1, 8), (1, 3))] == ["a", "b", "b", "b"]
+
+
+@pytest.mark.parametrize(("num_values", "expected"), [(40, (13, 26)), (12, (2, 9)), (3, (0, 2))])
+def test_the_interval_of_a_median_is_that_of_its_ranks(num_values: int, expected: tuple[int, int]) -> None:
+    assert median_interval([float(value) for value in range(num_values)]) == expected
+
+
+def test_the_interval_of_a_median_is_open_where_too_many_arenas_did_not_move() -> None:
+    assert median_interval([5.0] * 6 + [math.inf] * 6) == (5.0, None)

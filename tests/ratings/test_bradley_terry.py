@@ -224,6 +224,25 @@ def test_the_interval_of_a_newcomer_does_not_depend_on_the_votes_of_others(
     assert against_others.half_widths[5] == pytest.approx(1.96 * POINTS / math.sqrt(30 * 2 / 3 / 3), rel=0.01)
 
 
+def test_intervals_are_as_wide_as_those_of_votes_drawn_anew(count_results: Callable[..., PairCounts]) -> None:
+    counts = count_results(
+        ("A", "B", 400, 300, 150), ("A", "C", 500, 200, 80), ("B", "C", 260, 250, 200), ("C", "D", 300, 310, 40)
+    )
+    cells = list(counts.cells())
+    shares = [count / counts.num_votes for *_, count in cells]
+    drawn = []
+    for resample in np.random.default_rng(0).multinomial(counts.num_votes, shares, 400):
+        again = PairCounts()
+        for (model_a, model_b, outcome, _), count in zip(cells, resample.tolist(), strict=True):
+            again.add(model_a, model_b, outcome, count)
+        drawn.append(fit_bradley_terry(again).ratings)
+    lower, upper = np.quantile(drawn, [0.025, 0.975], axis=0)
+    fit = fit_bradley_terry(counts)
+
+    assert (upper - lower) / 2 == pytest.approx(fit.half_widths, rel=0.15)
+    assert (upper + lower) / 2 == pytest.approx(fit.ratings, abs=5)
+
+
 def test_chances_stay_between_zero_and_one_at_any_gap() -> None:
     chances = expected_scores(np.array([-1e6, 0.0, 1e6]))
     assert chances.tolist() == [[0.5, 0, 0], [1, 0.5, 0], [1, 1, 0.5]]

@@ -19,6 +19,7 @@ from wire.errors import ApiError
 from wire.feedback import FeedbackRecord, GiveFeedback
 from wire.invitations import CreateInvitation
 from wire.judgements import CastJudgement, Judgement
+from wire.labels import LabelRecord
 from wire.model_cards import BoardCard
 from wire.notices import AcceptTerms
 from wire.openai import ChatCompletionRequest, CompletionRequest
@@ -43,6 +44,7 @@ LISTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "reasons": (CastVote, '{"outcome":"a","reasons":[', "]}"),
     "decided": (GiveFeedback, '{"reasons":[', "]}"),
     "fed back": (FeedbackRecord, '{"kind":"feedback","reasons":[', "]}"),
+    "labelled": (LabelRecord, '{"kind":"label","categories":[', "]}"),
     "pages": (HeartbeatRequest, '{"epoch":1,"state":"ready","load":{"pages":[', "]}}"),
     "voted": (VoteRecord, '{"conversations":{"a":[', "]}}"),
     "card": (RegisterRequest, '{"card":[', "]}"),

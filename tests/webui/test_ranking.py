@@ -112,6 +112,8 @@ def test_a_model_without_votes_has_a_row_and_neither_a_rating_nor_a_place_in_a_p
 
 def test_cards_tell_who_made_a_model_and_that_it_is_retired() -> None:
     markup = rendered(FULL)
+    assert "<span>released 2026-03-14</span>" in markup, "no line breaks in a date"
+    markup = markup.replace("<span>", "").replace("</span>", "")
     assert "Heron Lab \u00b7 9.41 M parameters \u00b7 Apache-2.0 \u00b7 released 2026-03-14" in markup
     assert 'href="https://models.example/heron?a=1&amp;b=2" rel="noopener noreferrer"' in markup
     assert "Vole &amp; Sons" in markup

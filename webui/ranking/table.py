@@ -106,8 +106,9 @@ def _model(row: LeaderboardRow, known: Known) -> str:
         marks.insert(0, texts.SUBMITTED)
     older = f'<i class="agon-revision">@{escape(revision)}</i>' if revision else ""
     flags = "".join(f'<span class="agon-flag">{escape(mark)}</span>' for mark in marks)
-    facts = " \u00b7 ".join(words.card_facts(card, known.served.get(row.model)))
-    told = f"<small>{escape(facts)}</small>" if facts else ""
+    known_facts = words.card_facts(card, known.served.get(row.model))
+    facts = " \u00b7 ".join(f"<span>{escape(fact)}</span>" for fact in known_facts)
+    told = f'<small class="agon-card-facts">{facts}</small>' if facts else ""
     return f"<strong>{_linked(model, card)}</strong>{older}{flags}{told}"
 
 

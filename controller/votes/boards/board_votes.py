@@ -34,7 +34,7 @@ _LANGUAGE_SCOPES: Final[dict[str, Callable[[TableSnapshot], Mask]]] = {
     "non_english": lambda votes: (votes.columns["language"] != UNKNOWN) & ~_is_in(votes, "en"),
 }
 
-_LEAST_OF_LANGUAGE: Final = 100  #: votes in a language from which on its board is offered
+_LEAST_OF_GROUP: Final = 100  #: votes in a language, or of a cohort, from which on its board is offered
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +74,18 @@ class BoardVotes:
 
 
 def offered_boards(votes: TableSnapshot) -> tuple[str, ...]:
-    """Names of the boards: those of every arena, of the categories and languages that its votes have."""
-    languages = votes.columns["language"]
-    counts = np.bincount(languages[languages >= 0], minlength=len(votes.languages))
-    spoken = sorted(name for name, count in zip(votes.languages, counts, strict=True) if count >= _LEAST_OF_LANGUAGE)
+    """Names of the boards: those of every arena, of the categories, languages and cohorts that its votes have."""
+    spoken = _frequent(votes.languages, votes.columns["language"])
+    cohorts = _frequent(votes.cohorts, votes.columns["cohort"])
     kinds = sorted({*votes.categories, *(_LANGUAGE_SCOPES if spoken else ())} - set(BOARDS))
-    return (*BOARDS, *kinds, *(LANGUAGE_PREFIX + name for name in spoken))
+    groups = (*(LANGUAGE_PREFIX + name for name in spoken), *(COHORT_PREFIX + name for name in cohorts))
+    return (*BOARDS, *kinds, *groups)
+
+
+def _frequent(names: Sequence[str], positions: npt.NDArray[np.int32]) -> list[str]:
+    """The names that enough votes have, sorted. `positions` [votes] are those in `names`."""
+    counts = np.bincount(positions[positions != UNKNOWN], minlength=len(names))
+    return sorted(name for name, count in zip(names, counts, strict=True) if count >= _LEAST_OF_GROUP)
 
 
 def scope_of(board: str, votes: TableSnapshot) -> Mask | None:

@@ -25,7 +25,7 @@ from controller.votes.boards.vote_table import DTYPES, TableSnapshot
 from service_kit.logs import log_event
 from wire.entry_ids import EntryId, entry_order
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 PATTERN: Final = "votes-*.npz"
 
 _KEPT: Final = 2  #: checkpoints: if the newest cannot be read, the one before it can
@@ -130,6 +130,7 @@ def _meta(checkpoint: Checkpoint) -> np.ndarray[Any, np.dtype[np.uint8]]:
         "categories": votes.categories,
         "cohorts": votes.cohorts,
         "verdicts": [astuple(verdict) for verdict in votes.verdicts],
+        "early_labels": votes.early_labels,
         "num_seen": votes.num_seen,
         "last_vote_id": votes.last_vote_id,
     }
@@ -158,6 +159,7 @@ def _read(path: Path) -> Checkpoint | None:
             Verdict(time_, is_flag, by_admin, bits, voter, cohort, tuple(battles))
             for time_, is_flag, by_admin, bits, voter, cohort, battles in meta["verdicts"]
         ),
+        early_labels=tuple((int(battle), int(bits)) for battle, bits in meta["early_labels"]),
         num_seen=int(meta["num_seen"]),
         last_vote_id=meta["last_vote_id"],
     )

@@ -1,8 +1,8 @@
 """The vote log as columns, from which every board is computed: some 130 bytes a vote, appended in pieces.
 
 One owner appends, in one thread at a time; fits work on snapshots, which later entries do not change.
-Knows no store, no file and no fit. Judgements are applied in the order of the log (wire/judgements.py); feedback
-is passed over.
+Knows no store, no file and no fit. Judgements and labels are applied in the order of the log (wire/judgements.py,
+wire/labels.py); feedback is passed over.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from ratings.outcomes import OUTCOMES, Outcome
 from ratings.style import STYLE_FEATURES, AnswerStyle, style_differences
 from wire.entry_ids import EntryId, entry_order
 from wire.judgements import Judgement
+from wire.labels import LabelRecord
 from wire.log_records import LogRecord, id_of
 from wire.votes import IdentityKind, StyleCounts, VotedSide, VoteRecord
 
@@ -68,6 +69,7 @@ class TableSnapshot:
     categories: tuple[str, ...]
     cohorts: tuple[str, ...]
     verdicts: tuple[Verdict, ...]  #: every judgement so far, in the order of the log
+    early_labels: tuple[tuple[int, int], ...]  #: battles whose label came before their vote, with its categories' bits
     num_seen: int  #: entries of the log of every kind, damaged ones too
     last_vote_id: str | None
 
@@ -78,7 +80,7 @@ class TableSnapshot:
 
 
 class VoteTable:
-    """Owns the columns. `add` and `judge` take entries in the order of the log."""
+    """Owns the columns. `add`, `judge` and `label` take entries in the order of the log."""
 
     def __init__(self) -> None:
         self._columns = {name: _empty(name, _FIRST_CAPACITY) for name in DTYPES}
@@ -89,13 +91,14 @@ class VoteTable:
         self._categories: dict[str, int] = {}
         self._cohorts: dict[str, int] = {}
         self._verdicts = Verdicts()
+        self._early_labels: dict[int, int] = {}
         self.num_seen = 0
         self.last_vote_id: str | None = None
 
     @classmethod
     def restored(cls, snapshot: TableSnapshot) -> "VoteTable":
         """A table that goes on after `snapshot`. Its columns are not changed: there is no room behind them, and judging
-        copies what it changes."""
+        and labelling copy what they change."""
         table = cls()
         table._num_votes = snapshot.num_votes
         table._columns = dict(snapshot.columns)
@@ -105,6 +108,7 @@ class VoteTable:
         table._categories = _positions(snapshot.categories)
         table._cohorts = _positions(snapshot.cohorts)
         table._verdicts = Verdicts(snapshot.verdicts)
+        table._early_labels = dict(snapshot.early_labels)
         table.num_seen, table.last_vote_id = snapshot.num_seen, snapshot.last_vote_id
         return table
 
@@ -118,6 +122,7 @@ class VoteTable:
             categories=tuple(self._categories),
             cohorts=tuple(self._cohorts),
             verdicts=self._verdicts.all,
+            early_labels=tuple(self._early_labels.items()),
             num_seen=self.num_seen,
             last_vote_id=self.last_vote_id,
         )
@@ -134,6 +139,8 @@ class VoteTable:
                 self.add([entry for entry in run if isinstance(entry, VoteRecord)])
             elif kind is Judgement:
                 self.judge([entry for entry in run if isinstance(entry, Judgement)])
+            elif kind is LabelRecord:
+                self.label([entry for entry in run if isinstance(entry, LabelRecord)])
             else:
                 for entry in run:
                     self.skip(id_of(entry))
@@ -174,11 +181,27 @@ class VoteTable:
         self.num_seen += len(judgements)
         self.last_vote_id = judgements[-1].judgement_id
 
+    def label(self, labels: Sequence[LabelRecord]) -> None:
+        """Give the votes that the labels are about their categories. A label may come before its vote, where a damaged
+        vote was restored."""
+        if not labels:
+            return
+        bits = {number_of(label.battle_id): self._category_bits(label.categories) for label in labels}
+        battles = self._columns["battle"][: self._num_votes]
+        rows = np.flatnonzero(np.isin(battles, list(bits)))
+        labelled = battles[rows].tolist()
+        self._columns["categories"] = self._columns["categories"].copy()  # snapshots keep the old one
+        self._columns["categories"][rows] = [bits[battle] for battle in labelled]
+        self._early_labels |= {battle: bits[battle] for battle in bits.keys() - set(labelled)}
+        self.num_seen += len(labels)
+        self.last_vote_id = labels[-1].label_id
+
     def _row(self, vote: VoteRecord) -> tuple[Any, ...]:
         """The values of one vote, in the order of DTYPES."""
         a, b = (self._contestant(side, vote.time) for side in (vote.a, vote.b))
         voter = _number_or_unknown(vote.voter)
         battle = number_of(vote.battle_id)
+        label = self._early_labels.pop(battle, None)
         flags = flag_bits(vote.flags)
         has_style = vote.a.style != _NO_STYLE or vote.b.style != _NO_STYLE
         return (
@@ -190,7 +213,7 @@ class VoteTable:
             min(vote.turns, 2**31 - 1),
             flags | SAME_MODEL if vote.a.model == vote.b.model else flags,
             self._verdicts.of_vote(voter, vote.cohort, battle),
-            self._category_bits(vote.categories),
+            self._category_bits(vote.categories) if label is None else label,
             _interned(self._languages, vote.language),
             _interned(self._cohorts, vote.cohort),
             voter,

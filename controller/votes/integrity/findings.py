@@ -5,7 +5,7 @@ what one has flagged or taken back is not judged again.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
@@ -87,9 +87,12 @@ class _State:
     number: int = 0
 
 
-def judge_votes(votes: TableSnapshot, rules: Rules, *, since: int) -> Round:
-    """Apply all rules to the votes from row `since` on, and to the voters and groups that they belong to."""
-    return Round(tuple(_Judging(votes, rules, since).findings()), _num_voters(votes))
+def judge_votes(
+    votes: TableSnapshot, rules: Rules, *, since: int, is_stopped: Callable[[], bool] = lambda: False
+) -> Round:
+    """Apply all rules to the votes from row `since` on, and to the voters and groups that they belong to: some 5 ms for
+    each voter of a large log. It is asked between two voters whether the round `is_stopped`; then the rest is left."""
+    return Round(tuple(_Judging(votes, rules, since, is_stopped).findings()), _num_voters(votes))
 
 
 def integrity_view(votes: TableSnapshot, rules: Rules, *, num_voters: int, judged_at: float) -> IntegrityView:
@@ -120,7 +123,8 @@ def judgement_key(finding: Finding, battle_ids: Iterable[str], voter: str | None
 class _Judging:
     """One round over one table."""
 
-    def __init__(self, votes: TableSnapshot, rules: Rules, since: int) -> None:
+    def __init__(self, votes: TableSnapshot, rules: Rules, since: int, is_stopped: Callable[[], bool]) -> None:
+        self._is_stopped = is_stopped
         self._rules = rules
         self._since = since
         self._names = contestant_names(votes)
@@ -186,6 +190,8 @@ class _Judging:
         ]
         concerned = np.union1d(concerned[concerned != UNKNOWN], np.array(in_doubt, dtype=np.int64))
         for voter, rows in _grouped(voters, concerned):
+            if self._is_stopped():
+                return
             yield from self._voter(voter, rows)
 
     def _voter(self, voter: int, rows: Rows) -> Iterator[Finding]:
@@ -225,6 +231,8 @@ class _Judging:
         trusted &= (self._columns["judged"][self._rows] & flag_bits(("anomalous_voter", "withdrawn"))) == 0
         candidates = np.where(trusted, groups[self._rows], UNKNOWN)
         for group, own in _grouped(candidates, concerned[concerned != UNKNOWN]):
+            if self._is_stopped():
+                return
             if len(np.unique(voters[own])) < MIN_VOTERS:
                 continue
             yield from self._cohort(group, own) if kind == "cohort" else self._network(own)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
@@ -19,7 +20,7 @@ from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
 from controller.votes.boards.leaderboards import Leaderboards
 from controller.votes.boards.vote_table import TableSnapshot, number_of
-from controller.votes.integrity.findings import Finding, Rules, as_judgement, integrity_view, judge_votes
+from controller.votes.integrity.findings import Finding, Round, Rules, as_judgement, integrity_view, judge_votes
 from controller.votes.journal.follower import VoteJournal
 from controller.votes.vote_log import LogEntry, LogState, VoteLog
 from service_kit.cancellation import cancel
@@ -133,7 +134,7 @@ class Judge:
         num_judged, last_id = votes.num_votes, votes.last_vote_id
         for _ in range(_PASSES):
             async with self._renewing():
-                result = await asyncio.to_thread(judge_votes, votes, self._rules, since=since)
+                result = await self._round(votes, since)
             if result.findings and not await self._append(votes, result.findings):
                 return
             if result.findings:
@@ -153,6 +154,15 @@ class Judge:
         )
         with self._store.guard("set"):
             await self._store.redis.set(self._keys.integrity, noted.model_dump_json())
+
+    async def _round(self, votes: TableSnapshot, since: int) -> Round:
+        """Run the rules in a thread, which ends soon after a cancellation: after an import of millions of votes a round
+        takes minutes, for which no shutdown may wait."""
+        stopped = threading.Event()
+        try:
+            return await asyncio.to_thread(judge_votes, votes, self._rules, since=since, is_stopped=stopped.is_set)
+        finally:
+            stopped.set()
 
     async def _append(self, votes: TableSnapshot, findings: Sequence[Finding]) -> bool:
         """Append the findings to the log; False if another controller is the judge now, or the log has lost votes."""

@@ -16,6 +16,7 @@ from tests.cli.formats.test_schemas import record
 from wire.chat import ChatMessage
 from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
+from wire.labels import LabelRecord
 from wire.log_records import LogRecord
 from wire.votes import VoteRecord
 
@@ -32,6 +33,7 @@ _FEEDBACK = FeedbackRecord(
     comment='two\nlines, "quoted"',
     thumbs={"a": "up", "b": "down"},
 )
+_LABEL = LabelRecord(label_id="11-0", key="label:1", time=7.0, battle_id="b-1", categories=("code",), by="m")
 
 
 def _file(path: Path, *entries: LogRecord) -> Path:
@@ -118,14 +120,15 @@ def test_parquet_keeps_every_field_of_every_record(tmp_path: Path) -> None:
         record(conversations={"a": texts, "b": texts[:1]}, reasons=("x", "y"), flags=("named",), probability=0.1),
         _JUDGEMENT,
         _FEEDBACK,
+        _LABEL,
         record(battle_id="b-2", consent=False, read_ms=0.0, identity="cookie", categories=("code",)),
     ]
     path = tmp_path / "log.parquet"
     writer = ParquetWriter(path, Schema.AGON)
-    assert [writer.write(entry) for entry in entries] == [True] * 4
+    assert [writer.write(entry) for entry in entries] == [True] * 5
     writer.close()
     assert list(read_entries(path)) == entries
-    assert [line.number for line in read_lines(path, skip=3)] == [4]
+    assert [line.number for line in read_lines(path, skip=4)] == [5]
 
 
 @pytest.mark.parametrize("schema", [Schema.ARENA, Schema.PREFERENCES])
@@ -145,7 +148,7 @@ def test_parquet_of_a_public_schema_is_recognised_and_read(tmp_path: Path, schem
 
 def test_every_field_of_a_vote_has_a_column() -> None:
     names = {field.alias or name for name, field in VoteRecord.model_fields.items()}
-    assert set(arrow_schema(Schema.AGON).names) == {*names, "judgement", "feedback"}
+    assert set(arrow_schema(Schema.AGON).names) == {*names, "judgement", "feedback", "label"}
 
 
 def test_a_damaged_parquet_file_is_an_error_with_its_name(tmp_path: Path) -> None:

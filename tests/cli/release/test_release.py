@@ -19,6 +19,7 @@ from controller.votes.boards.board_view import BoardQuery, fold_log, view_of
 from wire.chat import ChatMessage
 from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
+from wire.labels import LabelRecord
 from wire.log_records import LogRecord
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
@@ -70,6 +71,9 @@ def log() -> list[LogRecord]:
         judgement("4", "flag", "withdrawn", battle_ids=("battle-0",)),
         FeedbackRecord(
             feedback_id="1001-0", key="feedback:1", time=2.0, battle_id="battle-3", comment="a secret comment, later"
+        ),
+        LabelRecord(
+            label_id="1002-0", key="label:1", time=2.0, battle_id="battle-3", categories=("labelled",), by="model"
         ),
     ]
 
@@ -156,6 +160,7 @@ def test_both_files_hold_the_same_votes_and_every_vote(release: Path) -> None:
     assert rows[5]["flags"] == ["stopped"]
     assert rows[0]["flags"] == ["withdrawn"]
     assert rows[7]["model_a"] == "raven@old"
+    assert rows[3]["categories"] == ["labelled"]
     assert all(("anomalous_voter" in row["flags"]) == (number % 17 == 3) for number, row in enumerate(rows))
     assert all(("overall" in row["boards"]) == (row["flags"] == []) for row in rows)
 

@@ -11,7 +11,7 @@ from controller.votes.boards.vote_table import TableSnapshot, VoteTable
 from controller.votes.vote_log import VoteLog
 from tests.controller.conftest import OpenArena
 from tests.controller.support.arena import Arena
-from tests.controller.votes.boards.votes import known_log, make_judgement, make_vote
+from tests.controller.votes.boards.votes import known_log, make_judgement, make_label, make_vote
 from wire.judgements import Judgement
 from wire.votes import VoteRecord
 
@@ -19,7 +19,9 @@ from wire.votes import VoteRecord
 def _table(num_votes: int = 5) -> VoteTable:
     table = VoteTable()
     votes = [make_vote(n, "A", "B", "a", voter=f"v{n}", language="de", categories=("code",)) for n in range(num_votes)]
-    table.extend([*votes, make_judgement(num_votes, "flag", voter="v1")])
+    labels = [make_label(number, votes[0].battle_id, "maths") for number in range(num_votes + 1, num_votes + 3)]
+    early = make_label(num_votes + 3, "a-battle-to-come", "hard")
+    table.extend([*votes, *labels, early, make_judgement(num_votes, "flag", voter="v1")])
     return table
 
 
@@ -46,7 +48,7 @@ def test_a_table_goes_on_from_a_checkpoint_as_if_it_had_seen_all(tmp_path: Path)
     table = _table()
     restored = VoteTable.restored(table.snapshot())
     later: list[VoteRecord | Judgement] = [
-        make_vote(90, "A", "C", "b", voter="v1", language="de"),
+        make_vote(90, "A", "C", "b", voter="v1", language="de", battle_id="a-battle-to-come"),
         make_judgement(91, "unflag", voter="v1"),
     ]
     for one in (table, restored):

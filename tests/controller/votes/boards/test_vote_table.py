@@ -6,7 +6,7 @@ from controller.votes.boards.board_view import fold_log
 from controller.votes.boards.board_votes import contestant_names, offered_boards, rated_votes, scope_of
 from controller.votes.boards.verdicts import UNKNOWN
 from controller.votes.boards.vote_table import IDENTITIES, VoteTable, number_of
-from tests.controller.votes.boards.votes import make_judgement, make_vote
+from tests.controller.votes.boards.votes import make_judgement, make_label, make_vote
 from wire.judgements import Judgement
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
@@ -99,6 +99,35 @@ def test_categories_and_languages_are_boards_once_votes_have_them() -> None:
     assert counts == {"code": 120, "maths": 80, "lang_de": 90, "non_english": 90}
     assert {"code", "maths"} <= set(offered_boards(votes))
     assert scope_of("creative", votes) is None
+
+
+def test_a_cohort_is_a_board_once_it_has_enough_votes() -> None:
+    table = VoteTable()
+    cohorts = ["staff"] * 100 + ["guests"] * 99
+    table.add([make_vote(number, "A", "B", "a", cohort=cohort) for number, cohort in enumerate([*cohorts, None])])
+    votes = table.snapshot()
+
+    assert [board for board in offered_boards(votes) if board.startswith("cohort:")] == ["cohort:staff"]
+    assert rated_votes("cohort:staff", votes).num_votes == 100
+
+
+def test_the_last_label_of_a_vote_is_its_categories_whichever_came_first() -> None:
+    table = VoteTable()
+    first, second = (make_vote(number, "A", "B", "a", categories=("code",)) for number in (2, 5))
+    table.extend([make_label(1, first.battle_id, "maths"), first])
+    before = table.snapshot()
+    table.extend([make_label(3, first.battle_id), make_label(4, second.battle_id, "creative"), second])
+    table.extend([make_label(6, second.battle_id, "hard", "maths")])
+    votes = table.snapshot()
+
+    assert rated_votes("maths", before).num_votes == 1
+    assert scope_of("code", before) is None
+    assert {board: rated_votes(board, votes).num_votes for board in ("maths", "hard", "creative")} == {
+        "maths": 1,
+        "hard": 1,
+        "creative": 0,
+    }
+    assert (votes.num_votes, votes.num_seen, votes.last_vote_id, votes.early_labels) == (2, 6, "6-0", ())
 
 
 def test_an_import_without_style_is_known_as_such() -> None:

@@ -4,6 +4,7 @@ import secrets
 from typing import Any
 
 from wire.judgements import Judgement
+from wire.labels import LabelRecord
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 
 
@@ -39,3 +40,11 @@ def make_judgement(number: int, action: str, flag: str = "anomalous_voter", **su
         "by": "judge",
     }
     return Judgement(**{**values, **subject})
+
+
+def make_label(number: int, battle_id: str, *categories: str) -> LabelRecord:
+    """A label with the id `number`-0."""
+    key = f"label:{number}-{secrets.token_hex(4)}"
+    return LabelRecord(
+        label_id=f"{number}-0", key=key, time=float(number), battle_id=battle_id, categories=categories, by="m"
+    )

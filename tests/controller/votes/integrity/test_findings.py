@@ -54,6 +54,18 @@ def test_a_rigger_is_found_and_no_honest_voter() -> None:
     assert finding.note == "contrary"
 
 
+def test_a_round_that_is_stopped_judges_no_further_voter() -> None:
+    rigger = number_of("rigger")
+    votes = fold_log(RIGGED)
+    before = int((np.unique(votes.columns["voter"]) < rigger).sum())  # voters that are judged first
+
+    def found_after(num_voters: int) -> int:
+        asked = iter([False] * num_voters)
+        return len(judge_votes(votes, RULES, since=0, is_stopped=lambda: next(asked, True)).findings)
+
+    assert (found_after(0), found_after(before), found_after(before + 1)) == (0, 0, 1)
+
+
 def test_what_is_in_force_is_not_found_again_and_an_administrator_has_the_last_word() -> None:
     flagged = _judgement(9001, voter="rigger")
     assert _found([*RIGGED, flagged])[1] == ()
