@@ -402,6 +402,14 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     async def cards() -> BoardCards:
         return BoardCards(models=tuple(arena.cards))
 
+    @app.put("/arena/models/{model:path}/card")
+    async def put_card(request: Request, model: str, body: BoardCard, reason: str = "") -> BoardCard:
+        if not is_admin(request):
+            raise ApiError(ErrorCode.UNAUTHORIZED, "This needs a credential.")
+        arena.cards = [card for card in arena.cards if card.model != model] + [body]
+        arena.admin.note("put_card", model, body.model_dump(mode="json", exclude_none=True), reason)
+        return body
+
     @app.get("/arena/workers")
     async def workers(request: Request) -> list[WorkerView]:
         views = fake_views.workers(arena.models, arena.num_streaming)

@@ -21,6 +21,7 @@ from wire.admin import (
     FailuresView,
     RateInForce,
 )
+from wire.model_cards import BoardCard, BoardCards
 from wire.notices import MAX_NOTICE_CHARS, MAX_TERMS_CHARS, Notice
 
 
@@ -32,6 +33,7 @@ class Desk:
     votes: AdminVotes
     failures: FailuresView
     actions: ActionList
+    cards: BoardCards
     now: float  #: Unix time
     is_first_page: bool = True  #: of the votes
 
@@ -39,7 +41,7 @@ class Desk:
 def render(desk: Desk) -> str:
     """All sections."""
     sections = (
-        ("models", words.MODELS, _models(desk.view.models)),
+        ("models", words.MODELS, _models(desk)),
         ("workers", words.WORKERS, _workers(desk.view.workers)),
         ("notices", words.NOTICES, _notices(desk.view.notices, desk.now)),
         ("terms", words.TERMS, _terms(desk.view)),
@@ -61,8 +63,37 @@ def render(desk: Desk) -> str:
     )
 
 
-def _models(models: Iterable[AdminModel]) -> str:
-    return _help(words.MODELS_HELP) + _rows(_model(model) for model in models)
+def _models(desk: Desk) -> str:
+    cards = {card.model: card for card in desk.cards.models}
+    today = f"{datetime.fromtimestamp(desk.now, UTC):%Y-%m-%d}"
+    rows = (
+        _model(model) + _retirement(cards.get(model.model, BoardCard(model=model.model)), today)
+        for model in desk.view.models
+    )
+    return _help(words.MODELS_HELP) + _rows(rows) + _new_model()
+
+
+def _retirement(card: BoardCard, today: str) -> str:
+    """A button that takes a model out of battles from today on, or puts it back into service."""
+    day, verb = ("", words.PUT_BACK) if card.retired else (today, words.RETIRE)
+    stored = escape(card.model_dump_json(exclude_none=True))
+    return (
+        f'<form class="agon-narrow-form" data-act="retire_model"><input type="hidden" name="card" value="{stored}">'
+        f'<input type="hidden" name="day" value="{day}">{_reason()}'
+        f'<button aria-label="{verb}: {escape(card.model)}">{verb}</button></form>'
+    )
+
+
+def _new_model() -> str:
+    """A card for a model that has no worker yet."""
+    return (
+        f'{_help(words.NEW_MODEL_HELP)}<form class="agon-wide" data-act="put_card" aria-label="{words.NEW_MODEL}">'
+        f'<label>{words.NEW_MODEL}<input name="model" maxlength="128" autocomplete="off" required></label>'
+        f'<label>{words.PROVIDER}<input name="provider" maxlength="120" autocomplete="off"></label>'
+        f'<label>{words.LICENCE}<input name="licence" maxlength="120" autocomplete="off"></label>'
+        f'<label>{words.RELEASED}<input type="date" name="released"></label>'
+        f"{_reason()}<button>{words.ADD}</button></form>"
+    )
 
 
 def _model(model: AdminModel) -> str:
