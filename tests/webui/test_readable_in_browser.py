@@ -171,6 +171,14 @@ def test_the_answer_of_a_chat_is_in_sight_below_its_open_settings(visit: Visit) 
     assert page.locator("#thread .user-row").evaluate("one => one.getBoundingClientRect().top") > -1
 
 
+def test_the_first_question_of_a_chat_stays_where_it_is_if_its_answer_is_in_sight(visit: Visit) -> None:
+    page = visit.open("/chat")
+    page.wait_for_function("document.querySelector('#model input')?.value")
+    visit.ask("What is the capital of France?")
+    page.wait_for_selector("#retry")
+    assert page.evaluate("scrollY") == 0
+
+
 #: The colours of the page and whether its introduction is to be seen, at every frame.
 _WATCH = """
 window.agonSeen = { grounds: new Set(), intro: 0 };

@@ -111,7 +111,7 @@
   });
   let watchedDock = null;
   let numQuestions = 0;
-  let mayBeLow = false; // the first question is there, and the introduction above it not yet gone
+  let mayBeLow = false; // the first question is there, and the introduction above it may not be gone yet
 
   // The next load of this page hides its introduction while the conversation is fetched again (first_paint.js).
   function noteTalking(isTalking) {
@@ -150,14 +150,20 @@
       root.style.removeProperty("--agon-room");
       if (!isNew) window.scrollTo(0, 0);
     }
-    if (mayBeLow && !document.querySelector(".agon-intro")?.checkVisibility()) {
+    if (mayBeLow && !isInviting()) {
       mayBeLow = false;
-      placeFirst(thread, questions[0]);
+      requestAnimationFrame(() => requestAnimationFrame(() => placeFirst(thread, questions[0])));
     }
+  }
+
+  // Gradio hides the parts of an empty page one after another.
+  function isInviting() {
+    return [...document.querySelectorAll(".agon-intro, .agon-example")].some((part) => part.checkVisibility());
   }
 
   // The first question stays where it is, unless what stands above it on the page of chats leaves its answer no room.
   function placeFirst(thread, question) {
+    if (numQuestions !== 1 || !question.isConnected) return;
     const top = stuckHeight();
     const bottom = window.innerHeight - (find("dock")?.getBoundingClientRect().height ?? 0);
     if (question.getBoundingClientRect().bottom > (top + bottom) / 2) scrollToTop(thread, question);
