@@ -35,10 +35,11 @@ def full_board(site: Site) -> Generator[None, None, None]:
 
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+ZOOMED = {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2}
 
 
 @pytest.mark.usefixtures("full_board")
-@pytest.mark.parametrize("visit", [PHONE, {}], indirect=True, ids=["phone", "wide"])
+@pytest.mark.parametrize("visit", [PHONE, ZOOMED, {}], indirect=True, ids=["phone", "200-percent", "wide"])
 def test_the_reveal_shows_the_cards_of_both_models_also_after_a_reload(visit: Visit) -> None:
     page = visit.open("/side-by-side")
     page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
