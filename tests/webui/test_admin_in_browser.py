@@ -92,9 +92,11 @@ def test_a_model_is_added_by_its_card_retired_and_put_back(visit: Visit, admin: 
         assert (new.model, new.provider, new.licence, new.retired) == ("lab/finch-2", "Lab & Sons", None, None)
         assert admin.actions[0].reason == "asked for"
 
-        page.get_by_role("button", name=f"{words.RETIRE}: {MODELS[1]}").click()
-        back = page.get_by_role("button", name=f"{words.PUT_BACK}: {MODELS[1]}")
-        back.wait_for()
+        form = page.get_by_role("form", name=words.RETIREMENT)
+        form.get_by_label(words.RETIREMENT).select_option(f"{words.RETIRE}: {MODELS[1]}")
+        form.get_by_role("button", name=words.SAVE).click()
+        back = f"{words.PUT_BACK}: {MODELS[1]}"
+        form.locator("option", has_text=back).wait_for(state="attached")
         today = datetime.now(UTC).date().isoformat()
         assert arena.cards[-1].model_dump(exclude_none=True, exclude={"starter_prompts", "languages"}) == {
             "model": MODELS[1],
@@ -102,8 +104,9 @@ def test_a_model_is_added_by_its_card_retired_and_put_back(visit: Visit, admin: 
             "joules_per_token": 0.5,
             "retired": today,
         }
-        back.click()
-        page.get_by_role("button", name=f"{words.RETIRE}: {MODELS[1]}").wait_for()
+        form.get_by_label(words.RETIREMENT).select_option(back)
+        form.get_by_role("button", name=words.SAVE).click()
+        form.locator("option", has_text=f"{words.RETIRE}: {MODELS[1]}").wait_for(state="attached")
         assert arena.cards[-1].retired is None
     finally:
         arena.cards = cards

@@ -57,8 +57,7 @@ def _request(act: Act) -> AdminRequest:
             given = {name: fields[name].strip() or None for name in _CARD_FIELDS if name in fields}
             return _put_card(BoardCard.model_validate({"model": fields["model"].strip(), **given}), reason)
         case "retire_model":
-            card = BoardCard.model_validate_json(fields["card"])
-            return _put_card(card.model_copy(update={"retired": fields["day"] or None}), reason)
+            return _put_card(BoardCard.model_validate_json(fields["card"]), reason)
         case "drain_worker":
             drain = DrainWorker(is_drained=bool(fields["is_drained"]), reason=reason)
             return AdminRequest("POST", f"/arena/admin/workers/{WorkerId(fields['worker_id'])}/drain", drain)
@@ -87,10 +86,8 @@ def _request(act: Act) -> AdminRequest:
 
 
 def _put_card(card: BoardCard, reason: str) -> AdminRequest:
-    """Write a card. Raises ValidationError for a date that is none."""
-    checked = BoardCard.model_validate(card.model_dump())
     query = urlencode({"reason": reason})
-    return AdminRequest("PUT", f"/arena/models/{_model(checked.model)}/card?{query}", checked)
+    return AdminRequest("PUT", f"/arena/models/{_model(card.model)}/card?{query}", card)
 
 
 def _model(text: str) -> str:

@@ -64,30 +64,31 @@ def render(desk: Desk) -> str:
 
 
 def _models(desk: Desk) -> str:
+    rows = _rows(_model(model) for model in desk.view.models)
+    return f"{_help(words.MODELS_HELP)}{rows}{_help(words.NEW_MODEL_HELP)}{_new_model()}{_retirement(desk)}"
+
+
+def _retirement(desk: Desk) -> str:
+    """Takes a model out of battles from today on, or puts it back into service. Each choice holds the new card."""
     cards = {card.model: card for card in desk.cards.models}
     today = f"{datetime.fromtimestamp(desk.now, UTC):%Y-%m-%d}"
-    rows = (
-        _model(model) + _retirement(cards.get(model.model, BoardCard(model=model.model)), today)
-        for model in desk.view.models
-    )
-    return _help(words.MODELS_HELP) + _rows(rows) + _new_model()
-
-
-def _retirement(card: BoardCard, today: str) -> str:
-    """A button that takes a model out of battles from today on, or puts it back into service."""
-    day, verb = ("", words.PUT_BACK) if card.retired else (today, words.RETIRE)
-    stored = escape(card.model_dump_json(exclude_none=True))
+    options = ""
+    for name in sorted({*cards, *(model.model for model in desk.view.models)}):
+        card = cards.get(name, BoardCard(model=name))
+        verb, day = (words.PUT_BACK, None) if card.retired else (words.RETIRE, today)
+        changed = card.model_copy(update={"retired": day}).model_dump_json(exclude_none=True)
+        options += f'<option value="{escape(changed)}">{verb}: {escape(name)}</option>'
     return (
-        f'<form class="agon-narrow-form" data-act="retire_model"><input type="hidden" name="card" value="{stored}">'
-        f'<input type="hidden" name="day" value="{day}">{_reason()}'
-        f'<button aria-label="{verb}: {escape(card.model)}">{verb}</button></form>'
+        f'<form class="agon-wide" data-act="retire_model" aria-label="{words.RETIREMENT}">'
+        f'<label>{words.RETIREMENT}<select name="card" required><option value=""></option>{options}</select></label>'
+        f"{_reason()}<button>{words.SAVE}</button></form>"
     )
 
 
 def _new_model() -> str:
     """A card for a model that has no worker yet."""
     return (
-        f'{_help(words.NEW_MODEL_HELP)}<form class="agon-wide" data-act="put_card" aria-label="{words.NEW_MODEL}">'
+        f'<form class="agon-wide" data-act="put_card" aria-label="{words.NEW_MODEL}">'
         f'<label>{words.NEW_MODEL}<input name="model" maxlength="128" autocomplete="off" required></label>'
         f'<label>{words.PROVIDER}<input name="provider" maxlength="120" autocomplete="off"></label>'
         f'<label>{words.LICENCE}<input name="licence" maxlength="120" autocomplete="off"></label>'

@@ -32,6 +32,7 @@ WEIGHT: Final = "Weight"
 RETIRED: Final = "retired by its card"
 RETIRE: Final = "Retire"
 PUT_BACK: Final = "Put back"
+RETIREMENT: Final = "Retire, or put back"
 NEW_MODEL: Final = "New model"
 NEW_MODEL_HELP: Final = (
     "A new model is listed on the board at once and drawn as soon as a worker serves it. A retired one gets no battles "
