@@ -33,9 +33,7 @@ class ModelCard(_Frozen):
     can_resume: bool = Field(
         default=True, description="false: it gives no token ids, so a broken answer cannot be continued elsewhere"
     )
-    runs_on: Processor | None = Field(
-        default=None, description="what computes; remote: a server of somebody else; null: unknown"
-    )
+    runs_on: Processor | None = Field(default=None, description="what computes; remote: another service; null: unknown")
 
 
 class Capacity(_Frozen):
