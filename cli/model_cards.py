@@ -47,6 +47,12 @@ def card(
     released: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", help="Day of its release.")] = None,
     licence: Annotated[str | None, typer.Option(help="Licence of its weights.")] = None,
     parameters: Annotated[int | None, typer.Option(min=0, help="Number of its parameters.")] = None,
+    runs_on: Annotated[
+        str | None, typer.Option(help="Where it runs. Default: what its worker says: a CPU, a GPU, another server.")
+    ] = None,
+    joules_per_token: Annotated[
+        float | None, typer.Option(help="Energy of one token of an answer, where you have measured it.")
+    ] = None,
     link: Annotated[str | None, typer.Option(help="Its page.")] = None,
     starter_prompt: Annotated[
         list[str] | None, typer.Option(help="A prompt that suits it, which pages offer; may be given several times.")
@@ -64,6 +70,8 @@ def card(
         "released": released,
         "licence": licence,
         "num_parameters": parameters,
+        "runs_on": runs_on,
+        "joules_per_token": joules_per_token,
         "link": link,
         "starter_prompts": starter_prompt or None,
         "languages": language or None,

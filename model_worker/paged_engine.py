@@ -86,6 +86,7 @@ class PagedEngine:
                 num_parameters=info.num_parameters,
                 dtype=info.precision,
                 context_length=engine.limits.max_model_len,
+                runs_on="cpu" if info.device == "cpu" else "gpu",
             ),
             capacity=Capacity(
                 max_running=engine.step_limits.max_running,

@@ -91,6 +91,7 @@ class RemoteEngine:
                 dtype="unknown",
                 context_length=settings.remote_context_length,
                 can_resume=False,
+                runs_on="remote",
             ),
             capacity=Capacity(
                 max_running=max_running,

@@ -21,7 +21,14 @@ class Interrupted:
     """The stream of a turn broke and is being connected again; its next event ends the interruption."""
 
 
-StreamEvent = BattleEvent | Interrupted
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The turn waits for room at the models, behind about so many other questions; its next event ends that."""
+
+    num_before: int
+
+
+StreamEvent = BattleEvent | Interrupted | Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = bare_app(texts.BRAND, lifespan=lifespan)
     app.state.pending_votes = pending_votes
+    app.state.waiting_line = client.line
 
     @app.get("/health")
     async def health() -> dict[str, str]:

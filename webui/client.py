@@ -19,6 +19,7 @@ from webui.controller_http import ControllerHttp
 from webui.controllers import ControllerUnreachable
 from webui.turn_streams import TurnStreams
 from webui.visitors import Visitor
+from webui.waiting_line import WaitingLine
 from wire.battles import BattleView, CastVote, CreateBattle, CreateTurn, Outcome, VoteReply
 from wire.captcha import CheckReply, CheckVisitor
 from wire.chats import AnswerAgain, AskChat, ChatView, CreateChat
@@ -69,7 +70,8 @@ class ControllerClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ):
         self._http = ControllerHttp(*urls, api_key=api_key, proxy_token=proxy_token, transport=transport)
-        self._turns = TurnStreams(self._http)
+        self.line = WaitingLine()  #: of all visitors who wait for room
+        self._turns = TurnStreams(self._http, self.line)
 
     async def aclose(self) -> None:
         """Close every connection."""

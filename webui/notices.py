@@ -61,8 +61,7 @@ def add_notice_routes(app: FastAPI, client: ControllerClient, *, max_age_s: floa
         if found.version is None:
             return HTMLResponse(bare_page(escape(texts.NO_TERMS)), 404)
         paragraphs = "</p><p>".join(escape(part) for part in found.text.split("\n\n") if part.strip())
-        page = bare_page(f"<strong>{escape(texts.TERMS_TITLE)}</strong></p><p>{paragraphs}")
-        return HTMLResponse(page, headers=_NEVER_STORED)
+        return HTMLResponse(bare_page(paragraphs, texts.TERMS_TITLE), headers=_NEVER_STORED)
 
     @app.post(TERMS_PATH)
     async def accept(request: Request) -> Response:

@@ -207,6 +207,7 @@ RETIRED: str
 RETIRED_ON: str
 SUBMITTED: str
 RELEASED: str
+RUNS_ON: dict[str, str]
 WAITING_MODELS: str
 ANCHOR_ONE: str
 ANCHOR_MEAN: str

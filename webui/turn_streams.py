@@ -6,17 +6,19 @@ unknown, not lost: it carries an Idempotency-Key and is sent again, so that it b
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 
 import httpx
 from pydantic import BaseModel
 
-from webui.answers import BattleEvent, Interrupted, StreamEvent
+from webui.answers import BattleEvent, Interrupted, StreamEvent, Waiting
 from webui.controller_http import ControllerHttp, raise_for_error, sse_events
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
+from webui.waiting_line import MAX_WAIT_S, WAITING_CODES, Place, WaitingLine
 from wire.battles import DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, TurnFinishedEvent
 from wire.errors import ApiError, ErrorCode
 
@@ -66,10 +68,13 @@ class _Progress:
 
 
 class TurnStreams:
-    """Begins and follows turns. `path` is that of the conversation, `/arena/battles/ID` or `/arena/chats/ID`."""
+    """Begins and follows turns. `path` is that of the conversation, `/arena/battles/ID` or `/arena/chats/ID`.
 
-    def __init__(self, http: ControllerHttp) -> None:
+    A turn for which the models have no room waits in `line`."""
+
+    def __init__(self, http: ControllerHttp, line: WaitingLine) -> None:
         self._http = http
+        self._line = line
 
     async def begin(
         self,
@@ -86,7 +91,7 @@ class TurnStreams:
         for delay_s in _RESUME_DELAYS_S:
             await asyncio.sleep(delay_s)
             try:
-                async with aclosing(self._events(path, visitor, request)) as events:
+                async with aclosing(self._when_there_is_room(path, visitor, request)) as events:
                     async for event in events:
                         yield event
                 return
@@ -108,6 +113,31 @@ class TurnStreams:
         async with aclosing(self.resume(path, visitor)) as rest:
             async for event in rest:
                 yield event
+
+    async def _when_there_is_room(
+        self, path: str, visitor: Visitor, request: _TurnRequest
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The events of a request that is sent again while it is refused for lack of room, in the order in which the
+        visitors have asked. A refused request may be sent again under its key."""
+        give_up_at = time.monotonic() + MAX_WAIT_S
+        with ExitStack() as in_line:
+            place: Place | None = None
+            while True:
+                try:
+                    async with aclosing(self._events(path, visitor, request)) as events:
+                        async for event in events:
+                            in_line.close()  # there is room: the next one may ask
+                            yield event
+                    return
+                except ApiError as error:
+                    if error.code not in WAITING_CODES or time.monotonic() > give_up_at:
+                        raise
+                    wait_s = error.retry_after_s or 1.0
+                if place is None:
+                    place = in_line.enter_context(self._line.place())
+                async with aclosing(place.wait(wait_s, give_up_at)) as heard:
+                    async for num_before in heard:
+                        yield Waiting(num_before)
 
     async def begin_again(self, path: str, action: str, visitor: Visitor) -> AsyncGenerator[StreamEvent, None]:
         """Post once, without a body; yields the events of the turn that runs then."""

@@ -105,7 +105,7 @@ def intro(title: str, lead: str) -> gr.HTML:
     """Title and lead of a page, with a link to About."""
     return gr.HTML(
         f'<div class="agon-intro"><h2>{escape(title)}</h2><p>{escape(lead)} '
-        f'<a href="{texts.ABOUT_PATH}">{texts.ABOUT_LINK}</a> '
+        f'<a href="{texts.ABOUT_PATH}">{texts.ABOUT_LINK}</a> &middot; '
         f'<a href="{texts.HISTORY_PATH}">{texts.HISTORY}</a></p></div>',
         apply_default_css=False,
     )

@@ -21,6 +21,16 @@ class BoardCard(BaseModel):
     )
     licence: str | None = Field(default=None, max_length=120)
     num_parameters: int | None = Field(default=None, ge=0, le=10**15)
+    runs_on: str | None = Field(
+        default=None, max_length=120, description="where it runs; null: what its worker says of itself"
+    )
+    joules_per_token: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=1e6,
+        allow_inf_nan=False,
+        description="energy of one token of an answer, as the operator has measured it",
+    )
     link: HttpUrl | None = None
     starter_prompts: tuple[Annotated[str, Field(min_length=1, max_length=MAX_STARTER_CHARS)], ...] = Field(
         default=(),

@@ -14,6 +14,7 @@ from wire.ids import WorkerId
 from wire.model_names import ModelName
 
 WorkerState = Literal["starting", "ready", "draining"]
+Processor = Literal["cpu", "gpu", "remote"]
 
 
 class _Frozen(BaseModel):
@@ -32,6 +33,7 @@ class ModelCard(_Frozen):
     can_resume: bool = Field(
         default=True, description="false: it gives no token ids, so a broken answer cannot be continued elsewhere"
     )
+    runs_on: Processor | None = Field(default=None, description="what computes; remote: another service; null: unknown")
 
 
 class Capacity(_Frozen):

@@ -1,6 +1,8 @@
 """Model cards over HTTP: the list for every visitor, changes for the administrator."""
 
-from fastapi import APIRouter, Request
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from controller.access.addresses import Addresses
@@ -41,13 +43,16 @@ def add_model_card_admin_route(
     @documented(
         "Models",
         "Write the card of a model",
-        parameters={"model": "name of the model; it may hold slashes"},
+        parameters={
+            "model": "name of the model; it may hold slashes",
+            "reason": "why; it is kept in the log of actions",
+        },
         request=BoardCard,
         example=CARD_EXAMPLE,
         answer=BoardCard,
         errors=(ErrorCode.STORE_UNAVAILABLE,),
     )
-    async def put_card(request: Request, model: str) -> Response:
+    async def put_card(request: Request, model: str, reason: Annotated[str, Query(max_length=500)] = "") -> Response:
         """Replaces the card; the model is listed on the boards from then on, and stays listed. With a date in
         `retired` it gets no battles from that day (UTC) on. `submitted` is the time of the first card, whatever the
         request says."""
@@ -55,5 +60,5 @@ def add_model_card_admin_route(
         if card.model != model:
             raise ApiError(ErrorCode.INVALID_REQUEST, "The card names another model than the path.", param="model")
         values = card.model_dump(mode="json", exclude={"model"}, exclude_none=True)
-        await actions.append(actor_of(request, addresses), "put_card", model, values)
+        await actions.append(actor_of(request, addresses), "put_card", model, values, reason)
         return json_reply(await cards.put(card))

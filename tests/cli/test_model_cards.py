@@ -35,7 +35,9 @@ async def test_a_card_is_written_in_parts_and_a_model_is_retired_and_put_back(
 ) -> None:
     await _run(arena, "card", "lab/raven", "--provider", "Lab", "--parameters", "7000000")
     await _run(arena, "card", "lab/raven", "--licence", "MIT", "--link", "https://lab.example/raven")
+    await _run(arena, "card", "lab/raven", "--runs-on", "Lyon", "--joules-per-token", "0.42")
     card = await _card(arena)
+    assert (card.runs_on, card.joules_per_token) == ("Lyon", 0.42)
     assert (card.provider, card.num_parameters, card.licence) == ("Lab", 7_000_000, "MIT")
 
     await _run(arena, "retire", "lab/raven", "--on", "2026-01-31")

@@ -10,6 +10,7 @@ import json
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,8 @@ from wire.sse import SseDecoder
 
 _EVENT_S = 40.0  #: for one event of a page, with the answers that it follows
 _BATTLE_S = 90.0
+_REOPEN_S = 0.05  #: before a stream is opened again
+_ANSWERS = ("process_generating", "process_completed")
 _VOTE_BUTTONS = {"a": "vote-left", "tie": "vote-up", "both_bad": "vote-down", "b": "vote-right"}
 
 
@@ -90,6 +93,7 @@ class Page:
         self._layout = layout
         self.cookies = cookies
         self._session = ""
+        self._last_message: str | None = None  #: number of the newest message of the session that has arrived
         self.stored_id: Any = None
         self.thread: list[str] = []  #: prompt, answer A, answer B, and so on
         self.is_revealed = False
@@ -97,6 +101,7 @@ class Page:
     async def load(self) -> None:
         """Load the page, which restores the stored battle and follows a turn that still runs. Raises PageLost."""
         self._session = f"{self._rng.getrandbits(50):x}"
+        self._last_message = None
         await self._run(self._layout.event(None, "load"))
 
     async def ask(self, content: str) -> None:
@@ -121,26 +126,66 @@ class Page:
             "trigger_id": event["targets"][0][0],
             "session_hash": self._session,
         }
-        timeout = aiohttp.ClientTimeout(total=_EVENT_S)
         try:
-            async with self._http.post(
-                f"{self._url}/gradio_api/queue/join", json=body, headers=self._cookie_header(), timeout=timeout
-            ) as answer:
-                if answer.status != 200:
-                    raise PageLost("join", answer.status)
-                if self.cookies is not None:  # aiohttp's own jar takes no cookies of an IP address
-                    self.cookies.update({name: morsel.value for name, morsel in answer.cookies.items()})
-                event_id = (await answer.json())["event_id"]
-            url = f"{self._url}/gradio_api/queue/data?session_hash={self._session}"
-            async with self._http.get(url, timeout=timeout) as answer:
+            async with asyncio.timeout(_EVENT_S):
+                event_id = await self._join(body)
                 kinds = [self._layout.kind(component) for component in event["outputs"]]
-                async for outputs in _steps(answer, event_id):
-                    for kind, value in zip(kinds, outputs, strict=False):
-                        self._show(kind, value)
-                    if self.is_revealed:
-                        return  # the visitor leaves
+                async with aclosing(self._steps(event_id)) as steps:
+                    async for outputs in steps:
+                        for kind, value in zip(kinds, outputs, strict=False):
+                            self._show(kind, value)
+                        if self.is_revealed:
+                            return  # the visitor leaves
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise PageLost(type(error).__name__) from None
+
+    async def _join(self, body: dict[str, Any]) -> str:
+        """Send one event; returns its id. Raises PageLost."""
+        url = f"{self._url}/gradio_api/queue/join"
+        async with self._http.post(url, json=body, headers=self._cookie_header()) as answer:
+            if answer.status != 200:
+                raise PageLost("join", answer.status)
+            if self.cookies is not None:  # aiohttp's own jar takes no cookies of an IP address
+                self.cookies.update({name: morsel.value for name, morsel in answer.cookies.items()})
+            event_id: str = (await answer.json())["event_id"]
+            return event_id
+
+    async def _steps(self, event_id: str) -> AsyncGenerator[list[Any], None]:
+        """The outputs of one event, step by step to its end. Gradio sends the second and later steps as changes of the
+        one before. Raises PageLost."""
+        shown: list[Any] = []
+        async with aclosing(self._messages()) as messages:
+            async for message in messages:
+                if message.get("session_not_found"):
+                    raise PageLost("the session is forgotten")
+                if message.get("event_id") != event_id or message["msg"] not in _ANSWERS:
+                    continue
+                outputs: list[Any] = (message.get("output") or {}).get("data") or []
+                if message["msg"] == "process_completed":
+                    if not message.get("success"):
+                        raise PageLost("the event failed")
+                    yield outputs
+                    return
+                if shown:
+                    outputs = [apply_diff(before, change) for before, change in zip(shown, outputs, strict=True)]
+                shown = outputs
+                yield shown
+
+    async def _messages(self) -> AsyncGenerator[dict[str, Any], None]:
+        """The messages of the session. A stream that ends in good order is opened again where it was, as a browser does
+        (webui/assets/events.js): those of a crowded address take turns. Raises PageLost."""
+        while True:
+            after = "" if self._last_message is None else f"&after={self._last_message}"
+            url = f"{self._url}/gradio_api/queue/data?session_hash={self._session}{after}"
+            async with self._http.get(url) as answer:
+                if answer.status != 200:
+                    raise PageLost("stream", answer.status)
+                decoder = SseDecoder()
+                async for chunk in answer.content.iter_any():
+                    for event in decoder.feed(chunk):
+                        self._last_message = event.id or self._last_message
+                        yield json.loads(event.data)
+            await asyncio.sleep(_REOPEN_S)
 
     def _cookie_header(self) -> dict[str, str]:
         shown = "; ".join(f"{name}={value}" for name, value in (self.cookies or {}).items())
@@ -169,30 +214,6 @@ class Page:
                 return text
             case _:
                 return self._layout.value(component)
-
-
-async def _steps(answer: aiohttp.ClientResponse, event_id: str) -> AsyncGenerator[list[Any], None]:
-    """The outputs of one event, step by step to its end. Gradio sends the second and later steps as changes of the one
-    before. Raises PageLost."""
-    if answer.status != 200:
-        raise PageLost("stream", answer.status)
-    decoder, shown = SseDecoder(), list[Any]()
-    async for chunk in answer.content.iter_any():
-        for event in decoder.feed(chunk):
-            message = json.loads(event.data)
-            if message.get("event_id") != event_id or message["msg"] not in ("process_generating", "process_completed"):
-                continue
-            outputs: list[Any] = (message.get("output") or {}).get("data") or []
-            if message["msg"] == "process_completed":
-                if not message.get("success"):
-                    raise PageLost("the event failed")
-                yield outputs
-                return
-            if shown:
-                outputs = [apply_diff(before, change) for before, change in zip(shown, outputs, strict=True)]
-            shown = outputs
-            yield shown
-    raise PageLost("the stream ended early")
 
 
 def _is_reveal(value: Any) -> bool:

@@ -94,6 +94,7 @@ async def test_card_describes_the_checkpoint(engine: PagedEngine) -> None:
     assert engine.card.architecture.lower().startswith("gpt2")
     assert engine.card.context_length == engine.capacity.kv_tokens == 1008  # what the small pool can hold
     assert engine.card.num_parameters > 100_000
+    assert engine.card.runs_on == "cpu"
     assert len(engine.card.revision) >= 8
 
 

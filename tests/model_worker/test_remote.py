@@ -46,6 +46,7 @@ async def test_remote_model_answers_like_a_local_one(serve: Serve) -> None:
 async def test_card_says_that_answers_cannot_be_resumed(serve: Serve, in_process: Any) -> None:
     engine = remote_that(lambda request: httpx.Response(500))
     assert not engine.card.can_resume
+    assert engine.card.runs_on == "remote"
     async with in_process(engine) as client:
         body = {"request_id": "r", "prompt": "x", "resume_token_ids": [1]}
         answer = await client.post("/internal/generate", json=body)

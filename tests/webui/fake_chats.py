@@ -64,6 +64,8 @@ class HasChats(Protocol):
     refusal: ErrorCode
     admin: Any
 
+    def require_room(self) -> None: ...
+
     def follow(self, battle: Any, after: int, *, break_after: int | None = None) -> Any: ...
 
 
@@ -113,6 +115,7 @@ def add_fake_chats(app: FastAPI, arena: HasChats) -> None:
     @app.post("/arena/chats/{chat_id}/turns")
     async def ask(chat_id: str, body: AskChat) -> StreamingResponse:
         chat = find(chat_id)
+        arena.require_room()
         if chat.state != "streaming" and body.number not in (None, len(chat.turns) + 1):
             raise ApiError(ErrorCode.STALE_TURN, "Stale.")
         return begin(chat, body, body.content, len(chat.turns) + 1)

@@ -118,6 +118,7 @@ class FakeArena:
         self.fails = True  #: whether prompts with "fail a" or "fail b" in them fail that side
         self.vote_delays_s: list[float] = []  #: delays of the answers to the next votes, which are recorded at once
         self.refuse_creation = 0
+        self.refuse_turns = 0  #: how many of the next turns are refused for lack of room
         self.feedback_failures: list[ErrorCode] = []  #: of the next additions to votes
         self.additions: list[tuple[str, GiveFeedback]] = []  #: all that were taken, with their battles
         self.refusal = ErrorCode.QUEUE_FULL
@@ -139,6 +140,11 @@ class FakeArena:
     @property
     def num_streaming(self) -> int:
         return sum(battle.state == "streaming" for battle in self.battles.values())
+
+    def require_room(self) -> None:
+        if self.refuse_turns:
+            self.refuse_turns -= 1
+            raise ApiError(ErrorCode.QUEUE_FULL, "The models are busy.", retry_after_s=1)
 
     def find(self, battle_id: str) -> FakeBattle:
         if battle_id not in self.battles:
@@ -348,6 +354,7 @@ def _add_turn_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.post("/arena/battles/{battle_id}/turns")
     async def turn(battle_id: str, body: CreateTurn) -> StreamingResponse:
         battle = arena.find(battle_id)
+        arena.require_room()
         if battle.state == "streaming":
             raise ApiError(ErrorCode.BATTLE_BUSY, "Busy.")
         if body.number not in (None, len(battle.turns) + 1):
@@ -401,6 +408,14 @@ def _add_board_routes(app: FastAPI, arena: FakeArena) -> None:
     @app.get("/arena/models")
     async def cards() -> BoardCards:
         return BoardCards(models=tuple(arena.cards))
+
+    @app.put("/arena/models/{model:path}/card")
+    async def put_card(request: Request, model: str, body: BoardCard, reason: str = "") -> BoardCard:
+        if not is_admin(request):
+            raise ApiError(ErrorCode.UNAUTHORIZED, "This needs a credential.")
+        arena.cards = [card for card in arena.cards if card.model != model] + [body]
+        arena.admin.note("put_card", model, body.model_dump(mode="json", exclude_none=True), reason)
+        return body
 
     @app.get("/arena/workers")
     async def workers(request: Request) -> list[WorkerView]:

@@ -141,6 +141,8 @@ def full_board(num_more_votes: int = 0, *, board: str = "overall", style_control
                     "released": "2026-03-14",
                     "licence": "Apache-2.0",
                     "num_parameters": 9_412_000,
+                    "runs_on": "a Xeon in Lyon",
+                    "joules_per_token": 0.42,
                     "link": "https://models.example/heron?a=1&b=2",
                 }
             ),
@@ -235,6 +237,7 @@ def workers(models: Sequence[str], busy: int) -> list[WorkerView]:
                 num_parameters=9_412_000 // (index + 1),
                 dtype="bfloat16",
                 context_length=1024,
+                runs_on="cpu",
             ),
             capacity=Capacity(max_running=16, max_queued=64, kv_tokens=8192),
             load=Load(

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 from tests.browser import find_browser
+from tests.webui.conftest import Site
 from tests.webui.fake_controller import FakeArena, create_fake
 from tests.webui.server_thread import ServerThread
 from tests.webui.states import walk
@@ -32,7 +33,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
 }
 
 
-def take(folder: Path, url: str, only: str, language: str) -> int:
+def take(folder: Path, site: Site, only: str, language: str) -> int:
     """Walk through all states for each window and theme; returns the number of pictures."""
     taken = 0
     with sync_playwright() as playwright:
@@ -42,7 +43,7 @@ def take(folder: Path, url: str, only: str, language: str) -> int:
                 context = chromium.new_context(color_scheme=theme, reduced_motion="reduce", locale=language, **options)
                 page = context.new_page()
                 with speaking(language):
-                    for state in walk(page, url):
+                    for state in walk(page, site):
                         if only in state:
                             page.screenshot(path=folder / f"{state}.{window}.{theme}.png")
                             taken += 1
@@ -63,8 +64,15 @@ def main() -> None:
     arena.has_full_board = True
     with ServerThread(lambda: create_fake(arena)) as controller:
         settings = Settings(controller_url=controller, proxy_token=SecretStr("token-of-the-screenshots"))
-        with ServerThread(lambda: create_app(settings)) as url:
-            print(f"{take(options.folder, url, options.only, options.language)} pictures in {options.folder}")
+        apps: list[Any] = []
+
+        def make_app() -> Any:
+            apps.append(create_app(settings))
+            return apps[0]
+
+        with ServerThread(make_app) as url:
+            site = Site(url, arena, apps[0])
+            print(f"{take(options.folder, site, options.only, options.language)} pictures in {options.folder}")
 
 
 if __name__ == "__main__":

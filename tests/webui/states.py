@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator
 
+import httpx
 from playwright.sync_api import Page
 
+from tests.webui.conftest import Site
 from tests.webui.fake_admin import ADMIN_TOKEN
 from tests.webui.fake_answers import MODELS
 from webui import sentences, texts
+from wire.ids import NoticeId
+from wire.notices import Notice
+
+LONG_S = 60.0  #: a vote waits until its page goes on
 
 
 def ask(page: Page, text: str) -> None:
@@ -15,12 +21,14 @@ def ask(page: Page, text: str) -> None:
     page.press("#prompt textarea", "Enter")
 
 
-def walk(page: Page, url: str) -> Iterator[str]:
+def walk(page: Page, site: Site) -> Iterator[str]:
     """Bring the page into each state and yield the state's name. The arena behind it has all that a board can hold."""
-    yield from _battle(page, url)
+    url = site.url
+    yield from _notices(page, site)
+    yield from _battle(page, site)
     yield from _history(page, url)
     yield from _side_by_side(page, url)
-    yield from _chat(page, url)
+    yield from _chat(page, site)
     page.goto(f"{url}/leaderboard")
     page.wait_for_selector(".agon-ranking")
     page.wait_for_selector(".agon-history")
@@ -56,10 +64,59 @@ def _admin(page: Page, url: str) -> Iterator[str]:
     yield "admin"
 
 
-def _battle(page: Page, url: str) -> Iterator[str]:
-    page.goto(url)
+def _notices(page: Page, site: Site) -> Iterator[str]:
+    """What the operator tells every visitor, and asks once."""
+    admin = site.arena.admin
+    try:
+        admin.notices.append(Notice(id=NoticeId("n-walk"), text="Updated tonight.", severity="warning", starts=0))
+        admin.terms_text = "Be kind.\n\nWrite nothing that must stay private."
+        _wait_until_told(page, site, is_any=True)
+        page.goto(site.url)
+        page.get_by_role("dialog", name=texts.TERMS_TITLE).wait_for()
+        yield "battle-terms"
+        page.get_by_role("button", name=texts.NOTICE_WORDS["accept"]).click()
+        page.locator("#agon-terms").wait_for(state="detached")
+        page.wait_for_selector("#send")
+        yield "battle-notice"
+        page.goto(f"{site.url}/terms")
+        page.get_by_role("heading", name=texts.TERMS_TITLE).wait_for()
+        yield "terms"
+        page.goto(f"{site.url}/nothing-there")
+        page.get_by_text(texts.NOT_FOUND).wait_for()
+        yield "not-found"
+    finally:
+        admin.notices.clear()
+        admin.terms_text = ""
+    _wait_until_told(page, site, is_any=False)
+
+
+def _wait_until_told(page: Page, site: Site, *, is_any: bool) -> None:
+    """Wait until the web UI tells visitors what is in force: it asks the controller now and then."""
+    while True:
+        told = httpx.get(f"{site.url}/notices", trust_env=False).json()
+        if bool(told["notices"]) == bool(told["terms"]) == is_any:
+            return
+        page.wait_for_timeout(50)
+
+
+def _battle(page: Page, site: Site) -> Iterator[str]:
+    page.goto(site.url)
     page.wait_for_selector("#send")
     yield "battle-empty"
+    page.click(".agon-language summary")
+    page.wait_for_selector(".agon-language[open]")
+    yield "battle-languages"
+    page.keyboard.press("Escape")
+    try:
+        site.arena.refuse_creation = 1000
+        ask(page, "Hello!")
+        page.locator("#notice .agon-notice").wait_for()
+        yield "battle-waiting"
+    finally:
+        site.arena.refuse_creation = 0
+    page.wait_for_selector("#vote-left")
+    page.click("#new")
+    page.locator("#thread .user-row").first.wait_for(state="detached")
     ask(page, "slow: tell me a story")
     page.locator("#thread .bot-row .md", has_text="Once").wait_for()
     yield "battle-streaming"
@@ -69,6 +126,20 @@ def _battle(page: Page, url: str) -> Iterator[str]:
     page.wait_for_selector("#vote-left")
     page.locator("#thread pre[tabindex]").first.wait_for()
     yield "battle-answered"
+    page.context.set_offline(True)
+    page.locator("#agon-away", has_text=texts.RECONNECTING).wait_for()
+    yield "battle-away"
+    page.context.set_offline(False)
+    page.locator("#agon-away:empty").wait_for(state="attached")
+    pending = site.app.state.pending_votes
+    usual_s, pending.undo_s = pending.undo_s, LONG_S
+    try:
+        page.click("#vote-left")
+        page.wait_for_selector("#undo")
+        yield "battle-undo"
+    finally:
+        pending.undo_s = usual_s
+    page.click("#undo")
     page.click("#vote-up")
     page.wait_for_selector(".agon-feedback[data-live]")
     yield "battle-voted"
@@ -99,6 +170,9 @@ def _history(page: Page, url: str) -> Iterator[str]:
     page.goto(f"{url}{link.get_attribute('href')}")
     page.wait_for_selector(".sides")
     yield "shared"
+    page.goto(f"{url}{texts.SHARED_PATH}/nothing-there")
+    page.get_by_text(texts.NOT_SHARED).wait_for()
+    yield "shared-gone"
 
 
 def _side_by_side(page: Page, url: str) -> Iterator[str]:
@@ -116,17 +190,23 @@ def _side_by_side(page: Page, url: str) -> Iterator[str]:
     page.wait_for_selector("#thread .agon-thoughts[open]")
     yield "side-by-side-thoughts"
     page.click("#vote-left")
-    page.wait_for_selector(".agon-reveal")
+    page.locator(".agon-plate-facts").nth(1).wait_for()
     yield "side-by-side-voted"
 
 
-def _chat(page: Page, url: str) -> Iterator[str]:
-    page.goto(f"{url}/chat")
+def _chat(page: Page, site: Site) -> Iterator[str]:
+    page.goto(f"{site.url}/chat")
     page.wait_for_function(f"document.querySelector('#model input')?.value === '{MODELS[0]}'")
     yield from _parameters(page, "chat")
-    ask(page, "What is 12 + 30?")
+    ask(page, "Think: what is 12 + 30?")
     page.wait_for_selector("#retry")
     yield "chat-answered"
+    page.locator("#thread .agon-thoughts summary").click()
+    page.wait_for_selector("#thread .agon-thoughts[open]")
+    yield "chat-thoughts"
+    ask(page, "fail: hello")
+    page.locator("#notice", has_text=texts.CHAT_TURN_FAILED).wait_for()
+    yield "chat-failed"
 
 
 def _parameters(page: Page, name: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The admin page as the operator uses it, in Chromium, over the fake controller."""
 
 from collections.abc import Generator
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from tests.webui.conftest import Site, Visit
 from tests.webui.fake_admin import ADMIN_TOKEN, FakeAdmin
 from tests.webui.fake_answers import MODELS
 from webui.admin import words
+from wire.model_cards import BoardCard
 
 DARK_PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
 
@@ -73,6 +75,41 @@ def test_a_model_is_switched_off_and_weighed_with_a_reason(visit: Visit, admin: 
     log = page.locator("section", has=page.get_by_role("heading", name=words.ACTIONS)).locator("tbody tr").first
     assert "too slow <today>" in log.inner_text()
     assert words.ACTION_NAMES["set_model"] in log.inner_text()
+
+
+def test_a_model_is_added_by_its_card_retired_and_put_back(visit: Visit, admin: FakeAdmin) -> None:
+    arena = visit.site.arena
+    cards, arena.cards = arena.cards, [BoardCard(model=MODELS[1], provider="Tit Works", joules_per_token=0.5)]
+    try:
+        page = opened(visit)
+        form = page.get_by_role("form", name=words.NEW_MODEL)
+        form.get_by_label(words.NEW_MODEL).fill("lab/finch-2")
+        form.get_by_label(words.PROVIDER).fill("Lab & Sons")
+        form.get_by_label(words.REASON).fill("asked for")
+        form.get_by_role("button", name=words.ADD).click()
+        done(page)
+        new = arena.cards[-1]
+        assert (new.model, new.provider, new.licence, new.retired) == ("lab/finch-2", "Lab & Sons", None, None)
+        assert admin.actions[0].reason == "asked for"
+
+        form = page.get_by_role("form", name=words.RETIREMENT)
+        form.get_by_label(words.RETIREMENT).select_option(f"{words.RETIRE}: {MODELS[1]}")
+        form.get_by_role("button", name=words.SAVE).click()
+        back = f"{words.PUT_BACK}: {MODELS[1]}"
+        form.locator("option", has_text=back).wait_for(state="attached")
+        today = datetime.now(UTC).date().isoformat()
+        assert arena.cards[-1].model_dump(exclude_none=True, exclude={"starter_prompts", "languages"}) == {
+            "model": MODELS[1],
+            "provider": "Tit Works",
+            "joules_per_token": 0.5,
+            "retired": today,
+        }
+        form.get_by_label(words.RETIREMENT).select_option(back)
+        form.get_by_role("button", name=words.SAVE).click()
+        form.locator("option", has_text=f"{words.RETIRE}: {MODELS[1]}").wait_for(state="attached")
+        assert arena.cards[-1].retired is None
+    finally:
+        arena.cards = cards
 
 
 def test_a_worker_is_drained_and_resumed(visit: Visit, admin: FakeAdmin) -> None:

@@ -13,6 +13,7 @@ from webui.pages import leaderboard, workers
 from webui.ranking import words
 from webui.ranking.predicted import predicted_rates
 from wire.leaderboard import LeaderboardRow, LeaderboardView
+from wire.model_cards import BoardCard
 from wire.workers import Load, PageCounts, PoolPicture, WorkerView
 
 
@@ -211,8 +212,15 @@ def test_the_board_tells_what_is_known_of_a_model_that_is_served() -> None:
     card = worker().card
     markup = rendered(view(row("owl", 1000), row("fox", 1000)), served={"owl": card})
     assert markup.count(" \u00b7 ".join(words.card_facts(None, card))) == 1
-    hosted = card.model_copy(update={"num_parameters": 0})
-    assert not any("parameters" in fact for fact in words.card_facts(None, hosted))
+    hosted = card.model_copy(update={"num_parameters": 0, "runs_on": "remote"})
+    assert words.card_facts(None, hosted) == ("9 tokens of context", texts.RUNS_ON["remote"])
+
+
+def test_the_card_of_a_model_goes_before_what_its_worker_says_and_an_odd_date_stays() -> None:
+    card = BoardCard(model="owl", released="2026-13-45", runs_on="Lyon", joules_per_token=0.42)
+    facts = words.card_facts(card, worker().card)
+    assert facts[-3:] == ("released 2026-13-45", "Lyon", "0.42 J a token")
+    assert "12 J a token" in words.card_facts(card.model_copy(update={"joules_per_token": 12.34}), None)
 
 
 def test_a_model_without_an_interval_has_no_rank() -> None:

@@ -112,12 +112,12 @@ def test_a_model_without_votes_has_a_row_and_neither_a_rating_nor_a_place_in_a_p
 
 def test_cards_tell_who_made_a_model_and_that_it_is_retired() -> None:
     markup = rendered(FULL)
-    assert "<span>released 2026-03-14</span>" in markup, "no line breaks in a date"
+    assert "<span>released 14 Mar 2026</span>" in markup, "no line breaks in a date"
     markup = markup.replace("<span>", "").replace("</span>", "")
-    assert "Heron Lab \u00b7 9.41 M parameters \u00b7 Apache-2.0 \u00b7 released 2026-03-14" in markup
+    assert "Heron Lab \u00b7 9.41 M parameters \u00b7 Apache-2.0 \u00b7 released 14 Mar 2026" in markup
     assert 'href="https://models.example/heron?a=1&amp;b=2" rel="noopener noreferrer"' in markup
     assert "Vole &amp; Sons" in markup
-    assert markup.count("retired 2026-10-01") == 2, "the card is that of the older revision, too"
+    assert markup.count("retired 1 Oct 2026") == 2, "the card is that of the older revision, too"
     assert "<b>blue-tit-2m</b> (Tit Works)" in markup
     assert '<i class="agon-revision">@4b1f00c2</i>' in markup
 

@@ -17,7 +17,7 @@ DARK = {"color_scheme": "dark"}
 #: The words of table cells that stand on two lines.
 _BROKEN_WORDS = """() => {
   const broken = [];
-  for (const cell of document.querySelectorAll("#thread .prose :is(th, td)")) {
+  for (const cell of document.querySelectorAll(":is(#thread .prose, article) :is(th, td)")) {
     const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
       for (const { 0: word, index } of texts.currentNode.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
@@ -85,6 +85,27 @@ def test_lists_tables_and_quotations_of_right_to_left_text_begin_at_the_right(vi
 
 
 @pytest.mark.parametrize("visit", [PHONE, {}], indirect=True, ids=["phone", "wide"])
+def test_a_battles_own_page_is_as_readable_as_the_battle(visit: Visit) -> None:
+    visit.open("/")
+    visit.ask_and_wait("compare")
+    page = visit.page
+    page.goto(f"{visit.site.url}{texts.HISTORY_PATH}")
+    page.locator(".battles a").first.click()
+    page.wait_for_selector(".side-b table")
+    assert page.evaluate(_BROKEN_WORDS) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    blocks = page.locator(".side-b > :is(ul, ol, table, blockquote, p)")
+    kinds = blocks.evaluate_all("found => found.map((one) => [one.tagName, getComputedStyle(one).direction])")
+    assert {kind for kind, _ in kinds} == {"P", "UL", "OL", "TABLE", "BLOCKQUOTE"}
+    assert {direction for _, direction in kinds} == {"rtl"}
+    assert page.locator(".side-a > p").first.evaluate("one => getComputedStyle(one).direction") == "ltr"
+    space = page.locator(".side-b > table").evaluate(
+        "one => one.parentElement.getBoundingClientRect().right - one.getBoundingClientRect().right"
+    )
+    assert space < 30, "the table is at the right edge"
+
+
+@pytest.mark.parametrize("visit", [PHONE, {}], indirect=True, ids=["phone", "wide"])
 def test_no_blank_is_left_below_the_text_of_a_card(visit: Visit) -> None:
     page = visit.open("/")
     visit.ask_and_wait("compare")
@@ -119,6 +140,43 @@ def test_the_answers_have_most_of_a_small_window(visit: Visit) -> None:
         ".map((one) => [one.textContent, one.scrollWidth, one.clientWidth, one.getBoundingClientRect().height])"
     )
     assert cut == []
+
+
+@pytest.mark.parametrize("visit", [NARROW, ZOOMED], indirect=True, ids=["320", "200-percent"])
+def test_a_second_question_begins_at_the_top_of_a_small_window(visit: Visit) -> None:
+    page = visit.open("/")
+    visit.ask_and_wait("tell me a story")
+    visit.ask_and_wait("tell me another story")
+    page.wait_for_function("document.querySelectorAll('#thread .user-row')[1].getBoundingClientRect().top < 8")
+
+
+@pytest.mark.parametrize("visit", [PHONE, ZOOMED, {}], indirect=True, ids=["phone", "200-percent", "wide"])
+def test_the_answer_of_a_chat_is_in_sight_below_its_open_settings(visit: Visit) -> None:
+    page = visit.open("/chat")
+    page.wait_for_function("document.querySelector('#model input')?.value")
+    page.get_by_text(texts.PARAMETERS).click()
+    page.get_by_label(texts.OWN_PARAMETERS).uncheck()
+    page.locator(".agon-sliders input[type=range]").first.wait_for()
+    visit.ask("What is the capital of France?")
+    page.wait_for_selector("#retry")
+    page.wait_for_function(
+        "document.querySelector('#thread .bot-row .md').getBoundingClientRect().bottom "
+        "< document.querySelector('#dock').getBoundingClientRect().top"
+    )
+    assert page.locator("#thread .user-row").evaluate("one => one.getBoundingClientRect().top") > -1
+    page.click("#new")
+    page.get_by_role("heading", name=texts.DIRECT_TITLE).wait_for()
+    visit.ask("Hello!")
+    page.wait_for_selector("#retry")
+    assert page.locator("#thread .user-row").evaluate("one => one.getBoundingClientRect().top") > -1
+
+
+def test_the_first_question_of_a_chat_stays_where_it_is_if_its_answer_is_in_sight(visit: Visit) -> None:
+    page = visit.open("/chat")
+    page.wait_for_function("document.querySelector('#model input')?.value")
+    visit.ask("What is the capital of France?")
+    page.wait_for_selector("#retry")
+    assert page.evaluate("scrollY") == 0
 
 
 #: The colours of the page and whether its introduction is to be seen, at every frame.

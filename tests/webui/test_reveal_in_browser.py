@@ -34,7 +34,12 @@ def full_board(site: Site) -> Generator[None, None, None]:
     site.arena.has_full_board = False
 
 
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+ZOOMED = {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2}
+
+
 @pytest.mark.usefixtures("full_board")
+@pytest.mark.parametrize("visit", [PHONE, ZOOMED, {}], indirect=True, ids=["phone", "200-percent", "wide"])
 def test_the_reveal_shows_the_cards_of_both_models_also_after_a_reload(visit: Visit) -> None:
     page = visit.open("/side-by-side")
     page.wait_for_function(f"document.querySelector('#model-b input')?.value === '{MODELS[1]}'")
@@ -44,7 +49,10 @@ def test_the_reveal_shows_the_cards_of_both_models_also_after_a_reload(visit: Vi
     for _ in range(2):
         facts = page.locator(".agon-plate-facts")
         facts.nth(1).wait_for()
-        for known in ("Heron Lab", "Apache-2.0", "1,024 tokens of context"):
+        for known in ("Heron Lab", "Apache-2.0", "1,024 tokens of context", "a Xeon in Lyon", "0.42 J a token"):
             assert known in facts.nth(0).inner_text()
-        assert "parameters" in facts.nth(1).inner_text()
+        for known in ("parameters", texts.RUNS_ON["cpu"]):
+            assert known in facts.nth(1).inner_text()
+        cut = facts.evaluate_all("found => found.filter((one) => one.scrollHeight > one.clientHeight + 1).length")
+        assert cut == 0
         page.reload()

@@ -48,7 +48,7 @@ def full(visit: Visit) -> Iterator[None]:
 def test_axe_finds_nothing_on_any_page_in_any_state_and_theme(visit: Visit) -> None:
     page = visit.page
     found: dict[str, list[str]] = {}
-    for state in walk(page, visit.site.url):
+    for state in walk(page, visit.site):
         if page.evaluate("typeof axe") == "undefined":
             page.evaluate(_AXE)
         for theme in _THEMES:

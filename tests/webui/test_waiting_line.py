@@ -8,7 +8,7 @@ from tests.webui.test_turn import ANONYMOUS, VISITOR, client, turns  # noqa: F40
 from webui import sentences
 from webui.battle.session import Session
 from webui.battle.turn import Turns
-from webui.battle.waiting_line import ASKING, WaitingLine
+from webui.waiting_line import ASKING, WaitingLine
 
 
 def test_places_move_up_when_one_before_them_leaves() -> None:
@@ -29,7 +29,7 @@ async def test_a_visitor_behind_others_is_told_so_and_is_not_asked_for(turns: Tu
     arena.refuse_creation = 1
     with ExitStack() as others:
         for _ in range(ASKING):
-            others.enter_context(turns.line.place())
+            others.enter_context(turns.client.line.place())
         sessions = turns.begin(Session(), "Hello!", ANONYMOUS, VISITOR)
         async for session in sessions:
             if session.notice is not None:

@@ -10,9 +10,14 @@ from wire.admin import CreateNotice, DrainWorker, SetModel, SetTerms
 from wire.errors import ApiError, ErrorCode
 from wire.ids import NoticeId, WorkerId
 from wire.judgements import CastJudgement
+from wire.model_cards import BoardCard
 from wire.model_names import is_model_name
 
-FormName = Literal["set_model", "drain_worker", "add_notice", "remove_notice", "set_terms", "judge_votes"]
+_CARD_FIELDS = ("provider", "licence", "released")
+
+FormName = Literal[
+    "set_model", "put_card", "retire_model", "drain_worker", "add_notice", "remove_notice", "set_terms", "judge_votes"
+]
 
 
 class Act(BaseModel):
@@ -48,6 +53,11 @@ def _request(act: Act) -> AdminRequest:
         case "set_model":
             wanted = SetModel(is_on="is_on" in fields, weight=float(fields["weight"]), reason=reason)
             return AdminRequest("PUT", f"/arena/admin/models/{_model(fields['model'])}", wanted)
+        case "put_card":
+            given = {name: fields[name].strip() or None for name in _CARD_FIELDS if name in fields}
+            return _put_card(BoardCard.model_validate({"model": fields["model"].strip(), **given}), reason)
+        case "retire_model":
+            return _put_card(BoardCard.model_validate_json(fields["card"]), reason)
         case "drain_worker":
             drain = DrainWorker(is_drained=bool(fields["is_drained"]), reason=reason)
             return AdminRequest("POST", f"/arena/admin/workers/{WorkerId(fields['worker_id'])}/drain", drain)
@@ -73,6 +83,11 @@ def _request(act: Act) -> AdminRequest:
             )
             judgement = CastJudgement.model_validate({"action": fields["action"], "note": reason or None, **subject})
             return AdminRequest("POST", "/arena/integrity/judgements", judgement)
+
+
+def _put_card(card: BoardCard, reason: str) -> AdminRequest:
+    query = urlencode({"reason": reason})
+    return AdminRequest("PUT", f"/arena/models/{_model(card.model)}/card?{query}", card)
 
 
 def _model(text: str) -> str:

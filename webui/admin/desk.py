@@ -21,6 +21,7 @@ from wire.admin import (
     FailuresView,
     RateInForce,
 )
+from wire.model_cards import BoardCard, BoardCards
 from wire.notices import MAX_NOTICE_CHARS, MAX_TERMS_CHARS, Notice
 
 
@@ -32,6 +33,7 @@ class Desk:
     votes: AdminVotes
     failures: FailuresView
     actions: ActionList
+    cards: BoardCards
     now: float  #: Unix time
     is_first_page: bool = True  #: of the votes
 
@@ -39,7 +41,7 @@ class Desk:
 def render(desk: Desk) -> str:
     """All sections."""
     sections = (
-        ("models", words.MODELS, _models(desk.view.models)),
+        ("models", words.MODELS, _models(desk)),
         ("workers", words.WORKERS, _workers(desk.view.workers)),
         ("notices", words.NOTICES, _notices(desk.view.notices, desk.now)),
         ("terms", words.TERMS, _terms(desk.view)),
@@ -61,8 +63,38 @@ def render(desk: Desk) -> str:
     )
 
 
-def _models(models: Iterable[AdminModel]) -> str:
-    return _help(words.MODELS_HELP) + _rows(_model(model) for model in models)
+def _models(desk: Desk) -> str:
+    rows = _rows(_model(model) for model in desk.view.models)
+    return f"{_help(words.MODELS_HELP)}{rows}{_help(words.NEW_MODEL_HELP)}{_new_model()}{_retirement(desk)}"
+
+
+def _retirement(desk: Desk) -> str:
+    """Takes a model out of battles from today on, or puts it back into service. Each choice holds the new card."""
+    cards = {card.model: card for card in desk.cards.models}
+    today = f"{datetime.fromtimestamp(desk.now, UTC):%Y-%m-%d}"
+    options = ""
+    for name in sorted({*cards, *(model.model for model in desk.view.models)}):
+        card = cards.get(name, BoardCard(model=name))
+        verb, day = (words.PUT_BACK, None) if card.retired else (words.RETIRE, today)
+        changed = card.model_copy(update={"retired": day}).model_dump_json(exclude_none=True)
+        options += f'<option value="{escape(changed)}">{verb}: {escape(name)}</option>'
+    return (
+        f'<form class="agon-wide" data-act="retire_model" aria-label="{words.RETIREMENT}">'
+        f'<label>{words.RETIREMENT}<select name="card" required><option value=""></option>{options}</select></label>'
+        f"{_reason()}<button>{words.SAVE}</button></form>"
+    )
+
+
+def _new_model() -> str:
+    """A card for a model that has no worker yet."""
+    return (
+        f'<form class="agon-wide" data-act="put_card" aria-label="{words.NEW_MODEL}">'
+        f'<label>{words.NEW_MODEL}<input name="model" maxlength="128" autocomplete="off" required></label>'
+        f'<label>{words.PROVIDER}<input name="provider" maxlength="120" autocomplete="off"></label>'
+        f'<label>{words.LICENCE}<input name="licence" maxlength="120" autocomplete="off"></label>'
+        f'<label>{words.RELEASED}<input type="date" name="released"></label>'
+        f"{_reason()}<button>{words.ADD}</button></form>"
+    )
 
 
 def _model(model: AdminModel) -> str:

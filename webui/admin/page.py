@@ -25,6 +25,7 @@ from webui.visitors import Visitor, visitor_in
 from webui.widgets import header_markup
 from wire.admin import ActionList, AdminView, AdminVotes, FailuresView
 from wire.errors import ApiError, ErrorCode
+from wire.model_cards import BoardCards
 from wire.strict_json import parse_model
 
 PATH = "/admin"
@@ -73,7 +74,7 @@ def add_admin_page(app: FastAPI, client: ControllerClient) -> None:
 async def _desk(client: ControllerClient, request: Request, before: str) -> Response:
     visitor, token = _visitor(request), _token(request)
     votes = f"/arena/admin/votes?count={VOTES_A_PAGE}" + (f"&before={before}" if before else "")
-    paths = ("/arena/admin", votes, "/arena/admin/failures", "/arena/admin/actions?count=50")
+    paths = ("/arena/admin", votes, "/arena/admin/failures", "/arena/admin/actions?count=50", "/arena/models")
     try:
         first = await client.as_admin("GET", paths[0], visitor, token)
         others = await asyncio.gather(*(client.as_admin("GET", path, visitor, token) for path in paths[1:]))
@@ -84,6 +85,7 @@ async def _desk(client: ControllerClient, request: Request, before: str) -> Resp
         votes=AdminVotes.model_validate(others[0]),
         failures=FailuresView.model_validate(others[1]),
         actions=ActionList.model_validate(others[2]),
+        cards=BoardCards.model_validate(others[3]),
         now=time.time(),
         is_first_page=not before,
     )

@@ -30,6 +30,18 @@ MODELS_HELP: Final = (
 IS_ON: Final = "On"
 WEIGHT: Final = "Weight"
 RETIRED: Final = "retired by its card"
+RETIRE: Final = "Retire"
+PUT_BACK: Final = "Put back"
+RETIREMENT: Final = "Retire, or put back"
+NEW_MODEL: Final = "New model"
+NEW_MODEL_HELP: Final = (
+    "A new model is listed on the board at once and drawn as soon as a worker serves it. A retired one gets no battles "
+    "from today (UTC) on and stays on the board. Sizes, languages and prompts: agon models card."
+)
+PROVIDER: Final = "Made by"
+LICENCE: Final = "Licence"
+RELEASED: Final = "Released"
+ADD: Final = "Add"
 
 WORKERS: Final = "Workers"
 WORKERS_HELP: Final = (

@@ -111,6 +111,7 @@
   });
   let watchedDock = null;
   let numQuestions = 0;
+  let mayBeLow = false; // the first question is there, and the introduction above it may not be gone yet
 
   // The next load of this page hides its introduction while the conversation is fetched again (first_paint.js).
   function noteTalking(isTalking) {
@@ -128,33 +129,52 @@
     if (root.classList.contains("agon-restoring") && document.querySelector("#heads p.agon-said")) noteTalking(false);
   }
 
+  // The height of what stays at the top of the window; in a low one nothing does.
+  function stuckHeight() {
+    const isStuck = (element) => element && getComputedStyle(element).position === "sticky";
+    const header = isStuck(find("agon-top")) ? parseFloat(getComputedStyle(root).getPropertyValue("--agon-header")) : 0;
+    return header + (isStuck(find("heads")) ? find("heads").getBoundingClientRect().height : 0);
+  }
+
   // A new question is scrolled to the top once: the answers grow downwards and nothing above them moves.
   function placeQuestion() {
     const thread = find("thread");
     const questions = thread ? thread.querySelectorAll(".user-row") : [];
-    if (questions.length === numQuestions) return;
-    const isNew = questions.length > numQuestions;
-    numQuestions = questions.length;
-    noteTalking(numQuestions > 0);
-    if (numQuestions === 0) {
-      root.style.removeProperty("--agon-room");
-      window.scrollTo(0, 0);
-      return;
-    }
-    if (numQuestions === 1) {
-      // A single question is not scrolled, also after a second one was refused and went back into the box.
+    if (questions.length !== numQuestions) {
+      const isNew = questions.length > numQuestions;
+      numQuestions = questions.length;
+      noteTalking(numQuestions > 0);
+      mayBeLow = isNew && numQuestions === 1;
+      if (numQuestions > 1) return scrollToTop(thread, questions[numQuestions - 1]);
+      // Also after a second question was refused and went back into the box.
       root.style.removeProperty("--agon-room");
       if (!isNew) window.scrollTo(0, 0);
-      return;
     }
-    const last = questions[questions.length - 1];
-    const heads = find("heads");
-    const top = heads ? heads.getBoundingClientRect().height : 0;
-    const header = parseFloat(getComputedStyle(root).getPropertyValue("--agon-header"));
-    const offset = last.getBoundingClientRect().top - thread.getBoundingClientRect().top;
+    if (mayBeLow && !isInviting()) {
+      mayBeLow = false;
+      requestAnimationFrame(() => requestAnimationFrame(() => placeFirst(thread, questions[0])));
+    }
+  }
+
+  // Gradio hides the parts of an empty page one after another.
+  function isInviting() {
+    return [...document.querySelectorAll(".agon-intro, .agon-example")].some((part) => part.checkVisibility());
+  }
+
+  // The first question stays where it is, unless what stands above it on the page of chats leaves its answer no room.
+  function placeFirst(thread, question) {
+    if (numQuestions !== 1 || !question.isConnected) return;
+    const top = stuckHeight();
+    const bottom = window.innerHeight - (find("dock")?.getBoundingClientRect().height ?? 0);
+    if (question.getBoundingClientRect().bottom > (top + bottom) / 2) scrollToTop(thread, question);
+  }
+
+  function scrollToTop(thread, question) {
+    const stuck = stuckHeight();
+    const offset = question.getBoundingClientRect().top - thread.getBoundingClientRect().top;
     // Relative to the height of the dock, which changes when the vote bar appears and disappears.
-    root.style.setProperty("--agon-room", `calc(${Math.ceil(offset - header - top)}px + 100vh - var(--agon-dock) - 40px)`);
-    const y = last.getBoundingClientRect().top + window.scrollY - header - top;
+    root.style.setProperty("--agon-room", `calc(${Math.ceil(offset - stuck)}px + 100vh - var(--agon-dock) - 40px)`);
+    const y = question.getBoundingClientRect().top + window.scrollY - stuck;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     window.scrollTo({ top: y, behavior: calm ? "auto" : "smooth" });
   }

@@ -47,7 +47,7 @@ class BattleParts:
     @property
     def text(self) -> list[Any]:
         """Components that change with every piece of text."""
-        return [self.thread, self.heads]
+        return [self.thread, self.heads, self.notice]
 
     @property
     def rest(self) -> list[Any]:
@@ -72,7 +72,7 @@ class BattleParts:
 
     def show_text(self, look: Look) -> list[Any]:
         """Values of `text`."""
-        return [list(look.thread), look.heads]
+        return [list(look.thread), look.heads, look.notice]
 
     def show_rest(self, session: Session, look: Look, *, clears_box: bool = False) -> list[Any]:
         """Values of `rest`. `clears_box` empties the text box, unless the session puts unsent text into it."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from webui.answers import NO_ANSWER, BattleEvent, Interrupted, SideAnswer, StreamEvent, answer_of
+from webui import sentences
+from webui.answers import NO_ANSWER, BattleEvent, Interrupted, SideAnswer, StreamEvent, Waiting, answer_of
 from wire.battles import SIDES, BattleState, BattleView, Mode, Outcome, Side, TurnFinishedEvent
 from wire.errors import ErrorCode
 from wire.feedback import GiveFeedback
@@ -166,12 +167,15 @@ class Session:
 
     def after(self, events: Iterable[StreamEvent]) -> "Session":
         """Apply a batch of stream events to the last exchange."""
-        session, is_interrupted = self, self.is_interrupted
+        session, is_interrupted, notice = self, self.is_interrupted, self.notice
         for event in events:
             is_interrupted = isinstance(event, Interrupted)
-            if not isinstance(event, Interrupted):
+            notice = sentences.waiting_in_line(event.num_before) if isinstance(event, Waiting) else None
+            if not isinstance(event, (Interrupted, Waiting)):
                 session = session._after_one(event)
-        return session if session.is_interrupted == is_interrupted else replace(session, is_interrupted=is_interrupted)
+        if (session.is_interrupted, session.notice) == (is_interrupted, notice):
+            return session
+        return replace(session, is_interrupted=is_interrupted, notice=notice)
 
     def _after_one(self, event: BattleEvent) -> "Session":
         match event:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack, aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from webui import sentences, texts
@@ -18,23 +18,19 @@ from webui.answers import StreamEvent
 from webui.batches import batches
 from webui.battle.pending_votes import PendingVotes
 from webui.battle.session import Bookmark, Choice, Session, from_view, standings
-from webui.battle.waiting_line import Place, WaitingLine
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.ranking.words import card_facts
 from webui.turn_streams import StreamLost
 from webui.visitors import Visitor
+from webui.waiting_line import MAX_WAIT_S, WAITING_CODES, Place
 from wire.battles import SIDES, BattleState, BattleView, CreateBattle, Mode, Side
 from wire.errors import ApiError, ErrorCode
 from wire.ids import BattleId
 from wire.leaderboard import LeaderboardView
 
-#: Overload that passes by itself: `begin` retries for _MAX_WAIT_S before it gives the prompt back, as it does while
-#: controllers or the store restart.
-_WAITING_CODES = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.OVERLOADED, ErrorCode.NO_WORKER})
-_MAX_WAIT_S = 20.0
-_MAX_AWAY_S = 90.0  #: the same where no controller could serve: workers come back some time after it
-_LINE_POLL_S = 0.5  #: a place in the line is looked at this often
+#: `begin` waits so long where no controller could serve: workers come back some time after it.
+_MAX_AWAY_S = 90.0
 #: Another page has gone on with the battle.
 _GONE_ON_CODES = frozenset({ErrorCode.BATTLE_BUSY, ErrorCode.STALE_TURN})
 _GONE_CODES = frozenset({ErrorCode.BATTLE_NOT_FOUND, ErrorCode.NOT_YOUR_BATTLE})
@@ -48,7 +44,7 @@ Sessions = AsyncGenerator[Session, None]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The actions, bound to a controller. Holds no visitor's state but the line of those who wait for room."""
+    """The actions, bound to a controller. Holds no visitor's state."""
 
     client: ControllerClient
     update_interval_s: float
@@ -56,7 +52,6 @@ class Turns:
     known_board: Callable[[Visitor], Awaitable[LeaderboardView]]
     pending_votes: PendingVotes
     max_prompt_chars: int = 8000
-    line: WaitingLine = field(default_factory=WaitingLine)  #: of those who wait for room
 
     async def begin(self, session: Session, content: str, opening: CreateBattle, visitor: Visitor) -> Sessions:
         """Show the prompt and find a battle for it: a new one if there is none or the last one is over. Ends with a
@@ -72,7 +67,7 @@ class Turns:
         current = before.asking(content)
         yield current
         began = time.monotonic()
-        deadline = began + _MAX_WAIT_S
+        deadline = began + MAX_WAIT_S
         with ExitStack() as at_end:
             place: Place | None = None
             while current.battle_id is None:
@@ -82,7 +77,7 @@ class Turns:
                     yield current  # from now on a reloaded page finds the battle
                     return
                 except (ApiError, ControllerUnreachable) as error:
-                    is_full = isinstance(error, ApiError) and error.code in _WAITING_CODES
+                    is_full = isinstance(error, ApiError) and error.code in WAITING_CODES
                     if is_elsewhere(error):
                         deadline = began + _MAX_AWAY_S
                     if not (is_full or is_elsewhere(error)) or time.monotonic() > deadline:
@@ -90,12 +85,14 @@ class Turns:
                         return
                     wait_s = getattr(error, "retry_after_s", None) or 1.0
                 if is_full and place is None:
-                    place = at_end.enter_context(self.line.place())
-                yield replace(current, notice=sentences.waiting_in_line(place.shown) if place else texts.ARENA_AWAY)
-                await asyncio.sleep(wait_s)
-                while place is not None and not place.may_ask and time.monotonic() < deadline:
-                    yield replace(current, notice=sentences.waiting_in_line(place.shown))
-                    await asyncio.sleep(_LINE_POLL_S)
+                    place = at_end.enter_context(self.client.line.place())
+                if place is None:
+                    yield replace(current, notice=texts.ARENA_AWAY)
+                    await asyncio.sleep(wait_s)
+                    continue
+                async with aclosing(place.wait(wait_s, deadline)) as heard:
+                    async for num_before in heard:
+                        yield replace(current, notice=sentences.waiting_in_line(num_before))
 
     def begin_again(self, session: Session) -> Session:
         """Answer the last turn again."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from webui.answers import NO_ANSWER, Interrupted, SideAnswer, StreamEvent, answer_of
+from webui import sentences
+from webui.answers import NO_ANSWER, Interrupted, SideAnswer, StreamEvent, Waiting, answer_of
 from wire.battles import BattleSampling, TurnFinishedEvent
 from wire.chats import ChatView
 from wire.errors import ErrorCode
@@ -121,11 +122,14 @@ class ChatSession:
                 case Interrupted():
                     session = replace(session, is_interrupted=True)
                     continue
+                case Waiting(num_before):
+                    session = replace(session, notice=sentences.waiting_in_line(num_before))
+                    continue
                 case TurnFinishedEvent():
                     session = session._after_turn(event)
                 case _:
                     session = session._with_answer(session.exchanges[-1].answer.after(event))
-            session = replace(session, is_interrupted=False)
+            session = replace(session, is_interrupted=False, notice=None)
         return session
 
     def _with_answer(self, answer: SideAnswer) -> "ChatSession":

@@ -48,10 +48,10 @@ class Conversation:
             f'<div role="group" class="side side-{side}{" chosen" if self.outcome == side else ""}" '
             f'aria-label="{escape(self.name(side))}"><h3><b>{texts.SIDE_NAME[side]}</b> {escape(self._of(side))}</h3>'
             f"{_thoughts_markup(turn, side)}"
-            f'<div dir="auto">{_MARKDOWN.render(_answer(turn, side).text)}</div></div>'
+            f"{_markup(_answer(turn, side).text)}</div>"
             for side in SIDES
         )
-        question = f'<div class="question" dir="auto">{_MARKDOWN.render(turn.content)}</div>'
+        question = f'<div class="question">{_markup(turn.content)}</div>'
         return f'<article><h2 class="number">{turn.number}</h2>{question}<div class="sides">{sides}</div></article>'
 
     def _of(self, side: Side) -> str:
@@ -87,6 +87,15 @@ class Conversation:
         ]
         content = {"models": self.models or None, "outcome": self.outcome, "turns": turns}
         return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def _markup(text: str) -> str:
+    """Markdown as markup. Each block has the direction of its own text, as on the pages of battles."""
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.level == 0 and token.nesting == 1:
+            token.attrSet("dir", "auto")
+    return str(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
 
 
 def _thoughts(turn: Turn) -> dict[Side, str]:

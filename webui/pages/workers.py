@@ -15,6 +15,7 @@ from webui import number_formats, plots, sentences, texts
 from webui.boards import Boards
 from webui.controllers import ControllerUnreachable
 from webui.number_formats import whole
+from webui.ranking.words import card_facts
 from webui.seats import Seat
 from webui.visitors import Visitor, visitor_of
 from webui.widgets import PRIVATE, header, notice
@@ -96,11 +97,9 @@ def render(workers: Sequence[WorkerView], pictures: Mapping[str, PoolPicture]) -
 
 def _worker(worker: WorkerView, picture: PoolPicture | None) -> str:
     card = worker.card
-    details: tuple[str, ...] = (
-        sentences.fact("parameters", number_formats.short_count(card.num_parameters)),
-        sentences.fact("context", whole(card.context_length)),
-        escape(card.dtype),
-    )
+    details: tuple[str, ...] = tuple(map(escape, card_facts(None, card)))
+    if card.runs_on != "remote":  # of another server no data type is known
+        details += (escape(card.dtype),)
     figures = ""
     if worker.load is not None:
         figures = _numbers(worker.load, worker.capacity) + _pool(worker.load.pages, picture)

@@ -98,10 +98,9 @@ def _model(row: LeaderboardRow, known: Known) -> str:
     card = known.cards.get(row.model, known.cards.get(model))
     state = known.states.get(row.model, known.states.get(model))
     marks = [sentences.flag(name) for name in row.flags if name != "no_votes" or state != "submitted"]
-    if state == "retired" or (card is not None and card.retired):
-        marks.insert(
-            0, texts.RETIRED_ON.format(day=card.retired) if card is not None and card.retired else texts.RETIRED
-        )
+    day = None if card is None else card.retired
+    if state == "retired" or day:
+        marks.insert(0, texts.RETIRED_ON.format(day=words.known_day(day)) if day else texts.RETIRED)
     elif state == "submitted":
         marks.insert(0, texts.SUBMITTED)
     older = f'<i class="agon-revision">@{escape(revision)}</i>' if revision else ""

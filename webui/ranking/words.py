@@ -9,6 +9,7 @@ from webui.number_formats import (
     counted,
     day,
     listed,
+    localised,
     num_votes,
     rough_percent,
     short_count,
@@ -156,7 +157,8 @@ def ties(tie_points: float) -> str:
 
 
 def card_facts(card: BoardCard | None, served: ModelCard | None) -> tuple[str, ...]:
-    """Who made a model, its size, licence, date, and context length: what is known of them."""
+    """Who made a model, its size, context length, licence and date, where it runs and what a token takes: what is known
+    of them."""
     facts = []
     if card is not None and card.provider:
         facts.append(card.provider)
@@ -168,8 +170,28 @@ def card_facts(card: BoardCard | None, served: ModelCard | None) -> tuple[str, .
     if card is not None and card.licence:
         facts.append(card.licence)
     if card is not None and card.released:
-        facts.append(texts.RELEASED.format(day=card.released))
+        facts.append(texts.RELEASED.format(day=known_day(card.released)))
+    if card is not None and card.runs_on:
+        facts.append(card.runs_on)
+    elif served is not None and served.runs_on is not None:
+        facts.append(texts.RUNS_ON[served.runs_on])
+    if card is not None and card.joules_per_token is not None:
+        facts.append(fact("joules", _joules(card.joules_per_token)))
     return tuple(facts)
+
+
+def _joules(energy: float) -> str:
+    """With two digits: a measurement has no more."""
+    return whole(energy) if energy >= 10 else localised(f"{energy:.2g}")
+
+
+def known_day(date: str) -> str:
+    """The day of a card as people write it. One that no calendar has, which an operator may have typed, stays as it
+    is."""
+    try:
+        return day(date)
+    except ValueError:
+        return date
 
 
 def part(shown: int, total: int) -> str:
