@@ -76,7 +76,7 @@ class PagedStep:
             rows * shape.queries,
             torch.empty_like(query),
             AttentionOptions(shape.head_dim**-0.5),
-            SplitWorkspace.allocate(shape.num_rows, shape.num_heads, _MAX_PARTS, shape.head_dim, device),
+            SplitWorkspace.allocate(max(shape.num_rows, 16), shape.num_heads, _MAX_PARTS, shape.head_dim, device),
         )
 
 
@@ -95,12 +95,8 @@ DECODES: Sequence[tuple[Shape, Goal]] = (
 PROMPTS: Sequence[tuple[Shape, Goal]] = (
     (Shape(1, 8192, 8192), Goal(share=0.45)),
     (Shape(1, 10240, 2048), Goal(share=0.45)),
+    (Shape(1, 8256, 64), Goal(microseconds=25)),
     (Shape(1, 8192, 8192, head_dim=64), Goal(share=0.40)),
-)
-#: A context just above 1,024 tokens takes a graph for 4,096, which launches parts for all of them; most parts are
-#: empty.
-_IN_GRAPHS: Sequence[tuple[Shape, Goal, int]] = tuple(
-    (shape, goal, 4096) for shape, goal in DECODES if (shape.num_rows, shape.context) in ((1, 1024), (256, 1024))
 )
 QUICK: Sequence[tuple[Shape, Goal]] = (
     (Shape(2, 40, 1, 4, 2, 16), Goal(microseconds=8)),
@@ -111,20 +107,16 @@ QUICK: Sequence[tuple[Shape, Goal]] = (
 def attention_cases(*, is_quick: bool) -> Iterator[Case]:
     for shape, goal in QUICK if is_quick else (*DECODES, *PROMPTS):
         yield Case("paged attention", str(shape), shape.num_bytes, shape.flops, goal, _ours(shape), _torch(shape))
-    for shape, goal, max_context in () if is_quick else _IN_GRAPHS:
-        name = f"{shape}, in a graph for {max_context}"
-        yield Case("paged attention", name, shape.num_bytes, shape.flops, goal, _ours(shape, max_context))
 
 
-def _ours(shape: Shape, max_context: int | None = None) -> Make:
-    """max_context: the bound that a launch is given; by default the longest context."""
-
+def _ours(shape: Shape) -> Make:
     def make(device: torch.device) -> Call:
         s = PagedStep.of(shape, device)
         operands = (s.query, s.pages, s.page_table, s.slots, s.context_lengths)
         if shape.queries == 1:
-            return lambda: gpu.attend_decode(*operands, s.output, s.options, s.workspace, max_context or shape.context)
-        return lambda: gpu.attend_mixed(*operands, s.query_starts, s.output, s.options, shape.queries)
+            return lambda: gpu.attend_decode(*operands, s.output, s.options, s.workspace)
+        bounds = (shape.queries, shape.context)
+        return lambda: gpu.attend_mixed(*operands, s.query_starts, s.output, s.options, s.workspace, *bounds)
 
     return make
 

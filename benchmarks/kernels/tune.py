@@ -15,7 +15,7 @@ import torch
 from benchmarks.kernels.attention import PagedStep, Shape
 from benchmarks.kernels.case import Call
 from benchmarks.kernels.timing import Clock, WallClock
-from engine.kernels.gpu.attention_tiles import AttentionTiles, formula_tiles, num_parts
+from engine.kernels.gpu.attention_tiles import AttentionTiles, formula_tiles
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.gpu.paged_attention import Parts, launch
 from engine.kernels.gpu.tuning import Key, as_entry
@@ -120,17 +120,14 @@ def _times(
 
 
 def call_with(tiles: AttentionTiles, shape: Shape, s: PagedStep) -> Call:
-    """Call gpu.attend_decode or gpu.attend_mixed with these tiles."""
+    """Call gpu.attend_decode or gpu.attend_mixed with these tiles; prompts without parts."""
     operands = (s.query, s.pages, s.page_table, s.slots, s.context_lengths, s.output, s.options, None)
     if shape.queries > 1:
         return lambda: launch("mixed", tiles, *operands, starts=s.query_starts)
-    limit = s.workspace.outputs.shape[2]
-    splits = num_parts(tiles, shape.context, None, limit)
-    if splits == 1:
-        return lambda: launch("decode", tiles, *operands)
+    parts = Parts(s.workspace, s.workspace.outputs.shape[2], s.workspace.counts[0])
 
     def call() -> None:
-        launch("decode", tiles, *operands, parts=Parts(s.workspace, 0, splits, limit))
-        merge_states(s.workspace.outputs[:, :, :splits], s.workspace.lse[:, :, :splits], s.output)
+        launch("decode", tiles, *operands, parts=parts)
+        merge_states(s.workspace.outputs, s.workspace.lse, parts.counts, s.output)
 
     return call

@@ -18,6 +18,7 @@ import torch
 from engine.attention.backend import AttentionShape, HeadNorms
 from engine.attention.layout import TypeLayout, type_layouts
 from engine.attention.rotation import Rotation
+from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
@@ -27,9 +28,10 @@ _MAX_HEAD_DIM = 256
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 #: Parts of fewer tokens are not worth a program.
 _LEAST_PART = 64
+#: Queries times heads of a key/value head in a tile of prompts. Prompts are read in parts in steps whose tiles fill no
+#: more than half of the multiprocessors.
+_PROMPT_TILE = 128
 _WORKSPACE_BYTES = 256 * 2**20
-#: Assumed for CPU, where tests run: the cores of a small one.
-_UNKNOWN_MULTIPROCESSORS = 4
 
 
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str | None:
@@ -50,8 +52,6 @@ class SharedPrefix:
 
     group_starts: torch.Tensor  #: [groups + 1] int32
     prefix_lengths: torch.Tensor  #: [B] int32
-    max_prefix: int
-    max_suffix: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class DeviceLayout:
     num_decodes: int  #: number of rows at the beginning that have one token each
     query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each further row, counted from 0
     max_queries: int  #: largest number of tokens of a row
-    max_context: int  #: bound on the context lengths of decodes
+    max_context: int  #: bound on the context lengths of the rows after the decodes; 0: there are none
     shared: SharedPrefix | None = None  #: only if all rows are decodes
 
 
@@ -76,12 +76,17 @@ def split_workspace(
     the bound on memory.
 
     The number of parts is the same for every batch: where a context is divided, and so the last bits of its result,
-    must not depend on other rows.
+    must not depend on other rows. Engines of few rows get more, for the queries of prompts that are read in half as
+    many parts.
     """
+    state_bytes = 4 * shape.num_heads * (shape.head_dim + 1)
     wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // shape.num_kv_heads)
-    affordable = _WORKSPACE_BYTES // (4 * max_rows * shape.num_heads * (shape.head_dim + 1))
+    affordable = _WORKSPACE_BYTES // (max_rows * state_bytes)
     num_parts = max(1, min(wanted, affordable, -(-max_context // _LEAST_PART)))
-    return SplitWorkspace.allocate(max_rows, shape.num_heads, num_parts, shape.head_dim, device)
+    num_tiles = num_multiprocessors // (2 * shape.num_kv_heads)
+    prompt_rows = num_tiles * (_PROMPT_TILE * shape.num_kv_heads // shape.num_heads) // _PROGRAMS_PER_MULTIPROCESSOR
+    num_rows = max(max_rows, min(prompt_rows, _WORKSPACE_BYTES // (num_parts * state_bytes)))
+    return SplitWorkspace.allocate(num_rows, shape.num_heads, num_parts, shape.head_dim, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +199,7 @@ class DeviceBackend:
         self._store(layer, qkv, rotation, head_norms, layout)
         query = qkv[:, : layer.shape.num_heads]
         # Two launches if a step has decodes and prompts: tiles of prompts have 64 rows or more, of which a decode would
-        # use one in ten, and they do not divide a context. So a decode's last bits are the same with and without
+        # use one in ten, and prompts are cut into other parts. So a decode's last bits are the same with and without
         # prompts.
         if layout.shared is not None and layer.options.window is None:
             self._attend_shared(layer, query, output, layout, layout.shared)
@@ -238,8 +243,6 @@ class DeviceBackend:
             output,
             layer.options,
             layer.workspace,
-            shared.max_prefix,
-            shared.max_suffix,
             layer.scales,
         )
 
@@ -254,7 +257,6 @@ class DeviceBackend:
             output[rows],
             layer.options,
             layer.workspace,
-            layout.max_context,
             layer.scales,
         )
 
@@ -271,7 +273,9 @@ class DeviceBackend:
             query_starts,
             output[rows],
             layer.options,
+            layer.workspace,
             layout.max_queries,
+            layout.max_context,
             layer.scales,
         )
 
@@ -333,10 +337,3 @@ def _options(shape: AttentionShape, window: int | None, device: torch.device) ->
 def _scales(layout: TypeLayout, pool: torch.Tensor, layer_id: int) -> PageScales | None:
     scales = layout.layer_scales(pool, layer_id)
     return None if scales is None else PageScales(scales[:, 0], scales[:, 1])
-
-
-def num_multiprocessors(device: torch.device) -> int:
-    """Streaming multiprocessors of a CUDA device; a small number for CPU."""
-    if device.type != "cuda":
-        return _UNKNOWN_MULTIPROCESSORS
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)

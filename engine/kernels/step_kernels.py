@@ -43,11 +43,12 @@ class AttentionOptions:
 
 @dataclass(frozen=True, slots=True)
 class SplitWorkspace:
-    """Partial results of contexts that are read in parts: allocated once, for the largest batch. Holds nothing between
-    calls."""
+    """Partial results (states) of contexts that are read in parts: allocated once, for the largest batch. Holds nothing
+    between calls."""
 
     outputs: torch.Tensor  #: [rows, H, splits, D] float32
     lse: torch.Tensor  #: [rows, H, splits] float32: log of the sum of exponentials; -inf: the part was empty
+    counts: torch.Tensor  #: [2, rows * splits] int32: number of states of each row, of those the ones of its prefix
 
     @classmethod
     def allocate(
@@ -57,6 +58,16 @@ class SplitWorkspace:
         return cls(
             torch.empty((num_rows, num_heads, num_splits, head_dim), dtype=torch.float32, device=device),
             torch.empty((num_rows, num_heads, num_splits), dtype=torch.float32, device=device),
+            torch.zeros((2, num_rows * num_splits), dtype=torch.int32, device=device),
+        )
+
+    def shaped(self, num_rows: int, num_splits: int) -> "SplitWorkspace":
+        """The same memory for more rows of fewer splits, or the reverse; no more than there are states."""
+        _, num_heads, _, head_dim = self.outputs.shape
+        outputs, lse = (num_rows, num_heads, num_splits, head_dim), (num_rows, num_heads, num_splits)
+        size = num_rows * num_heads * num_splits
+        return SplitWorkspace(
+            self.outputs.view(-1)[: size * head_dim].view(outputs), self.lse.view(-1)[:size].view(lse), self.counts
         )
 
 
@@ -185,13 +196,12 @@ class StepKernels(Protocol):
         output: torch.Tensor,
         options: AttentionOptions,
         workspace: SplitWorkspace,
-        max_context: int,
         scales: PageScales | None = None,
     ) -> None:
         """Attention of one query per row. query [B, H, D], strided rows; output [B, H, D]; page_table [S, entries]
         int32, row b of the step has row slots[b] of it (slots [B] int32, -1: padding, output zeros); context_lengths
-        [B] int32 with the row's own token. max_context: bound on context_lengths known to the host; decides the splits,
-        with B.
+        [B] int32 with the row's own token. With a workspace of the same number of splits, the bits of a row do not
+        depend on the other rows.
         """
         ...
 
@@ -207,17 +217,14 @@ class StepKernels(Protocol):
         output: torch.Tensor,
         options: AttentionOptions,
         workspace: SplitWorkspace,
-        max_prefix: int,
-        max_suffix: int,
         scales: PageScales | None = None,
     ) -> None:
         """As attend_decode, for rows in groups that begin with the same pages, which are read once per group.
 
         group_starts [g + 1] int32: rows of group i are [group_starts[i], group_starts[i + 1]); every row is in one,
         groups may be empty. prefix_lengths [B] int32: first tokens that a row has in common with its group, the same
-        for all rows of it and less than any one's context; the first row's pages are read for them. 0: none.
-        max_prefix, max_suffix: bounds known to the host on these and on what contexts have behind them. The workspace
-        has two splits or more; no window.
+        for all rows of it and less than any one's context; the first row's pages are read for them. 0: none. The
+        workspace has two splits or more; no window.
         """
         ...
 
@@ -231,13 +238,17 @@ class StepKernels(Protocol):
         query_starts: torch.Tensor,
         output: torch.Tensor,
         options: AttentionOptions,
+        workspace: SplitWorkspace,
         max_queries: int,
+        max_context: int,
         scales: PageScales | None = None,
     ) -> None:
         """Attention of any number of queries per row: prompts, chunks of prompts and decodes in one launch.
 
         query, output [T, H, D]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
-        query_starts[b + 1]), the last ones of its context. max_queries: bound known to the host.
+        query_starts[b + 1]), the last ones of its context. max_queries, max_context: bounds known to the host on the
+        queries of a row and on context_lengths. With T and B they decide whether few queries behind long contexts are
+        read in parts. The output of tokens that no row has, or a row of padding, is not defined.
         """
         ...
 

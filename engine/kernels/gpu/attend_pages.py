@@ -2,7 +2,7 @@
 
 One kernel for all attention over pages. MODE selects the queries and the tokens that they read:
 
-decode  one query per row; its whole context or window, in parts that several programs read in parallel
+decode  one query per row; its whole context or window
 mixed   any number of queries per row
 prefix  one query per row; all rows of a group read the same tokens, from the pages of the group's first row
 suffix  one query per row; the tokens behind those that its group shares
@@ -11,9 +11,11 @@ The query heads of a key/value head are in one tile (row m of the tile is head m
 so their keys and values are read once. Online softmax (Milakov and Gimelshein 2018) to the base 2, because exp2 is an
 instruction and exp is not.
 
-Parts (Flash-Decoding, Dao et al. 2023): several programs may share a row's tokens. Each writes its own state, the
-output and the log of the sum of exponentials, and merge_states joins them. The length of a part depends on the row's
-own tokens, never on the batch: MIN_PART tokens, or more if the row would need more than max_parts parts.
+Parts (Flash-Decoding, Dao et al. 2023): several programs may share the tokens that a tile reads. Each part has a state
+of its own, the output and the log of the sum of exponentials, and merge_states joins them. The length of a part depends
+on these tokens, in mixed mode also on the number of the row's queries, and never on the batch: MIN_PART tokens, or more
+if there would be more than max_parts parts, in mixed mode for all tiles of the row together. The grid's third dimension
+Z decides nothing: each program computes every Z-th part of its tile.
 
 The page of the next tile is looked up while the current tile is computed, and carried into the next iteration. So loads
 of keys and values do not depend on a load of their own iteration, and the compiler keeps num_stages - 1 tiles in
@@ -160,9 +162,16 @@ def _read_tiles(
         "num_owners",
         "window",
         "max_parts",
-        "first_part",
     ],
-    do_not_specialize_on_alignment=["table_ptr", "slots_ptr", "lengths_ptr", "starts_ptr", "prefixes_ptr"],
+    do_not_specialize_on_alignment=[
+        "table_ptr",
+        "slots_ptr",
+        "lengths_ptr",
+        "starts_ptr",
+        "prefixes_ptr",
+        "counts_ptr",
+        "earlier_ptr",
+    ],
 )
 def attend_pages(
     query_ptr,
@@ -174,6 +183,8 @@ def attend_pages(
     prefixes_ptr,
     output_ptr,
     lse_ptr,
+    counts_ptr,
+    earlier_ptr,
     slopes_ptr,
     sinks_ptr,
     key_scales_ptr,
@@ -195,7 +206,6 @@ def attend_pages(
     scale_token_stride,
     num_owners,
     max_parts,
-    first_part,
     window,
     score_scale,
     softcap,
@@ -214,15 +224,16 @@ def attend_pages(
     PRECISION: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    """Grid (tiles, key/value heads, parts); launched by paged_attention.launch. Tensors as in StepKernels.
+    """Grid (tiles, key/value heads, programs that share the parts of a tile); launched by paged_attention.launch.
+    Tensors as in StepKernels.
 
     num_owners: sequences or groups in starts; 0 without starts. HAS_PARTS: output and lse are the workspace, float32;
-    state `first_part` + part of the row is written, an empty one as lse -inf. UPCAST: products in float32, for the
-    interpreter, which has no bfloat16 products.
+    the states of a row's parts are written from earlier[row] on (None: from 0 on), and counts[row] becomes the number
+    of all states up to the last of them. UPCAST: products in float32, for the interpreter, which has no bfloat16
+    products.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
     kv_head = tl.program_id(1)
-    part = tl.program_id(2)
 
     if MODE == "decode" or MODE == "suffix":
         owner = tl.program_id(0)
@@ -250,8 +261,9 @@ def attend_pages(
         first_position = length - group_queries + tile_start
     slot = tl.load(slots_ptr + owner)
 
-    # The program reads tokens [lower, upper), in tiles that begin at multiples of BLOCK_T.
-    lower = owner * 0
+    # The tile reads tokens [lower, upper), in steps that begin at multiples of BLOCK_T. A constant 0 in place of this
+    # minimum costs some 30 registers: the compiler then keeps offsets of pages for all parts.
+    lower = tl.minimum(length, 0) if HAS_PARTS else owner * 0
     upper = length
     if HAS_WINDOW:
         lower = tl.maximum(first_position - window + 1, 0)
@@ -261,12 +273,6 @@ def attend_pages(
         upper = tl.minimum(upper, first_position + num_queries)
     if slot < 0:
         upper = lower
-    if HAS_PARTS:
-        begin = lower // BLOCK_T * BLOCK_T
-        part_tokens = tl.cdiv(tl.cdiv(tl.maximum(upper - begin, 0), max_parts), BLOCK_T) * BLOCK_T
-        part_tokens = tl.maximum(part_tokens, MIN_PART)
-        lower = tl.maximum(lower, begin + part * part_tokens)
-        upper = tl.minimum(upper, begin + (part + 1) * part_tokens)
 
     tile_rows = tl.arange(0, BLOCK_M)
     queries = tile_rows // GROUP_SIZE
@@ -275,17 +281,35 @@ def attend_pages(
     rows = (first_query + queries).to(tl.int64)
     channels = tl.arange(0, BLOCK_D)
     is_element = is_row[:, None] & (channels < HEAD_DIM)[None, :]
+    places = rows * output_stride + heads * output_head_stride
+
+    begin = lower // BLOCK_T * BLOCK_T
     if HAS_PARTS:
-        lse_ptrs = lse_ptr + rows * lse_stride + heads * lse_head_stride + first_part + part
-    if upper <= lower:
-        if HAS_PARTS:
-            tl.store(lse_ptrs, tl.full((BLOCK_M,), float("-inf"), tl.float32), mask=is_row)
-        elif MODE == "decode":
-            # Padding rows: stale memory may hold NaN, with which later loops over the row would not end.
-            nothing = tl.zeros((BLOCK_M, BLOCK_D), output_ptr.dtype.element_ty)
-            empty_places = rows * output_stride + heads * output_head_stride
-            tl.store(output_ptr + empty_places[:, None] + channels[None, :], nothing, mask=is_element)
-        return
+        if MODE == "mixed":
+            max_parts = tl.maximum(max_parts // tl.cdiv(group_queries, BLOCK_Q), 1)
+        part_tokens = tl.cdiv(tl.cdiv(tl.maximum(upper - begin, 0), max_parts), BLOCK_T) * BLOCK_T
+        part_tokens = tl.maximum(part_tokens, MIN_PART)
+        num_parts = tl.where(upper > lower, tl.cdiv(upper - begin, part_tokens), 0)
+        first_part = tl.program_id(2)
+        part_step = tl.num_programs(2)
+        first_state = 0
+        if earlier_ptr is not None:
+            first_state = tl.load(earlier_ptr + owner)
+        if kv_head == 0 and first_part == 0:
+            num_states = tl.zeros((BLOCK_M,), tl.int32) + first_state + num_parts
+            tl.store(counts_ptr + rows, num_states, mask=is_row & (tile_rows % GROUP_SIZE == 0))
+        if first_part >= num_parts:
+            return
+    else:
+        num_parts = 1
+        first_part = 0
+        part_step = 1
+        if upper <= lower:
+            if MODE == "decode":
+                # Padding rows: stale memory may hold NaN, with which later loops over the row would not end.
+                nothing = tl.zeros((BLOCK_M, BLOCK_D), output_ptr.dtype.element_ty)
+                tl.store(output_ptr + places[:, None] + channels[None, :], nothing, mask=is_element)
+            return
 
     query_ptrs = query_ptr + (rows * query_stride + heads * query_head_stride)[:, None] + channels[None, :]
     query = tl.load(query_ptrs, mask=is_element, other=0.0)
@@ -304,66 +328,77 @@ def attend_pages(
         key_scales_ptr += kv_head * scale_head_stride
         value_scales_ptr += kv_head * scale_head_stride
 
-    accumulator = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-    row_sum = tl.zeros((BLOCK_M,), tl.float32)
-    if sinks_ptr is not None and MODE != "prefix":
-        row_max = tl.where(part == 0, tl.load(sinks_ptr + heads) * _LOG2_E, row_max)
-        row_sum += tl.where(part == 0, 1.0, 0.0)
-    first = lower // BLOCK_T * BLOCK_T
-    page_ids = _look_up(table_ptr, first, lower, upper, PAGE_TOKENS, BLOCK_T)
+    # What is invariant in this loop is computed in each part, and takes no registers during the loops in it.
+    for part in tl.range(first_part, num_parts, part_step, disable_licm=True):
+        part_lower = lower
+        part_upper = upper
+        if HAS_PARTS:
+            part_lower = tl.maximum(lower, begin + part * part_tokens)
+            part_upper = tl.minimum(upper, begin + (part + 1) * part_tokens)
+        accumulator = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+        row_max = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+        row_sum = tl.zeros((BLOCK_M,), tl.float32)
+        if sinks_ptr is not None and MODE != "prefix":
+            row_max = tl.where(part == 0, tl.load(sinks_ptr + heads) * _LOG2_E, row_max)
+            row_sum += tl.where(part == 0, 1.0, 0.0)
+        first = part_lower // BLOCK_T * BLOCK_T
+        page_ids = _look_up(table_ptr, first, part_lower, part_upper, PAGE_TOKENS, BLOCK_T)
 
-    # With many queries, the tiles that all of them read completely have a loop without masks; only the tiles before it
-    # (edge of the window) and after it (diagonal, end of the context) have a loop with masks. With one query there is
-    # one loop, because a second one would have to fill its pipeline again.
-    HAS_EDGES: tl.constexpr = MODE == "mixed"
-    if MODE == "decode" or MODE == "suffix":
-        whole_first = upper
-        whole_last = upper
-    elif MODE == "prefix":
-        whole_first = first
-        whole_last = upper // BLOCK_T * BLOCK_T
-    else:
-        whole_first = first
-        whole_last = upper // BLOCK_T * BLOCK_T
-        if IS_CAUSAL:
-            whole_last = (first_position + 1) // BLOCK_T * BLOCK_T
-        if HAS_WINDOW:
-            last_begin = tl.maximum(first_position + num_queries - window, 0)
-            whole_first = tl.minimum(tl.maximum(tl.cdiv(last_begin, BLOCK_T) * BLOCK_T, first), upper)
-        whole_last = tl.maximum(whole_first, whole_last)
+        # With many queries, the tiles that all of them read completely have a loop without masks; only the tiles before
+        # it (edge of the window) and after it (diagonal, end of the context) have a loop with masks. With one query
+        # there is one loop, because a second one would have to fill its pipeline again.
+        HAS_EDGES: tl.constexpr = MODE == "mixed"
+        if MODE == "decode" or MODE == "suffix":
+            whole_first = part_upper
+            whole_last = part_upper
+        elif MODE == "prefix":
+            whole_first = first
+            whole_last = part_upper // BLOCK_T * BLOCK_T
+        else:
+            whole_first = first
+            whole_last = part_upper // BLOCK_T * BLOCK_T
+            if IS_CAUSAL:
+                whole_last = tl.minimum((first_position + 1) // BLOCK_T * BLOCK_T, whole_last)
+            if HAS_WINDOW:
+                last_begin = tl.maximum(first_position + num_queries - window, 0)
+                whole_first = tl.minimum(tl.maximum(tl.cdiv(last_begin, BLOCK_T) * BLOCK_T, first), part_upper)
+            whole_last = tl.maximum(whole_first, whole_last)
 
-    if HAS_WINDOW or MODE == "decode" or MODE == "suffix":
-        accumulator, row_max, row_sum, page_ids = _read_tiles(
-            accumulator, row_max, row_sum, page_ids, first, whole_first, query, positions, slopes,
-            table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
-            page_stride, token_stride, scale_page_stride, scale_token_stride,
-            lower, upper, window, score_scale, softcap,
-            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
-            PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
-        )  # fmt: skip
-    if MODE == "mixed" or MODE == "prefix":
-        accumulator, row_max, row_sum, page_ids = _read_tiles(
-            accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, positions, slopes,
-            table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
-            page_stride, token_stride, scale_page_stride, scale_token_stride,
-            lower, upper, window, score_scale, softcap,
-            False, HAS_SOFTCAP, False, False,
-            PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
-        )  # fmt: skip
-        accumulator, row_max, row_sum, page_ids = _read_tiles(
-            accumulator, row_max, row_sum, page_ids, whole_last, upper, query, positions, slopes,
-            table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
-            page_stride, token_stride, scale_page_stride, scale_token_stride,
-            lower, upper, window, score_scale, softcap,
-            HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
-            PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
-        )  # fmt: skip
+        if HAS_WINDOW or MODE == "decode" or MODE == "suffix":
+            accumulator, row_max, row_sum, page_ids = _read_tiles(
+                accumulator, row_max, row_sum, page_ids, first, whole_first, query, positions, slopes,
+                table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                page_stride, token_stride, scale_page_stride, scale_token_stride,
+                part_lower, part_upper, window, score_scale, softcap,
+                HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
+                PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+            )  # fmt: skip
+        if MODE == "mixed" or MODE == "prefix":
+            accumulator, row_max, row_sum, page_ids = _read_tiles(
+                accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, positions, slopes,
+                table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                page_stride, token_stride, scale_page_stride, scale_token_stride,
+                part_lower, part_upper, window, score_scale, softcap,
+                False, HAS_SOFTCAP, False, False,
+                PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+            )  # fmt: skip
+            accumulator, row_max, row_sum, page_ids = _read_tiles(
+                accumulator, row_max, row_sum, page_ids, whole_last, part_upper, query, positions, slopes,
+                table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                page_stride, token_stride, scale_page_stride, scale_token_stride,
+                part_lower, part_upper, window, score_scale, softcap,
+                HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
+                PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+            )  # fmt: skip
 
-    sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # padding rows of the tile may have read no token
-    accumulator /= sums[:, None]
-    places = rows * output_stride + heads * output_head_stride + (first_part + part) * output_part_stride
-    output_ptrs = output_ptr + places[:, None] + channels[None, :]
-    tl.store(output_ptrs, accumulator.to(output_ptr.dtype.element_ty), mask=is_element)
-    if HAS_PARTS:
-        tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row)
+        sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # padding rows of the tile may have read no token
+        accumulator /= sums[:, None]
+        # The addresses depend on the part, or they would be computed before the loop and take registers all along.
+        part_places = places
+        if HAS_PARTS:
+            state = first_state + part
+            part_places += state * output_part_stride
+            lse_ptrs = lse_ptr + rows * lse_stride + heads * lse_head_stride + state
+            tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row)
+        output_ptrs = output_ptr + part_places[:, None] + channels[None, :]
+        tl.store(output_ptrs, accumulator.to(output_ptr.dtype.element_ty), mask=is_element)

@@ -16,7 +16,7 @@ _DTYPES = {
     "i8": torch.int8,
     "fp8e4nv": torch.float8_e4m3fn,
 }
-_INDEX_POINTERS = ("table_ptr", "slots_ptr", "lengths_ptr", "starts_ptr", "prefixes_ptr")
+_INDEX_POINTERS = ("table_ptr", "slots_ptr", "lengths_ptr", "starts_ptr", "prefixes_ptr", "counts_ptr", "earlier_ptr")
 _STRIDES = (
     "value_stride",
     "kv_head_stride",
@@ -36,7 +36,6 @@ _COUNTS = (
     "scale_token_stride",
     "num_owners",
     "max_parts",
-    "first_part",
     "window",
 )
 
@@ -96,6 +95,8 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
         "prefixes_ptr": "*i32" if a.mode in ("prefix", "suffix") else None,
         "output_ptr": "*fp32" if a.has_parts else f"*{a.dtype}",
         "lse_ptr": "*fp32" if a.has_parts else None,
+        "counts_ptr": "*i32" if a.has_parts else None,
+        "earlier_ptr": "*i32" if a.mode == "suffix" else None,
         "slopes_ptr": "*fp32" if a.has_alibi else None,
         "sinks_ptr": "*fp32" if a.has_sinks else None,
         "key_scales_ptr": "*fp32" if has_scales else None,
@@ -166,6 +167,7 @@ def shipped() -> list[Compilation]:
         Attention("Llama-3.1-8B", "decode", 128, 4, page_dtype="fp8e4nv", has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 512),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="i8"),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 64, has_parts=True),
         Attention("Gemma-2-9B", "decode", 256, 2, has_parts=True, has_window=True, has_softcap=True),
         Attention("Gemma-2-9B", "mixed", 256, 2, 512, has_window=True, has_softcap=True),
         Attention("Mistral-7B-v0.1", "mixed", 128, 4, 512, has_window=True),
@@ -175,6 +177,11 @@ def shipped() -> list[Compilation]:
         Attention("Llama-3.1-8B", "decode", 128, 4),
         Attention("Llama-3.1-8B", "decode", 128, 4, page_tokens=64, has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 16),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 16, has_parts=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 4, has_parts=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 64, page_dtype="i8", has_parts=True),
+        Attention("Llama-3.2-1B", "mixed", 64, 4, 64, has_parts=True),
+        Attention("Gemma-2-9B", "mixed", 256, 2, 64, has_parts=True, has_window=True, has_softcap=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="fp8e4nv"),
         Attention("Llama-3.1-8B", "prefix", 128, 4, 64, has_parts=True),
         Attention("Llama-3.1-8B", "suffix", 128, 4, has_parts=True),

@@ -12,6 +12,14 @@ from engine.kernels.gpu.tuning import Key, tuned_values
 #: Tokens per part: 64 to 128 KiB of one head's keys and values at D 128, so that reading them hides the start of a
 #: program.
 _PART_TOKENS = 256
+#: The same for prompts, whose tiles of 64 rows and more have states as large as the keys and values of 128 tokens.
+_PROMPT_PART_TOKENS = 512
+#: Programs of a grid for each multiprocessor, of which two or three run at once. Rows of even lengths need no more than
+#: these; with as many in turn, the programs of one long row do not run on alone at the end. An empty program costs
+#: about 1 ns, all of them 4 us, where all contexts are short [estimated].
+_PROGRAMS_PER_MULTIPROCESSOR = 32
+#: Programs of mixed steps that run on a multiprocessor at once; tiles of 64 rows and more leave no room for a second.
+_SMALL_TILES_AT_ONCE = 2
 
 Mode = Literal["decode", "mixed", "prefix", "suffix"]
 
@@ -76,25 +84,62 @@ def formula_tiles(
         # per element need four tiles in flight for that.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
         return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else 3)
+    part_tokens = _PROMPT_PART_TOKENS if mode == "mixed" else _PART_TOKENS
     if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
-        return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, num_stages)
+        return AttentionTiles(block_m, block_t, part_tokens, num_warps, num_stages)
     # Without warp group products (wgmma) the operands go through registers, and windows, soft caps and conversions need
     # registers too. sm_120 has neither these products nor more shared memory than sm_89.
     is_tight = not is_plain or page_dtype.itemsize == 1
     if block_d > 64 and is_tight:
         block_m = max(min(block_m, 64), triton.next_power_of_2(group_size))
     block_t = 64 if block_d <= 64 else 32 if block_d <= 128 or not is_tight else 16
-    return AttentionTiles(block_m, block_t, _PART_TOKENS, 8, 3 if block_d <= 128 else 2)
+    return AttentionTiles(block_m, block_t, part_tokens, 8, 3 if block_d <= 128 else 2)
 
 
-def num_parts(tiles: AttentionTiles, max_tokens: int, window: int | None, max_parts: int) -> int:
-    """Upper bound on the parts of a context of up to max_tokens tokens, from values known to the host.
+def most_parts(tiles: AttentionTiles, window: int | None, max_parts: int, num_queries: int = 1) -> int:
+    """Bound on the parts of any tile of up to num_queries queries.
 
-    The kernel splits each row by itself, into parts of `part_tokens` tokens or of 1 / max_parts of the tokens that the
-    row reads, whichever is more. So a row's parts, and the last bits of its result, do not depend on the other rows.
+    The kernel cuts the tokens of each tile by itself, into parts of `part_tokens` tokens or of 1 / max_parts of them,
+    whichever is more. So a row's parts, and the last bits of its result, do not depend on the other rows.
     """
-    if window is not None:
-        max_tokens = min(max_tokens, window + tiles.block_t - 1)  # the first tile may begin before the window
-    return max(min(-(-max_tokens // tiles.part_tokens), max_parts), 1)
+    if window is None:
+        return max_parts
+    # The first step of a program may begin before the window.
+    return min(-(-(window + num_queries + tiles.block_t - 2) // tiles.part_tokens), max_parts)
+
+
+def num_programs(num_tiles: int, num_kv_heads: int, num_parts: int, num_multiprocessors: int) -> int:
+    """Programs that share the parts of each tile, of up to num_parts: the third dimension of the grid. Each takes every
+    so many-th part, so it decides no bit of a result."""
+    wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // (num_tiles * num_kv_heads))
+    return max(min(wanted, num_parts), 1)
+
+
+def prompt_parts(
+    tiles: AttentionTiles,
+    group_size: int,
+    num_queries: int,
+    num_rows: int,
+    num_kv_heads: int,
+    max_tokens: int,
+    num_multiprocessors: int,
+) -> int:
+    """Most parts of all tiles of a row together, in mixed mode: as many as run at once, since the states of more would
+    have to be written and merged, too. 1: tiles are not cut.
+
+    num_queries: of all rows together. max_tokens: bound on what a query reads. Large tiles are not cut where the step
+    has enough of them to fill half of the device. Small ones are, whatever the batch, as decodes are.
+    """
+    if max_tokens <= tiles.part_tokens:
+        return 1
+    if tiles.block_m < 64:
+        return max(_SMALL_TILES_AT_ONCE * num_multiprocessors // num_kv_heads, 1)
+    num_tiles = most_tiles(tiles, group_size, num_queries, num_rows)
+    return num_multiprocessors // num_kv_heads if 2 * num_tiles * num_kv_heads <= num_multiprocessors else 1
+
+
+def most_tiles(tiles: AttentionTiles, group_size: int, num_queries: int, num_rows: int) -> int:
+    """Bound on the tiles of a key/value head, in mixed mode; exact for one row."""
+    return max(num_queries - num_rows, 0) // (tiles.block_m // group_size) + num_rows

@@ -1,5 +1,9 @@
 """Merging attention states over disjoint tokens into one result: outputs weighted by their sums of exponentials
-(Flash-Decoding, Dao et al. 2023). One program per row and head."""
+(Flash-Decoding, Dao et al. 2023). One program per row and a few heads.
+
+A program reads as many states as its row has, eight at a time, in an order that depends on nothing else. So the bits of
+a row depend neither on other rows nor on the room for states.
+"""
 
 import torch
 import triton
@@ -10,13 +14,21 @@ from engine.kernels.gpu.launching import launch
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
-_TILE_ELEMENTS = 8192  #: elements of states that are read together: 64 registers per thread
+#: States that are read together; contexts of up to 2,048 tokens have no more.
+_BLOCK_S = 8
+#: Channels of a program's heads together: 32 registers of a thread hold those of eight states.
+_CHANNELS = 256
+_NUM_WARPS = 2
 
 
-@triton.jit(do_not_specialize=["lse_stride", "lse_head_stride", "num_states"])
+@triton.jit(
+    do_not_specialize=["lse_stride", "lse_head_stride", "max_states", "num_heads"],
+    do_not_specialize_on_alignment=["counts_ptr"],
+)
 def _merge_states(
     outputs_ptr,
     lse_ptr,
+    counts_ptr,
     output_ptr,
     outputs_stride,
     outputs_head_stride,
@@ -25,63 +37,84 @@ def _merge_states(
     lse_head_stride,
     output_stride,
     output_head_stride,
-    num_states,
+    max_states,
+    num_heads,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):
-    """Grid (rows, H). outputs [rows, H, states, D] and lse [rows, H, states] float32 -> output [rows, H, D]."""
+    """Grid (rows, H / BLOCK_H). outputs [rows, H, states, D] and lse [rows, H, states] float32, counts [rows] ->
+    output [rows, H, D]."""
     row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    own_heads = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
+    heads = tl.minimum(own_heads, num_heads - 1)
     channels = tl.arange(0, BLOCK_D)
-    is_channel = channels < HEAD_DIM
-    outputs_ptr += row * outputs_stride + head * outputs_head_stride
-    lse_ptr += row * lse_stride + head * lse_head_stride
-    total = tl.zeros((BLOCK_D,), tl.float32)
-    total_sum = tl.zeros((), tl.float32)
-    total_max = tl.full((), float("-inf"), tl.float32)
-    # The tile size does not depend on num_states, so any number of empty states changes no bit of the result.
+    is_channel = (channels < HEAD_DIM)[None, :]
+    num_states = tl.minimum(tl.load(counts_ptr + row), max_states)  # a row of no sequence may have any count
+    outputs_ptrs = outputs_ptr + row * outputs_stride + (heads * outputs_head_stride)[:, None] + channels[None, :]
+    lse_ptrs = lse_ptr + row * lse_stride + (heads * lse_head_stride)[:, None]
+    total = tl.zeros((BLOCK_H, BLOCK_D), tl.float32)
+    total_sum = tl.zeros((BLOCK_H, 1), tl.float32)
+    total_max = tl.full((BLOCK_H, 1), float("-inf"), tl.float32)
     for first in range(0, num_states, BLOCK_S):
-        states = first + tl.arange(0, BLOCK_S)
-        lse = tl.load(lse_ptr + states, mask=states < num_states, other=float("-inf")) * _LOG2_E
-        is_state = lse > float("-inf")
-        places = states[:, None] * outputs_state_stride + channels[None, :]
-        outputs = tl.load(outputs_ptr + places, mask=is_state[:, None] & is_channel[None, :], other=0.0)
-        new_max = tl.maximum(total_max, tl.max(lse, 0))
+        # States behind the last one are the last one again, with weight 0: loads without masks can wait together.
+        outputs = ()
+        sums = ()
+        for i in tl.static_range(BLOCK_S):
+            place = tl.minimum(first + i, num_states - 1)
+            ptrs = outputs_ptrs + place * outputs_state_stride
+            if HEAD_DIM == BLOCK_D:
+                outputs += (tl.load(ptrs),)  # type: ignore[assignment]
+            else:
+                outputs += (tl.load(ptrs, mask=is_channel, other=0.0),)  # type: ignore[assignment]
+            sums += (tl.load(lse_ptrs + place),)  # type: ignore[assignment]
+        new_max = total_max
+        for i in tl.static_range(BLOCK_S):
+            new_max = tl.maximum(new_max, sums[i] * _LOG2_E)
         shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-        weights = tl.exp2(lse - shift)
         decay = tl.exp2(total_max - shift)
-        total = total * decay + tl.sum(outputs * weights[:, None], 0)
-        total_sum = total_sum * decay + tl.sum(weights, 0)
+        total *= decay
+        total_sum *= decay
+        for i in tl.static_range(BLOCK_S):
+            weight = tl.where(first + i < num_states, tl.exp2(sums[i] * _LOG2_E - shift), 0.0)
+            total += outputs[i] * weight
+            total_sum += weight
         total_max = new_max
     divisor = tl.where(total_sum > 0.0, total_sum, 1.0)
     merged = (total / divisor).to(output_ptr.dtype.element_ty)
-    tl.store(output_ptr + row * output_stride + head * output_head_stride + channels, merged, mask=is_channel)
+    output_ptrs = output_ptr + row * output_stride + (heads * output_head_stride)[:, None] + channels[None, :]
+    tl.store(output_ptrs, merged, mask=(own_heads < num_heads)[:, None] & is_channel)
 
 
-def merge_states(outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor) -> None:
-    """Writes output [rows, H, D] from outputs [rows, H, states, D] float32 and lse [rows, H, states] float32, all
-    strided.
+def merge_states(outputs: torch.Tensor, lse: torch.Tensor, counts: torch.Tensor, output: torch.Tensor) -> None:
+    """Writes output [rows, H, D] from outputs [rows or more, H, states, D] float32, lse [rows or more, H, states]
+    float32, strided both, and counts [rows or more] int32: the number of each row's states, its first ones.
 
-    A state with lse -inf is empty and its output is not read; a row without other states becomes zeros. Raises
-    ValueError if shapes or strides do not fit.
+    A state with lse -inf is empty: its output counts nothing, but must be a number. A row without states becomes zeros.
+    Raises ValueError if shapes or strides do not fit.
     """
-    num_rows, num_heads, num_states, head_dim = outputs.shape
-    if lse.shape != outputs.shape[:3] or output.shape != (num_rows, num_heads, head_dim):
+    num_rows, num_heads, head_dim = output.shape
+    states = outputs.shape[2]
+    if outputs.shape[1:] != (num_heads, states, head_dim) or lse.shape != outputs.shape[:3] or len(outputs) < num_rows:
         raise ValueError(f"states {list(outputs.shape)}, sums {list(lse.shape)} and output {list(output.shape)}")
     if outputs.stride(3) != 1 or lse.stride(2) != 1 or output.stride(2) != 1:
         raise ValueError("channels, and sums of a head's states, must be adjacent")
+    if len(counts) < num_rows or counts.dtype != torch.int32 or counts.stride(0) != 1:
+        raise ValueError(f"counts must be {num_rows} adjacent int32, not {list(counts.shape)} {counts.dtype}")
     if not num_rows:
         return
     blocks, num_warps = _blocks(head_dim)
-    launch(_merge_states, (num_rows, num_heads))(
+    launch(_merge_states, (num_rows, triton.cdiv(num_heads, blocks["BLOCK_H"])))(
         outputs,
         lse,
+        counts,
         output,
         *outputs.stride()[:3],
         *lse.stride()[:2],
         *output.stride()[:2],
-        num_states,
+        states,
+        num_heads,
         HEAD_DIM=head_dim,
         **blocks,
         num_warps=num_warps,
@@ -90,7 +123,7 @@ def merge_states(outputs: torch.Tensor, lse: torch.Tensor, output: torch.Tensor)
 
 def _blocks(head_dim: int) -> tuple[dict[str, int], int]:
     block_d = triton.next_power_of_2(head_dim)
-    return {"BLOCK_D": block_d, "BLOCK_S": max(_TILE_ELEMENTS // block_d, 1)}, 4
+    return {"BLOCK_D": block_d, "BLOCK_H": max(_CHANNELS // block_d, 1), "BLOCK_S": _BLOCK_S}, _NUM_WARPS
 
 
 def shipped() -> list[Compilation]:
@@ -101,15 +134,15 @@ def shipped() -> list[Compilation]:
 def _compilation(dtype: str, head_dim: int) -> Compilation:
     pointers = {"outputs_ptr": "*fp32", "lse_ptr": "*fp32", "output_ptr": f"*{dtype}"}
     strides = ["outputs_stride", "outputs_head_stride", "outputs_state_stride", "output_stride", "output_head_stride"]
-    sums_strides = ["lse_stride", "lse_head_stride"]
+    counts = ["lse_stride", "lse_head_stride", "max_states", "num_heads"]
     blocks, num_warps = _blocks(head_dim)
     return Compilation(
         name=f"merge_states, {dtype}, D {head_dim}",
         kernel=_merge_states,
-        signature=pointers | dict.fromkeys([*strides, *sums_strides, "num_states"], "i32"),
+        signature=pointers | {"counts_ptr": "*i32"} | dict.fromkeys([*strides, *counts], "i32"),
         constants={"HEAD_DIM": head_dim} | blocks,
         divisible_by_16=frozenset([*pointers, *strides]),
         num_warps=num_warps,
         num_stages=2,
-        expectation=Expectation(max_registers=128),
+        expectation=Expectation(max_registers=64),  # 32 programs at once on a multiprocessor of 64 warps need 32
     )

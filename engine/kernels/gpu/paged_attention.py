@@ -1,10 +1,15 @@
 """Paged attention on CUDA devices: launchers of attend_pages for decodes and for mixed steps.
 
-The launchers neither allocate nor wait for the device; grids depend on shapes and on bounds known to the host. As long
-as the workspace has the same number of splits, a decode's result does not depend on the other rows of the step, to the
-last bit: a row is split by its own length (attention_tiles.num_parts), and its parts are merged in a fixed order. If
-the number of splits changes with the batch, contexts of up to splits * part_tokens tokens are still split in the same
-way.
+The launchers neither allocate nor wait for the device; grids depend on shapes and on bounds known to the host.
+
+Decodes: as long as the workspace has the same number of splits, a row's result does not depend on the other rows of the
+step, to the last bit. A row is cut by its own length (attention_tiles.most_parts), and its parts are merged in a fixed
+order.
+
+Prompts: a tile is cut by the tokens that it reads and by the number of its row's queries. One that reads no more than
+part_tokens tokens is never cut. Two things depend on the other prompts of the step, and may change the last bits of a
+result behind a longer context: whether tiles of 64 rows and more are cut at all (attention_tiles.prompt_parts), and the
+tile size, which the row of most queries decides. Decodes beside them change nothing.
 
 T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
 """
@@ -16,9 +21,18 @@ import torch
 import triton
 
 from engine.kernels.gpu.attend_pages import attend_pages
-from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, num_parts, tiles_for
+from engine.kernels.gpu.attention_tiles import (
+    AttentionTiles,
+    Mode,
+    most_parts,
+    most_tiles,
+    num_programs,
+    prompt_parts,
+    tiles_for,
+)
 from engine.kernels.gpu.launching import launch as start
 from engine.kernels.gpu.merge_states import merge_states
+from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
 
 _PAGE_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.float8_e4m3fn)
@@ -29,12 +43,12 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The range of workspace states that a launch writes instead of results."""
+    """The states that a launch writes instead of results."""
 
-    workspace: SplitWorkspace
-    first: int  #: index of the first state
-    launched: int  #: parts in the grid
-    limit: int  #: no row has more parts
+    workspace: SplitWorkspace  #: with a row for each query, or more
+    limit: int  #: no tile has more parts; in mixed mode all tiles of a row together
+    counts: torch.Tensor  #: [rows] int32: receives the number of each row's states, with earlier ones
+    earlier: torch.Tensor | None = None  #: [rows] int32: states that an earlier launch has written
 
 
 def attend_decode(
@@ -46,7 +60,6 @@ def attend_decode(
     output: torch.Tensor,
     options: AttentionOptions,
     workspace: SplitWorkspace,
-    max_context: int,
     scales: PageScales | None = None,
 ) -> None:
     """Writes output [B, H, D] for one query per row, as StepKernels.attend_decode defines.
@@ -60,7 +73,8 @@ def attend_decode(
         return
     tiles = step_tiles("decode", query, pages, 1, options)
     limit = workspace.outputs.shape[2]
-    splits = num_parts(tiles, max_context, options.window, limit)
+    has_parts = most_parts(tiles, options.window, limit) > 1
+    counts = workspace.counts[0]
     launch(
         "decode",
         tiles,
@@ -72,10 +86,10 @@ def attend_decode(
         output,
         options,
         scales,
-        parts=Parts(workspace, 0, splits, limit) if splits > 1 else None,
+        parts=Parts(workspace, limit, counts) if has_parts else None,
     )
-    if splits > 1:
-        merge_states(workspace.outputs[: len(slots), :, :splits], workspace.lse[: len(slots), :, :splits], output)
+    if has_parts:
+        merge_states(workspace.outputs, workspace.lse, counts, output)
 
 
 def attend_mixed(
@@ -87,18 +101,33 @@ def attend_mixed(
     query_starts: torch.Tensor,
     output: torch.Tensor,
     options: AttentionOptions,
+    workspace: SplitWorkspace,
     max_queries: int,
+    max_context: int,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines; tokens of no row
-    are not written. Raises ValueError if tensors do not fit."""
+    """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines. Raises ValueError
+    if tensors do not fit."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_starts(query_starts, len(slots))
+    check_workspace(query, workspace)
     if not len(slots) or not len(query):
         return
+    tiles = step_tiles("mixed", query, pages, max_queries, options)
+    num_kv_heads = pages.shape[2]
+    group_size = query.shape[1] // num_kv_heads
+    max_tokens = max_context if options.window is None else min(max_context, options.window)
+    limit = prompt_parts(
+        tiles, group_size, len(query), len(slots), num_kv_heads, max_tokens, num_multiprocessors(query.device)
+    )
+    # A row of one tile may have all of them.
+    splits = limit // most_tiles(tiles, group_size, len(query), 1) if len(slots) == 1 else limit
+    parts = None
+    if 1 < splits <= workspace.counts.shape[1] // len(query):
+        parts = Parts(workspace.shaped(len(query), splits), limit, workspace.counts[0])
     launch(
         "mixed",
-        step_tiles("mixed", query, pages, max_queries, options),
+        tiles,
         query,
         pages,
         page_table,
@@ -108,7 +137,10 @@ def attend_mixed(
         options,
         scales,
         starts=query_starts,
+        parts=parts,
     )
+    if parts is not None:
+        merge_states(parts.workspace.outputs, parts.workspace.lse, parts.counts, output)
 
 
 def launch(
@@ -132,19 +164,22 @@ def launch(
     output."""
     num_kv_heads, page_tokens, head_dim = pages.shape[2:]
     group_size = query.shape[1] // num_kv_heads
-    grid_tiles, num_owners = len(slots), 0
+    grid_tiles, num_owners, tile_queries = len(slots), 0, 1
     if starts is not None:
         num_owners = len(starts) - 1
-        grid_tiles = len(query) // (tiles.block_m // group_size) + num_owners
-    first_part, num_launched, max_parts = 0, 1, 1
+        tile_queries = tiles.block_m // group_size
+        grid_tiles = len(query) // tile_queries + num_owners
+    programs, max_parts = 1, 1
     strides: tuple[int, ...] = (*output.stride()[:2], 0, 0, 0)
-    lse = None
+    lse, counts, earlier = None, None, None
     if parts is not None:
-        first_part, num_launched, max_parts = parts.first, parts.launched, parts.limit
+        most = most_parts(tiles, options.window, parts.workspace.lse.shape[2], tile_queries)
+        programs = num_programs(grid_tiles, num_kv_heads, most, num_multiprocessors(query.device))
+        max_parts, counts, earlier = parts.limit, parts.counts, parts.earlier
         output, lse = parts.workspace.outputs, parts.workspace.lse
         strides = (*output.stride()[:3], *lse.stride()[:2])
     scale_strides = (0, 0, 0) if scales is None else scales.key.stride()
-    start(attend_pages, (grid_tiles, num_kv_heads, num_launched))(
+    start(attend_pages, (grid_tiles, num_kv_heads, programs))(
         query,
         pages,
         page_table,
@@ -154,6 +189,8 @@ def launch(
         prefixes,
         output,
         lse,
+        counts,
+        earlier,
         options.alibi_slopes,
         options.sinks,
         None if scales is None else scales.key,
@@ -165,7 +202,6 @@ def launch(
         *scale_strides,
         num_owners,
         max_parts,
-        first_part,
         options.window or 0,
         options.scale,
         options.softcap or 1.0,
@@ -261,8 +297,18 @@ def check_rows(query: torch.Tensor, slots: torch.Tensor, workspace: SplitWorkspa
     """Raises ValueError unless there is one query per row and the workspace has room for them."""
     if len(query) != len(slots):
         raise ValueError(f"{len(query)} queries for {len(slots)} rows")
-    rows, num_heads, splits, head_dim = workspace.outputs.shape
-    if rows < len(query) or (num_heads, head_dim) != tuple(query.shape[1:]):
+    check_workspace(query, workspace)
+    if len(workspace.outputs) < len(query):
         raise ValueError(f"workspace {list(workspace.outputs.shape)} is too small for queries {list(query.shape)}")
-    if workspace.lse.shape != (rows, num_heads, splits) or workspace.lse.stride(2) != 1:
-        raise ValueError(f"workspace: outputs {list(workspace.outputs.shape)}, lse {list(workspace.lse.shape)}")
+
+
+def check_workspace(query: torch.Tensor, workspace: SplitWorkspace) -> None:
+    """Raises ValueError unless the workspace is made for the heads of these queries, and is in one piece."""
+    rows, num_heads, splits, head_dim = workspace.outputs.shape
+    if (num_heads, head_dim) != tuple(query.shape[1:]):
+        raise ValueError(f"workspace {list(workspace.outputs.shape)} is not for queries {list(query.shape)}")
+    sizes = (tuple(workspace.lse.shape), tuple(workspace.counts.shape))
+    if sizes != ((rows, num_heads, splits), (2, rows * splits)):
+        raise ValueError(f"workspace: outputs {list(workspace.outputs.shape)}, lse and counts {sizes}")
+    if not all(tensor.is_contiguous() for tensor in (workspace.outputs, workspace.lse, workspace.counts)):
+        raise ValueError("the tensors of a workspace must be contiguous")

@@ -2,15 +2,15 @@
 queries of a group, which fill a tile, instead of once per row.
 
 Three launches: the prefix of each group, the suffix of each row (the tokens behind the prefix), and merge_states over
-the parts of both. With n rows in a group the prefix costs n times fewer reads of keys and values; this pays from a few
-hundred shared tokens on. Results differ from attend_decode's in the last bits, and in the last bits between groupings.
+the parts of both. The states of a row's suffix lie behind those of its prefix. With n rows in a group the prefix costs
+n times fewer reads of keys and values; this pays from a few hundred shared tokens on. Results differ from
+attend_decode's in the last bits, and in the last bits between groupings.
 
 B = rows, g = groups; the others as in engine/kernels/step_kernels.py.
 """
 
 import torch
 
-from engine.kernels.gpu.attention_tiles import num_parts
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.gpu.paged_attention import Parts, check_rows, check_starts, check_step, launch, step_tiles
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
@@ -27,8 +27,6 @@ def attend_shared_prefix(
     output: torch.Tensor,
     options: AttentionOptions,
     workspace: SplitWorkspace,
-    max_prefix: int,
-    max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
     """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. The prefix and the suffix may each use half
@@ -46,15 +44,11 @@ def attend_shared_prefix(
     if not len(slots):
         return
     step = (query, pages, page_table, slots, context_lengths, output, options, scales)
+    counts, earlier = workspace.counts
+    parts = Parts(workspace, max_parts, counts=earlier)
     prefix_tiles = step_tiles("prefix", query, pages, len(slots), options)
-    prefix_parts = num_parts(prefix_tiles, max_prefix, None, max_parts)
-    parts = Parts(workspace, 0, prefix_parts, max_parts)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
+    parts = Parts(workspace, max_parts, counts=counts, earlier=earlier)
     suffix_tiles = step_tiles("suffix", query, pages, 1, options)
-    # The suffix may begin inside a tile, so its first tile may begin before it.
-    suffix_parts = num_parts(suffix_tiles, max_suffix + suffix_tiles.block_t - 1, None, max_parts)
-    parts = Parts(workspace, prefix_parts, suffix_parts, max_parts)
     launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)
-    num_states = prefix_parts + suffix_parts
-    rows = slice(len(slots))
-    merge_states(workspace.outputs[rows, :, :num_states], workspace.lse[rows, :, :num_states], output)
+    merge_states(workspace.outputs, workspace.lse, counts, output)

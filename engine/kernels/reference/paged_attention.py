@@ -22,13 +22,11 @@ def attend_decode(
     output: torch.Tensor,
     options: AttentionOptions,
     workspace: SplitWorkspace,
-    max_context: int,
     scales: PageScales | None = None,
 ) -> None:
     """Writes output [B, H, D] for one query per row, as StepKernels.attend_decode defines; padding rows become zeros.
     The workspace is not used."""
-    num_entries = min(page_table.shape[1], -(-max_context // pages.shape[3]))
-    row_pages, lengths = _rows(page_table[:, :num_entries], slots, context_lengths)
+    row_pages, lengths = _rows(page_table, slots, context_lengths)
     num_queries = (lengths > 0).to(lengths.dtype)
     result = _attend(query[:, None], pages, row_pages, lengths, num_queries, options, scales)
     output.copy_(result[:, 0])
@@ -43,12 +41,15 @@ def attend_mixed(
     query_starts: torch.Tensor,
     output: torch.Tensor,
     options: AttentionOptions,
+    workspace: SplitWorkspace,
     max_queries: int,
+    max_context: int,
     scales: PageScales | None = None,
 ) -> None:
     """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines. Tokens that
-    belong to no row, and tokens of padding rows, become zeros."""
-    row_pages, lengths = _rows(page_table, slots, context_lengths)
+    belong to no row, and tokens of padding rows, become zeros. The workspace is not used."""
+    num_entries = min(page_table.shape[1], -(-max_context // pages.shape[3]))
+    row_pages, lengths = _rows(page_table[:, :num_entries], slots, context_lengths)
     num_tokens, num_rows = len(query), len(slots)
     if num_tokens == 0 or num_rows == 0:
         return

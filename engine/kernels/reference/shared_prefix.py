@@ -17,8 +17,6 @@ def attend_shared_prefix(
     output: torch.Tensor,
     options: AttentionOptions,
     workspace: SplitWorkspace,
-    max_prefix: int,
-    max_suffix: int,
     scales: PageScales | None = None,
 ) -> None:
     """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. Whole pages of the prefix are read from the
@@ -31,4 +29,4 @@ def attend_shared_prefix(
     is_shared = (entries + 1) * pages.shape[3] <= prefix_lengths[owners][:, None]
     row_slots = torch.where(slots < 0, -1, rows).to(slots.dtype)
     step = (query, pages, torch.where(is_shared, first_tables, tables), row_slots, context_lengths)
-    attend_decode(*step, output, options, workspace, max_prefix + max_suffix, scales)
+    attend_decode(*step, output, options, workspace, scales)

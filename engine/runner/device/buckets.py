@@ -1,10 +1,8 @@
-"""Which sizes of decode steps are captured as CUDA graphs. A graph has a fixed number of rows and a bound on contexts;
-a step replays the smallest graph that fits, with padding rows. Pure functions of numbers.
+"""Which sizes of decode steps are captured as CUDA graphs. A graph has a fixed number of rows; a step replays the
+smallest graph that fits, with padding rows. Pure functions of numbers.
 
-The bound decides into how many parts attention divides a context. Programs for parts beyond the end of a shorter
-context end at once, but each has to be launched: with 64 rows of 8 key/value heads, graphs for 4k contexts launch 8,192
-programs where 1k contexts need 2,048, and some 400 empty ones end in a microsecond [estimated], beside the 62 us that
-reading takes.
+Contexts may have any length: the programs of attention take parts of a row in turn, as many as it has, so their number
+does not depend on a bound.
 """
 
 from bisect import bisect_left
@@ -12,14 +10,8 @@ from dataclasses import dataclass
 
 #: Larger steps run without a graph: launching their kernels takes less time than running them.
 MAX_GRAPH_ROWS = 512
-#: Bounds on contexts below the model's own. Each is four times the one before: at worst three of four parts are empty.
-CONTEXT_BOUNDS = (1024, 4096)
-#: Steps of at most this many rows have one bound only: all their programs run at once, whatever the bound.
-_FEW_ROWS = 2
-#: Steps of LEAST_SHARING_ROWS rows or more have graphs that read a shared prefix once (shared_prefixes.py). In these a
-#: row has at most SHARED_SUFFIX tokens after its prefix.
+#: Steps of LEAST_SHARING_ROWS rows or more have graphs that read a shared prefix once (shared_prefixes.py).
 LEAST_SHARING_ROWS = 8
-SHARED_SUFFIX = 4096
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,7 +19,6 @@ class Bucket:
     """The size of a decode step, and of the graph that it replays."""
 
     num_rows: int  #: with padding
-    max_context: int  #: tokens that the longest sequence of a step may have, its new token included
     is_shared: bool = False  #: tokens that the rows of a group share are read once for the group
 
 
@@ -39,56 +30,38 @@ def row_counts(max_running: int, max_rows: int = MAX_GRAPH_ROWS) -> tuple[int, .
     return (*(count for count in ladder if count < largest), largest)
 
 
-def context_bounds(max_model_len: int) -> tuple[int, ...]:
-    """Bounds of graphs on contexts, in tokens, ascending; the last one is the longest context of the model."""
-    return (*(bound for bound in CONTEXT_BOUNDS if bound < max_model_len), max_model_len)
-
-
 class Buckets:
     """All sizes that have a graph, and the choice of one for a step."""
 
     def __init__(
         self,
         max_running: int,
-        max_model_len: int,
         max_rows: int = MAX_GRAPH_ROWS,
         rows: range = range(1, MAX_GRAPH_ROWS + 1),
         *,
         has_shared: bool = False,
     ) -> None:
         """rows: numbers of rows that the model can be captured with. has_shared: there are graphs for shared prefixes
-        too, for powers of two from 8 on.
-
-        Long contexts have graphs for powers of two only: such steps mostly read keys and values, and padding rows read
-        none. The third bound therefore adds few graphs: there are 21 for 64 rows and 47 for 256."""
+        too, for powers of two from 8 on. There are 9 graphs for 64 rows and 21 for 256, and 4 and 6 for prefixes."""
         self._least_rows = rows.start
         counts = [count for count in row_counts(max_running, min(max_rows, max(rows.stop - 1, 1))) if count in rows]
         self.max_rows = max(counts, default=0)
-        self._least_bound = context_bounds(max_model_len)[0]
-        found = set()
-        for bound in context_bounds(max_model_len):
-            is_long, is_last = bound > CONTEXT_BOUNDS[-1], bound == max_model_len
-            for count in counts:
-                is_power = count & (count - 1) == 0
-                if (is_power or count == self.max_rows or not is_long) and (count > _FEW_ROWS or is_last):
-                    found.add(Bucket(count, bound))
-                if has_shared and is_last and count >= LEAST_SHARING_ROWS and (is_power or count == self.max_rows):
-                    found.add(Bucket(count, bound, is_shared=True))
-        self._ascending = tuple(sorted(found))
+        sharing = [
+            count
+            for count in counts
+            if count >= LEAST_SHARING_ROWS and (count & (count - 1) == 0 or count == self.max_rows)
+        ]
+        self._plain = tuple(map(Bucket, counts))
+        self._shared = tuple(Bucket(count, is_shared=True) for count in sharing) if has_shared else ()
 
     def all(self) -> tuple[Bucket, ...]:
         """All buckets, largest first: the memory of the first graph, which all graphs share, is then enough for all."""
-        return self._ascending[::-1]
+        return tuple(sorted((*self._plain, *self._shared), reverse=True))
 
-    def bucket_for(self, num_rows: int, context: int, *, is_shared: bool = False) -> Bucket | None:
-        """The bucket for a step: the fewest rows that hold it, and among those the lowest bound on contexts. None: the
-        step has too many rows, or too few."""
+    def bucket_for(self, num_rows: int, *, is_shared: bool = False) -> Bucket | None:
+        """The bucket for a step, the smallest that holds it. None: the step has too many rows, or too few."""
         if num_rows < self._least_rows:
             return None
-        rest = self._ascending[bisect_left(self._ascending, Bucket(num_rows, context)) :]
-        return next((b for b in rest if b.max_context >= context and b.is_shared == is_shared), None)
-
-    def without_graph(self, num_rows: int, context: int) -> Bucket:
-        """The bucket of a step that runs kernel by kernel. It has no more parts than needed, but at least the lowest
-        bound of the graphs, so that the same kernels run."""
-        return Bucket(num_rows, max(context, self._least_bound))
+        buckets = self._shared if is_shared else self._plain
+        place = bisect_left(buckets, Bucket(num_rows, is_shared))
+        return buckets[place] if place < len(buckets) else None

@@ -22,17 +22,16 @@ class DecodeGraphs:
         for count, bucket in enumerate(order, start=1):
             self._replays[bucket] = record(bucket)
             _log.info(
-                "captured graph %d of %d: %d rows, contexts up to %d%s, %.1f s so far",
+                "captured graph %d of %d: %d rows%s, %.1f s so far",
                 count,
                 len(order),
                 bucket.num_rows,
-                bucket.max_context,
                 ", behind shared prefixes" if bucket.is_shared else "",
                 time.perf_counter() - started,
             )
 
-    def find(self, num_rows: int, context: int, *, is_shared: bool) -> tuple[Bucket, Replay] | None:
-        """The graph for a step of num_rows rows whose longest context is `context` tokens; None: there is none.
-        is_shared: a graph that reads shared prefixes once."""
-        bucket = self._buckets.bucket_for(num_rows, context, is_shared=is_shared)
+    def find(self, num_rows: int, *, is_shared: bool) -> tuple[Bucket, Replay] | None:
+        """The graph for a step of num_rows rows; None: there is none. is_shared: a graph that reads shared prefixes
+        once."""
+        bucket = self._buckets.bucket_for(num_rows, is_shared=is_shared)
         return None if bucket is None else (bucket, self._replays[bucket])

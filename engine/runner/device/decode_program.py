@@ -13,7 +13,7 @@ from engine.attention.backend import ForwardBatch, StateStep
 from engine.attention.device_backend import DeviceBackend, DeviceLayout, SharedPrefix
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.models.causal_lm import CausalLM
-from engine.runner.device.buckets import SHARED_SUFFIX, Bucket
+from engine.runner.device.buckets import Bucket
 from engine.runner.device.buffers import DecodeBuffers
 from engine.runner.device.shared_prefixes import MAX_GROUPS
 
@@ -79,13 +79,12 @@ class DecodeProgram:
             num_decodes=bucket.num_rows,
             query_starts=None,
             max_queries=1,
-            max_context=bucket.max_context,
+            max_context=0,
             shared=None,
         )
         if bucket.is_shared:
             groups = rows.group_starts[: MAX_GROUPS + 1]
-            suffix = min(SHARED_SUFFIX, bucket.max_context)
-            layout = replace(layout, shared=SharedPrefix(groups, rows.prefix_lengths, bucket.max_context, suffix))
+            layout = replace(layout, shared=SharedPrefix(groups, rows.prefix_lengths))
         return self._model.forward(ForwardBatch(rows.token_ids, rows.positions, self._backend.begin(layout), states))
 
     def prepare_draws(self, slots: torch.Tensor, starts: torch.Tensor, rows: DecodeBuffers) -> None:

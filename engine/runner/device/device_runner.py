@@ -139,9 +139,7 @@ class DeviceRunner:
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
         self._prefixes = SharedPrefixes(plan) if has_shared else None
-        self.buckets = Buckets(
-            max_running, limits.max_model_len, max_graph_rows, model.capturable_rows, has_shared=has_shared
-        )
+        self.buckets = Buckets(max_running, max_graph_rows, model.capturable_rows, has_shared=has_shared)
         self._graphs: DecodeGraphs | None = None
         #: None: recurrent states are looked up for each step.
         self.prompt_graphs = None if model.state_shapes else PromptGraphs(model, max_batched_tokens, dtype, device)
@@ -261,7 +259,7 @@ class DeviceRunner:
         if self._graphs is None or shares.num_samples.max() > 1:
             return None
         shared = None if self._prefixes is None else self._prefixes.find(shares)
-        found = self._graphs.find(len(sequences), shares.max_context, is_shared=shared is not None)
+        found = self._graphs.find(len(sequences), is_shared=shared is not None)
         if found is None:
             return None
         bucket, replay = found
@@ -291,7 +289,7 @@ class DeviceRunner:
     def _send_launches(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], Drawn]:
         """As _send, for a step without a graph."""
         if shares.is_decode:
-            bucket = self.buckets.without_graph(len(sequences), shares.max_context)
+            bucket = Bucket(len(sequences))
             decodes = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
             forward = partial(self._forward_decode, decodes, bucket, shares)
         else:
@@ -333,7 +331,7 @@ class DeviceRunner:
             num_decodes=shares.num_decodes,
             query_starts=inputs.prompt_starts,
             max_queries=inputs.max_queries,
-            max_context=self.buckets.without_graph(shares.num_decodes, shares.max_context).max_context,
+            max_context=shares.max_prompt_context,
         )
         attention = backend.begin(layout)
         graph = self.prompt_graphs and self.prompt_graphs.find(inputs.token_ids, inputs.positions)

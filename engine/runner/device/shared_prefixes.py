@@ -15,7 +15,7 @@ import numpy as np
 from engine.attention.backend import IntArray
 from engine.batch import PageTableUpdate
 from engine.memory.spec import PoolPlan
-from engine.runner.device.buckets import LEAST_SHARING_ROWS, SHARED_SUFFIX
+from engine.runner.device.buckets import LEAST_SHARING_ROWS
 from engine.runner.device.step_inputs import Shares
 from engine.runner.device.transfer import Upload
 
@@ -81,10 +81,7 @@ class SharedPrefixes:
         now = tuple(shares.slots.tolist()), self._version
         if now != self._known:
             self._known, self._found = now, self._group(shares)
-        found = self._found
-        if found is None or int((shares.starts[found.order] + 1 - found.prefixes).max()) > SHARED_SUFFIX:
-            return None
-        return found
+        return self._found
 
     def _group(self, shares: Shares) -> SharedRows | None:
         slots = shares.slots.tolist()

@@ -55,10 +55,10 @@ class Shares:
         return self.num_decodes == len(self.lengths)
 
     @property
-    def max_context(self) -> int:
-        """The longest context among the decodes, in tokens; 0: there are no decodes."""
+    def max_prompt_context(self) -> int:
+        """The longest context after the decodes, in tokens; 0: there are only decodes."""
         count = self.num_decodes
-        return int((self.starts[:count] + 1).max()) if count else 0
+        return int((self.starts + self.lengths)[count:].max(initial=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,10 @@ def test_other_tiles_are_measured_on_the_same_attention() -> None:
         step = PagedStep.of(shape, CPU)
         operands = (step.query, step.pages, step.page_table, step.slots, step.context_lengths)
         if shape.queries == 1:
-            gpu.attend_decode(*operands, step.output, step.options, step.workspace, shape.context)
+            gpu.attend_decode(*operands, step.output, step.options, step.workspace)
         else:
-            gpu.attend_mixed(*operands, step.query_starts, step.output, step.options, shape.queries)
+            bounds = (shape.queries, shape.context)
+            gpu.attend_mixed(*operands, step.query_starts, step.output, step.options, step.workspace, *bounds)
         expected = step.output.clone()
         step.output.zero_()
         call_with(AttentionTiles(16, 16, 16, 4, 3), shape, step)()

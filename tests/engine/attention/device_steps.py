@@ -51,7 +51,7 @@ def begin(
         num_decodes=count + num_padding if is_decode else num_decodes,
         query_starts=None if is_decode else query_starts(layout.lengths[num_decodes:], num_padding).to(device),
         max_queries=int(layout.lengths.max()),
-        max_context=int(contexts.max()),
+        max_context=int(contexts[num_decodes:].max()) if num_decodes < count else 0,
     )
     pool, max_rows, max_context = prepared.pool, count + num_padding, int(contexts.max())
     backend = DeviceBackend(kernels, case.plan, pool, case.shapes, case.dtype, tables, max_rows, max_context)

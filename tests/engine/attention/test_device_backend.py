@@ -41,11 +41,12 @@ def test_decode_steps_do_so_too(case: Case) -> None:
 def test_one_row_alone_fills_a_device_and_memory_bounds_the_parts_of_many() -> None:
     def num_parts(max_rows: int, max_context: int) -> int:
         workspace = split_workspace(AttentionShape(32, 8, 128), max_rows, max_context, 132, torch.device("meta"))
-        assert workspace.outputs.shape == (max_rows, 32, workspace.lse.shape[2], 128)
+        assert workspace.outputs.shape == (max(max_rows, 128), 32, workspace.lse.shape[2], 128)
         return workspace.lse.shape[2]
 
     assert num_parts(64, 131_072) == 2 * 132 / 8
     assert num_parts(64, 640) == 10
+    assert num_parts(1, 131_072) == 33, "and 128 rows of them: 256 queries of prompts in 16 parts"
     assert 8 <= num_parts(1024, 131_072) <= 16
     assert num_parts(100_000, 131_072) == 1
 

@@ -16,7 +16,15 @@ pytest.importorskip("triton")
 import triton
 
 from engine.kernels.gpu import attention_tiles
-from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, formula_tiles, num_parts, tiles_for
+from engine.kernels.gpu.attention_tiles import (
+    AttentionTiles,
+    Mode,
+    formula_tiles,
+    most_parts,
+    num_programs,
+    prompt_parts,
+    tiles_for,
+)
 from engine.kernels.gpu.tuning import TABLES, Key, as_entry, tuned_values
 
 KEY = Key.of_attention("decode", torch.bfloat16, torch.int8, 128, 4, 1)
@@ -113,17 +121,65 @@ def test_consumer_devices_get_the_tiles_of_the_last_generation_with_their_instru
     assert formula_tiles(*shape, 120, is_plain) == formula_tiles(*shape, 89, is_plain)
 
 
-@given(st.integers(1, 200_000), st.integers(1, 200_000), st.integers(1, 64), st.none() | st.integers(1, 8192))
-def test_a_longer_context_has_no_fewer_parts_and_no_more_than_allowed(
-    shorter: int, longer: int, max_parts: int, window: int | None
+@given(st.integers(1, 64), st.none() | st.integers(1, 8192), st.integers(1, 128))
+def test_a_window_has_parts_for_its_own_tokens(max_parts: int, window: int | None, num_queries: int) -> None:
+    most = most_parts(TILES, window, max_parts, num_queries)
+    assert 1 <= most <= max_parts
+    if window is None:
+        assert most == max_parts
+    else:
+        # A tile of a window begins inside a step at worst.
+        tokens = window + num_queries - 1 + TILES.block_t - 1
+        assert most == max_parts or (most - 1) * TILES.part_tokens < tokens <= most * TILES.part_tokens
+
+
+@given(st.integers(1, 512), st.integers(1, 64), st.integers(1, 64), st.integers(1, 200))
+def test_a_grid_fills_the_device_and_has_few_programs_that_may_be_empty(
+    num_tiles: int, num_kv_heads: int, num_parts: int, num_multiprocessors: int
 ) -> None:
-    shorter, longer = sorted((shorter, longer))
-    few, many = (num_parts(TILES, tokens, window, max_parts) for tokens in (shorter, longer))
-    assert 1 <= few <= many <= max_parts
-    if window is not None:
-        assert many <= -(-(window + TILES.block_t) // TILES.part_tokens), "tokens before the window have no parts"
-    elif many < max_parts:
-        assert many * TILES.part_tokens >= longer, "parts of the least size hold the whole context"
+    programs = num_programs(num_tiles, num_kv_heads, num_parts, num_multiprocessors)
+    assert 1 <= programs <= num_parts
+    grid = num_tiles * num_kv_heads * programs
+    assert programs == num_parts or grid >= 32 * num_multiprocessors, "enough for long rows among short ones"
+    assert programs == 1 or grid < 32 * num_multiprocessors + num_tiles * num_kv_heads
+
+
+def test_256_rows_have_three_programs_each_and_one_row_has_all_of_its_parts() -> None:
+    """Llama 3.1 8B on an H100 of 132 multiprocessors."""
+    assert num_programs(256, 8, 33, 132) == 3
+    assert num_programs(64, 8, 33, 132) == 9
+    assert num_programs(1, 8, 33, 132) == 33
+
+
+PROMPT = formula_tiles("mixed", torch.bfloat16, torch.bfloat16, 128, 4, 64, 90)
+
+
+def cut(num_queries: int, num_rows: int, max_tokens: int) -> int:
+    """Parts of prompts of Llama 3.1 8B on an H100: tiles of 32 queries, 8 key/value heads."""
+    return prompt_parts(PROMPT, 4, num_queries, num_rows, 8, max_tokens, 132)
+
+
+def test_few_queries_behind_a_long_context_fill_the_device_in_parts() -> None:
+    assert cut(64, 1, 8256) == cut(32, 1, 8256) == 132 // 8, "parts of all tiles of the row together"
+    assert cut(64, 1, 512) == 1, "short contexts are not worth another launch"
+    assert cut(300, 1, 8256) == 1, "ten tiles of eight heads fill more than half of the device"
+    assert cut(8192, 64, 8256) == 1
+
+
+@given(st.integers(1, 64), st.integers(1, 4000), st.integers(1, 200_000))
+def test_large_tiles_are_cut_only_where_they_fill_less_than_half_of_the_device(
+    num_rows: int, more: int, max_tokens: int
+) -> None:
+    parts = cut(num_rows + more, num_rows, max_tokens)
+    least_tiles = max(-(-(num_rows + more) // 32), num_rows)
+    assert parts == 1 or (parts == 16 and 2 * least_tiles * 8 <= 132 and max_tokens > 512)
+
+
+@given(st.integers(1, 512), st.integers(257, 200_000))
+def test_a_few_queries_a_row_are_cut_by_their_row_alone_as_decodes_are(num_rows: int, max_tokens: int) -> None:
+    """As the rows of speculative decoding will be: in any batch."""
+    tiles = formula_tiles("mixed", torch.bfloat16, torch.bfloat16, 128, 4, 5, 90)
+    assert prompt_parts(tiles, 4, 5 * num_rows, num_rows, 8, max_tokens, 132) == 33
 
 
 def tiles_in(folder: Path) -> list[AttentionTiles]:

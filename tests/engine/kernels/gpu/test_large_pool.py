@@ -42,7 +42,7 @@ def test_pages_behind_two_thousand_million_elements_are_written_copied_gathered_
     table, slots, lengths = torch.tensor([[last], [0], [4]], dtype=torch.int32, device=device)
     workspace = SplitWorkspace.allocate(1, 2, 1, 16, device)
     options = AttentionOptions(scale=0.5)
-    gpu.attend_decode(query, layer, table[None], slots, lengths, output, options, workspace, max_context=4)
+    gpu.attend_decode(query, layer, table[None], slots, lengths, output, options, workspace)
     key, value = layer[last, :, 0].float()
     expected = ((query[0].float() @ key.T) * 0.5).softmax(-1) @ value
     torch.testing.assert_close(output[0].float(), expected, atol=2e-3, rtol=2e-3)

@@ -1,7 +1,9 @@
 """Paged attention kernels against their reference, on pages that are poisoned wherever no query reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.kernels import gpu, reference
+from engine.kernels.gpu import paged_attention
 from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace, StepKernels
-from tests.engine.kernels.paged_steps import CPU, PagedStep, options_of, paged_step
+from tests.engine.kernels.paged_steps import PagedStep, options_of, paged_step
 
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 
@@ -19,24 +22,29 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtyp
     torch.testing.assert_close(actual, expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
 
 
-def mixed(kernels: StepKernels, step: PagedStep, options: AttentionOptions) -> torch.Tensor:
+def stale_workspace(step: PagedStep, num_rows: int, splits: int) -> SplitWorkspace:
+    """As an earlier step may have left it."""
+    workspace = SplitWorkspace.allocate(num_rows, step.query.shape[1], splits, step.query.shape[2], step.query.device)
+    for part in (workspace.outputs, workspace.lse):
+        part.fill_(float("nan"))
+    workspace.counts.fill_(99)
+    return workspace
+
+
+def mixed(kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4) -> torch.Tensor:
+    """splits: 1: no prompt is cut."""
     output = torch.full_like(step.query, float("nan"))
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths, step.query_starts)
-    kernels.attend_mixed(*rows, output, options, step.max_queries, step.scales)
+    workspace = stale_workspace(step, len(step.query), splits)
+    bounds = (step.max_queries, int(step.context_lengths.max()))
+    kernels.attend_mixed(*rows, output, options, workspace, *bounds, step.scales)
     return output
 
 
-def decode(
-    kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4, max_context: int | None = None
-) -> torch.Tensor:
+def decode(kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4) -> torch.Tensor:
     output = torch.full_like(step.query, float("nan"))
-    workspace = SplitWorkspace.allocate(len(step.slots) + 1, step.query.shape[1], splits, step.query.shape[2], CPU)
-    for part in (workspace.outputs, workspace.lse):
-        part.fill_(float("nan"))
-    workspace = SplitWorkspace(workspace.outputs.to(step.query.device), workspace.lse.to(step.query.device))
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths)
-    max_context = max_context or int(step.context_lengths.max())
-    kernels.attend_decode(*rows, output, options, workspace, max_context, step.scales)
+    kernels.attend_decode(*rows, output, options, stale_workspace(step, len(step.slots) + 1, splits), step.scales)
     return output
 
 
@@ -45,6 +53,21 @@ def row(step: PagedStep, i: int) -> PagedStep:
     rows = slice(i, i + 1)
     lengths, slots = step.context_lengths[rows], step.slots[rows].clone()
     return replace(step, query=step.query[rows], slots=slots, context_lengths=lengths.clone())
+
+
+def noted_grids(monkeypatch: pytest.MonkeyPatch, *, is_run: bool = True) -> list[tuple[int, ...]]:
+    """The grids of launches of attend_pages from now on. is_run: they, and those that merge states, take place."""
+    grids: list[tuple[int, ...]] = []
+    start = paged_attention.start
+
+    def noted(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
+        grids.append(grid)
+        return start(kernel, grid) if is_run else lambda *arguments, **named: None
+
+    monkeypatch.setattr(paged_attention, "start", noted)
+    if not is_run:
+        monkeypatch.setattr(paged_attention, "merge_states", lambda *arguments: None)
+    return grids
 
 
 @dataclass(frozen=True)
@@ -147,13 +170,42 @@ def test_a_decode_is_the_same_to_the_last_bit_in_any_batch_and_in_any_pages(devi
     output = decode(gpu, step, options, 3)
     for i in range(3):
         assert torch.equal(decode(gpu, row(step, i), options, 3)[0], output[i])
-    assert torch.equal(decode(gpu, row(step, 1), options, 3, max_context=5000)[0], output[1])
     order = torch.randperm(len(step.pages), device=device)
     moved = torch.empty_strided(step.pages.shape, step.pages.stride(), device=device)
     moved[order] = step.pages
     is_page = (step.page_table >= 0) & (step.page_table < len(order))
     table = torch.where(is_page, order[step.page_table.where(is_page, 0).long()], step.page_table).int()
     assert torch.equal(decode(gpu, replace(step, pages=moved, page_table=table), options, 3), output)
+
+
+@pytest.mark.parametrize("programs", [1, 4])
+def test_a_decode_is_the_same_to_the_last_bit_on_any_number_of_programs(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, programs: int
+) -> None:
+    """Alone a row has a program for each part; beside long rows one takes all parts, or some in turn."""
+    step = paged_step([300, 2100, 5], [1, 1, 1], num_kv_heads=1, device=device)
+    options = options_of("sinks", step.query.shape[1], None, device)
+    grids = noted_grids(monkeypatch)
+    alone = [decode(gpu, row(step, i), options, 6)[0] for i in range(3)]
+    monkeypatch.setattr(paged_attention, "num_programs", lambda *numbers: programs)
+    together = decode(gpu, step, options, 6)
+    assert grids == 3 * [(1, 1, 6)] + [(3, 1, programs)]
+    assert torch.equal(together, torch.stack(alone))
+    assert_close(together, decode(reference, step, options), torch.float32)
+
+
+def test_one_longer_row_adds_no_program_to_a_large_batch(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 rows of Llama 3.1 8B on an H100. A bound on the longest context once made this (256, 8, 16)."""
+    monkeypatch.setattr(paged_attention, "num_multiprocessors", lambda _: 132)
+    grids = noted_grids(monkeypatch, is_run=False)
+    shape = (256, 32, 128)
+    query, pages = torch.empty(shape, device="meta"), torch.empty(2, 2, 8, 16, 128, device="meta")
+    table = torch.empty(256, 80, dtype=torch.int32, device="meta")
+    slots, lengths = (torch.empty(256, dtype=torch.int32, device="meta") for _ in range(2))
+    workspace = SplitWorkspace.allocate(256, 32, 33, 128, torch.device("meta"))
+    options = AttentionOptions(scale=0.1)
+    gpu.attend_decode(query, pages, table, slots, lengths, torch.empty_like(query), options, workspace)
+    assert grids == [(256, 8, 3)]
 
 
 def test_prompts_in_chunks_or_token_by_token_give_what_they_give_at_once(device: torch.device) -> None:
@@ -229,3 +281,65 @@ def test_what_a_kernel_cannot_read_well_is_refused(device: torch.device) -> None
         decode(gpu, replace(step, query=step.query.half()), options)
     with pytest.raises(ValueError, match="must be 1 adjacent int32"):
         decode(gpu, replace(step, slots=step.slots.long()), options)
+
+
+#: Shape, options by name, window, contexts and queries: few queries behind contexts of several parts, and short rows.
+IN_PARTS = {
+    "plain": (Shape(), "plain", None, [2100, 9], [5, 9]),
+    "groups of three, soft cap": (Shape(3, 16, 48), "softcap", None, [1111], [17]),
+    "float32, ALiBi": (Shape(2, 16, 24, 1, torch.float32), "alibi", None, [700, 300], [3, 1]),
+    "sinks, bfloat16": (Shape(8, 16, 16, 1, torch.bfloat16), "sinks", None, [1500], [20]),
+    "the whole context": (Shape(2, 24, 64), "whole", None, [1300, 600], [4, 3]),
+    "a window of several parts": (Shape(2, dtype=torch.float32), "sinks", 700, [1200, 40], [6, 4]),
+    "a chunk that ends behind a part": (Shape(4, dtype=torch.float32), "plain", None, [514], [6]),
+}
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_few_queries_behind_a_long_context_are_read_in_parts_and_equal_the_reference(
+    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, kind, window, contexts, queries = IN_PARTS[name]
+    monkeypatch.setattr(paged_attention, "num_multiprocessors", lambda _: 4)
+    step = paged_step(contexts, queries, window=window, device=device, **vars(shape))
+    options = options_of(kind, step.query.shape[1], window, device)
+    grids = noted_grids(monkeypatch)
+    in_parts, whole = mixed(gpu, step, options, 8), mixed(gpu, step, options, 1)
+    assert [grid[2] > 1 for grid in grids] == [True, False]
+    assert_close(in_parts, mixed(reference, step, options), shape.dtype)
+    assert_close(in_parts, whole, shape.dtype)
+
+
+def test_prompts_in_parts_have_the_same_bits_alone_and_beside_others(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On any number of programs. A short one also has the bits that it has where nothing is cut."""
+    queries = [4, 3, 4]
+    step = paged_step([30, 1100, 200], queries, num_kv_heads=1, device=device)
+    options = options_of("plain", step.query.shape[1], None, device)
+    whole = mixed(gpu, step, options, 1)
+    monkeypatch.setattr(paged_attention, "num_multiprocessors", lambda _: 4)
+    grids = noted_grids(monkeypatch)
+    in_parts = mixed(gpu, step, options, 8)
+    assert grids[-1][2] > 1
+    for first, last in ((0, 4), (7, 11)):
+        assert torch.equal(in_parts[first:last], whole[first:last])
+    assert not torch.equal(in_parts[4:7], whole[4:7])
+    starts = torch.tensor([0, 3], dtype=torch.int32, device=device)
+    lengths, slots = step.context_lengths[1:2].clone(), step.slots[1:2].clone()
+    alone = replace(step, query=step.query[4:7], context_lengths=lengths, slots=slots, query_starts=starts)
+    assert torch.equal(mixed(gpu, alone, options, 8), in_parts[4:7])
+    monkeypatch.setattr(paged_attention, "num_programs", lambda *numbers: 1)
+    assert torch.equal(mixed(gpu, step, options, 8), in_parts)
+
+
+def test_rows_of_padding_beside_prompts_in_parts_become_zeros(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paged_attention, "num_multiprocessors", lambda _: 2)
+    step = paged_step([700, 600], [2, 3], num_kv_heads=1, device=device)
+    slots = step.slots.clone()
+    slots[1] = -1
+    output = mixed(gpu, replace(step, slots=slots), options_of("sinks", step.query.shape[1], None, device))
+    assert not output[:2].isnan().any()
+    assert (output[2:] == 0).all()

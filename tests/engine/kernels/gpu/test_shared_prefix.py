@@ -33,9 +33,10 @@ def _attend(kernels: StepKernels, step: PagedStep, options: AttentionOptions, sp
     workspace = SplitWorkspace.allocate(len(query), query.shape[1], splits, query.shape[2], device)
     workspace.outputs.fill_(float("nan"))
     workspace.lse.fill_(float("nan"))
+    workspace.counts.fill_(99)
     rows = (query, step.pages, step.page_table, torch.cat((step.slots, last_row)), lengths)
     groups, prefixes = (torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in (GROUPS, PREFIXES))
-    kernels.attend_shared_prefix(*rows, groups, prefixes, output, options, workspace, 560, 340)
+    kernels.attend_shared_prefix(*rows, groups, prefixes, output, options, workspace)
     return output
 
 

@@ -15,7 +15,7 @@ def mixed(step: PagedStep, kind: str, window: int | None = None) -> torch.Tensor
     output = torch.empty_like(step.query)
     options = options_of(kind, step.query.shape[1], window)
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths, step.query_starts)
-    attend_mixed(*rows, output, options, step.max_queries, step.scales)
+    attend_mixed(*rows, output, options, WORKSPACE, step.max_queries, int(step.context_lengths.max()), step.scales)
     return output
 
 
@@ -45,7 +45,7 @@ def test_a_decode_is_a_query_of_length_one_and_padding_does_no_harm() -> None:
     slots = torch.cat((step.slots, torch.tensor([-1, -1], dtype=torch.int32)))
     lengths = torch.cat((step.context_lengths, torch.tensor([0, 99], dtype=torch.int32)))
     output = torch.empty_like(query)
-    attend_decode(query, step.pages, step.page_table, slots, lengths, output, options, WORKSPACE, 32, step.scales)
+    attend_decode(query, step.pages, step.page_table, slots, lengths, output, options, WORKSPACE, step.scales)
     torch.testing.assert_close(output[:3], wanted(step, "sinks", 6))
     assert (output[3:] == 0).all()
 
@@ -58,6 +58,6 @@ def test_tokens_behind_the_last_row_and_rows_without_queries_are_harmless() -> N
     lengths = torch.cat((step.context_lengths, torch.tensor([0], dtype=torch.int32)))
     starts = torch.cat((step.query_starts, step.query_starts[-1:]))
     options = options_of("plain", 4)
-    attend_mixed(query, step.pages, step.page_table, slots, lengths, starts, output, options, 6)
+    attend_mixed(query, step.pages, step.page_table, slots, lengths, starts, output, options, WORKSPACE, 6, 12)
     torch.testing.assert_close(output[:6], wanted(step, "plain"))
     assert (output[6:] == 0).all()

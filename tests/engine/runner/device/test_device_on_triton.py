@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
 
 from engine.kernels import gpu
-from engine.kernels.gpu import activation, mamba
+from engine.kernels.gpu import activation, attention_tiles, mamba, paged_attention
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.operators import NormFunction
 from engine.kernels.state_kernels import StateKernels
@@ -93,6 +94,42 @@ def test_so_they_are_over_pages_of_8_bits(tmp_path: Path) -> None:
     folder = small("qwen3", tmp_path).folder
     wanted = generate(load_runner(settings_for(folder, kv_dtype="int8")).runner, PROMPTS, 2, chunk=4)
     assert generate(triton_runner(folder, kv_dtype="int8"), PROMPTS, 2, chunk=4) == wanted
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Contexts are cut into parts of 32 tokens. Yields, for each attention of prompts, how many parts it may have."""
+    most: list[int] = []
+    prompt_parts = attention_tiles.prompt_parts
+
+    def noted(*numbers: Any) -> int:
+        most.append(prompt_parts(*numbers))
+        return most[-1]
+
+    monkeypatch.setattr(attention_tiles, "_PART_TOKENS", 32)
+    monkeypatch.setattr(paged_attention, "prompt_parts", noted)
+    attention_tiles.tiles_for.cache_clear()
+    yield most
+    attention_tiles.tiles_for.cache_clear()
+
+
+def test_chunks_behind_a_context_and_decodes_give_the_same_tokens_in_parts(
+    tmp_path: Path, small_parts: list[int]
+) -> None:
+    """As transformers, the eager runner, and plain torch give them. In the same steps a second sequence decodes."""
+    model = small("qwen3", tmp_path)
+    prompts = [random_prompt(3, 74), random_prompt(4, 5)]
+    settings = {"max_running": 2, "max_batched_tokens": 32, "max_model_len": 80}
+    wanted = [model.greedy(prompt, 2) for prompt in prompts]
+    assert generate(triton_runner(model.folder, **settings), prompts, 2, chunk=24) == wanted
+    assert max(small_parts) > 1, "the two tokens behind the first 72"
+    assert min(small_parts) == 1, "the first chunks"
+    for runner in (
+        device_runner(model.folder, **settings),
+        device_runner(model.folder, enforce_eager=True, **settings),
+        load_runner(settings_for(model.folder)).runner,
+    ):
+        assert generate(runner, prompts, 2, chunk=24) == wanted
 
 
 def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path) -> None:
