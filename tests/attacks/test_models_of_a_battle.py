@@ -52,6 +52,8 @@ CHANCE_OF_PAIR = 1 / 3  #: three models
 CHANCE_OF_SIDES = 1 / 2
 UNLIKELY = 1e-4  #: a finding less likely than this by chance is a leak
 FOUND = 0.01  #: less likely than this: the control found what it was shown
+#: Share of battles that a broken connection may take from the attacker: on a loaded machine one breaks now and then.
+MOST_BROKEN = 0.05
 LOOK_EVERY_S = 0.02 if IS_FULL else 0.2  #: as often as controllers read the loads of workers
 SETTLE_S = 3 * HEARTBEAT_S  #: every report of the battle has arrived
 Probe = Callable[[Target, httpx.AsyncClient, dict[str, Any]], Awaitable[Figures]]  #: what it finds of a battle's view
@@ -139,8 +141,15 @@ async def _attack(target: Target, num_battles: int, *, probes: Sequence[Probe], 
             clients[f"worker {model}"] = client_of(url)
         observer = Observer(clients, paths, **headers)
         try:
-            for _ in range(num_battles):
-                guesses.add(*await _battle(target, observer, client, probes))
+            num_broken = 0
+            while guesses.num_battles < num_battles:
+                try:
+                    moved, sides = await _battle(target, observer, client, probes)
+                except httpx.TransportError:
+                    num_broken += 1
+                    assert num_broken <= MOST_BROKEN * num_battles, "too many connections break"
+                    continue
+                guesses.add(moved, sides)
         finally:
             for each in clients.values():
                 await each.aclose()
@@ -156,9 +165,14 @@ async def _battle(
     before = await observer.look()
     turn = asyncio.create_task(pace_of_turn(target.arena, battle_id, prompt, client))
     during = []
-    while not turn.done():
-        during.append(await observer.look())
-        await asyncio.sleep(LOOK_EVERY_S)
+    try:
+        while not turn.done():
+            during.append(await observer.look())
+            await asyncio.sleep(LOOK_EVERY_S)
+    except httpx.TransportError:
+        turn.cancel()
+        await asyncio.gather(turn, return_exceptions=True)
+        raise
     found = turn.result()
     view = await target.arena.view(battle_id)
     for probe in probes:

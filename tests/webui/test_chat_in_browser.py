@@ -59,7 +59,7 @@ def test_each_answer_has_its_model_and_the_choice_outlives_a_reload(visit: Visit
     choose(page, OTHER)
     page.wait_for_function("localStorage.length > 0")
     visit.ask("What is 12 + 30?")
-    page.wait_for_selector("#stop", state="hidden")
+    page.locator("#thread .user-row").nth(1).wait_for()
     page.wait_for_selector("#retry")
     visit.wait_until(lambda: names(page) == [MODELS[0], OTHER])
     stored = "() => JSON.stringify(localStorage)"
@@ -70,6 +70,22 @@ def test_each_answer_has_its_model_and_the_choice_outlives_a_reload(visit: Visit
     page.wait_for_selector("#retry")
     assert names(page) == [MODELS[0], OTHER]
     visit.wait_until(lambda: page.input_value("#model input") == MODELS[1])
+
+
+@pytest.mark.usefixtures("slow_models")
+def test_a_model_that_is_chosen_while_another_one_answers_outlives_a_reload(visit: Visit) -> None:
+    page = opened(visit)
+    visit.ask("slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once there").wait_for()
+    with page.expect_response(lambda response: "/queue/join" in response.url):
+        choose(page, OTHER)
+    page.wait_for_timeout(500)  # the next pieces of the answer come
+    visit.site.arena.delta_s = 0.001
+    page.wait_for_selector("#retry")
+    page.reload()
+    page.wait_for_selector("#retry")
+    assert names(page) == [MODELS[0]]
+    visit.wait_until(lambda: page.input_value("#model input") == OTHER)
 
 
 def test_a_system_prompt_is_set_before_the_first_question_and_shown_from_then_on(visit: Visit) -> None:

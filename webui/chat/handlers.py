@@ -149,8 +149,9 @@ class _ChatHandlers:
         try:
             async with aclosing(self._turns.follow(seat.value, visitor_of(request))) as sessions:
                 async for session in sessions:
-                    seat.value = session
-                    yield self._parts.show_text(session)
+                    # Another model may have been chosen for the next question meanwhile.
+                    seat.value = replace(session, model=seat.value.model)
+                    yield self._parts.show_text(seat.value)
         except Exception:
             seat.value = seat.value.ended(texts.CHAT_STREAM_LOST, can_resume=True)
             raise
