@@ -136,10 +136,5 @@ def prompt_parts(
         return 1
     if tiles.block_m < 64:
         return max(_SMALL_TILES_AT_ONCE * num_multiprocessors // num_kv_heads, 1)
-    num_tiles = most_tiles(tiles, group_size, num_queries, num_rows)
+    num_tiles = max(num_queries - num_rows, 0) // (tiles.block_m // group_size) + num_rows  # or fewer
     return num_multiprocessors // num_kv_heads if 2 * num_tiles * num_kv_heads <= num_multiprocessors else 1
-
-
-def most_tiles(tiles: AttentionTiles, group_size: int, num_queries: int, num_rows: int) -> int:
-    """Bound on the tiles of a key/value head, in mixed mode; exact for one row."""
-    return max(num_queries - num_rows, 0) // (tiles.block_m // group_size) + num_rows

@@ -25,7 +25,6 @@ from engine.kernels.gpu.attention_tiles import (
     AttentionTiles,
     Mode,
     most_parts,
-    most_tiles,
     num_programs,
     prompt_parts,
     tiles_for,
@@ -120,11 +119,9 @@ def attend_mixed(
     limit = prompt_parts(
         tiles, group_size, len(query), len(slots), num_kv_heads, max_tokens, num_multiprocessors(query.device)
     )
-    # A row of one tile may have all of them.
-    splits = limit // most_tiles(tiles, group_size, len(query), 1) if len(slots) == 1 else limit
     parts = None
-    if 1 < splits <= workspace.counts.shape[1] // len(query):
-        parts = Parts(workspace.shaped(len(query), splits), limit, workspace.counts[0])
+    if limit > 1 and limit * len(query) <= workspace.counts.shape[1]:  # a row of one tile may have all of them
+        parts = Parts(workspace.shaped(len(query), limit), limit, workspace.counts[0])
     launch(
         "mixed",
         tiles,

@@ -343,3 +343,14 @@ def test_rows_of_padding_beside_prompts_in_parts_become_zeros(
     output = mixed(gpu, replace(step, slots=slots), options_of("sinks", step.query.shape[1], None, device))
     assert not output[:2].isnan().any()
     assert (output[2:] == 0).all()
+
+
+def test_prompts_are_not_cut_where_the_workspace_has_no_room_for_their_states(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paged_attention, "num_multiprocessors", lambda _: 132)
+    grids = noted_grids(monkeypatch)
+    step = paged_step([700], [2], num_kv_heads=1, device=device)
+    options = options_of("plain", step.query.shape[1], None, device)
+    assert_close(mixed(gpu, step, options, 8), mixed(reference, step, options), torch.float32)
+    assert [grid[2] for grid in grids] == [1]
