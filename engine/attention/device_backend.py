@@ -18,6 +18,7 @@ import torch
 from engine.attention.backend import AttentionShape, HeadNorms
 from engine.attention.layout import TypeLayout, type_layouts
 from engine.attention.rotation import Rotation
+from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
@@ -27,6 +28,8 @@ _MAX_HEAD_DIM = 256
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 #: Parts of fewer tokens are not worth a program.
 _LEAST_PART = 64
+#: Rows of a step whose layers run with their operators folded: the most that products of few rows have.
+MAX_RECORDED_ROWS = 16
 _WORKSPACE_BYTES = 256 * 2**20
 #: Assumed for CPU, where tests run: the cores of a small one.
 _UNKNOWN_MULTIPROCESSORS = 4
@@ -150,7 +153,12 @@ class DeviceBackend:
 
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         """A step over these rows; nothing is computed yet."""
-        return DeviceStep(self, layout)
+        is_small = layout.query_starts is None and layout.num_decodes <= MAX_RECORDED_ROWS
+        return (SmallStep if is_small else DeviceStep)(self, layout)
+
+    def head_dim(self, layer_id: int) -> int:
+        """Channels of a head of that layer."""
+        return self._layers[layer_id].shape.head_dim
 
     def attend(
         self,
@@ -286,6 +294,25 @@ class DeviceStep:
     ) -> torch.Tensor:
         """As AttentionStep.attend."""
         return self._backend.attend(layer_id, qkv, rotation, head_norms, self._layout, self._kept)
+
+
+class SmallStep(DeviceStep):
+    """A step of few rows, each of one token: recorded layers run with their operators folded (RunsRecordings)."""
+
+    def run_recorded(
+        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+    ) -> torch.Tensor:
+        """As RunsRecordings.run_recorded."""
+        assert isinstance(recorder, RunsLayers)
+
+        def attend(
+            layer_id: int, heads: torch.Tensor, rotation: int | None, norms: HeadNormWeights | None
+        ) -> torch.Tensor:
+            qkv = heads.view(len(heads), -1, self._backend.head_dim(layer_id))
+            turned = None if rotation is None else rotations[rotation]
+            return self.attend(layer_id, qkv, turned, None if norms is None else HeadNorms(*norms))
+
+        return recorder.run(stream, update, attend)
 
 
 def _group_key(layer: _Layer, rotation: Rotation | None, head_norms: HeadNorms | None) -> _GroupKey:

@@ -3,6 +3,9 @@
 R = rows. Sums are in float32. The new stream is rounded to its dtype once, and the rounded values are normalised.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import torch
 import triton
 import triton.language as tl
@@ -58,6 +61,23 @@ def layer_norm(
 ) -> torch.Tensor:
     """Layer norm (Ba et al. 2016): as rms_norm, after the row's mean has been subtracted, plus bias [size]."""
     return _launch(stream, update, weight, bias, eps)
+
+
+@dataclass(frozen=True, eq=False)
+class RMSNorm:
+    """rms_norm bound to its weights: a NormFunction that a product of few rows can take in."""
+
+    weight: torch.Tensor  #: [size]
+    eps: float
+    kernel: Callable[..., torch.Tensor] = rms_norm
+    float_weight: torch.Tensor = field(init=False)  #: the same in float32
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "float_weight", self.weight.float())
+
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+        """The norm of the stream, which becomes stream + update, both [R, size]."""
+        return self.kernel(stream, update, self.weight, self.eps)
 
 
 def _launch(
