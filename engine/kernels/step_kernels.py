@@ -62,6 +62,8 @@ class SplitWorkspace:
 
 #: Number of neighbouring logits (a span) for which one maximum and one mass are kept: 2,000 of each for 128k logits.
 SAMPLING_SPAN = 64
+#: Scores among which the limits of top-k and top-p are found by comparing each with all others.
+SAMPLING_CANDIDATES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,15 @@ class SamplingWorkspace:
     maxima: torch.Tensor  #: [rows, spans] float32
     masses: torch.Tensor  #: [rows, spans] float32: sum of exponentials relative to the span's maximum
     chosen: torch.Tensor  #: [rows, spans] int32: spans that may hold tokens which truncation keeps, in order
+    candidates: torch.Tensor  #: [rows, SAMPLING_CANDIDATES] float32: scores of these tokens, if they are few
 
     @classmethod
     def allocate(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingWorkspace":
         """For up to num_rows rows of logits."""
         shape = (num_rows, -(-vocab_size // SAMPLING_SPAN))
         maxima, masses = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2))
-        return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device))
+        candidates = torch.empty((num_rows, SAMPLING_CANDIDATES), dtype=torch.float32, device=device)
+        return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device), candidates)
 
 
 #: int32 words of a slot's sampling parameters, in this order: temperature, top_k, top_p and min_p (floats by their

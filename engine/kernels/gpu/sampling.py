@@ -1,7 +1,9 @@
 """Samples one token per row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
 
-Nothing is sorted. The limits of top-k and top-p are found by bisection over the candidate spans of logits: those whose
-largest logit is not below a bound that is computed from the spans' maxima. Sums are in float64 where rounding could
+Nothing is sorted. Only spans of logits are read again whose largest logit is not below a bound that is computed from
+the spans' maxima. The candidates, scores at or above the bound, are written side by side; each is then compared with
+all the others, which gives the limits of top-k and top-p without any exchange between threads. Of more than
+SAMPLING_CANDIDATES, in flat rows, the limits are found by bisection instead. Sums are in float64 where rounding could
 change the sampled token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
 """
 
@@ -20,7 +22,7 @@ from engine.kernels.gpu.spans import (
     row_configuration,
     scan_spans,
 )
-from engine.kernels.step_kernels import SamplingWorkspace
+from engine.kernels.step_kernels import SAMPLING_CANDIDATES, SamplingWorkspace
 
 NOWHERE = tl.constexpr(2**30)
 #: exp(FLOOR) is 0 in float32: a token with a lower score is never sampled, so such scores need not be distinguished.
@@ -40,12 +42,14 @@ def _draw(
     maxima_ptr,
     masses_ptr,
     chosen_ptr,
+    candidates_ptr,
     row_stride,
     span_stride,
     vocab_size,
     SPAN: tl.constexpr,
     ALL_SPANS: tl.constexpr,
     TILE: tl.constexpr,
+    CANDIDATES: tl.constexpr,
 ):
     """Grid (R). Reads the spans' maxima and masses of scan_spans, and the logits of chosen spans; writes token_ids
     [R]."""
@@ -79,11 +83,23 @@ def _draw(
                     bound = tl.maximum(bound, bound_of(scores, tl.exp(scores), needed, floor))
                 else:
                     bound = tl.log(min_p)
-            num_chosen = choose_spans(scores, tl.maximum(bound, floor), num_spans, chosen_ptr, span_row, ALL_SPANS)
-            limit = _limit_of(
-                logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
-                top_k, top_p, min_p, total, SPAN, TILE,
-            )  # fmt: skip
+            bound = tl.maximum(bound, floor)
+            num_chosen = choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS)
+            if (top_k > 0) | (top_p < 1.0):
+                scores_ptr = candidates_ptr + row * CANDIDATES
+                num_candidates = _write_candidates(
+                    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+                    bound, scores_ptr, SPAN, TILE, CANDIDATES,
+                )  # fmt: skip
+                if num_candidates <= CANDIDATES:
+                    limit = _limit_among(scores_ptr, num_candidates, top_k, top_p, total, CANDIDATES)
+                else:
+                    limit = _limit_of(
+                        logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+                        top_k, top_p, total, SPAN, TILE,
+                    )  # fmt: skip
+            if min_p > 0.0:
+                limit = tl.maximum(limit, tl.log(min_p))
             span, before, target = _span_of_chosen(
                 logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
                 limit, number, SPAN, TILE,
@@ -108,12 +124,61 @@ def _draw(
 
 
 @triton.jit
+def _write_candidates(
+    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+    bound, scores_ptr,
+    SPAN: tl.constexpr, TILE: tl.constexpr, CANDIDATES: tl.constexpr,
+):  # fmt: skip
+    """Writes the scores >= bound, in the order of their tokens, as far as there is room; returns how many there are."""
+    count = 0
+    for first in range(0, num_chosen, TILE):
+        y = chosen_scores(
+            logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature, SPAN, TILE
+        )
+        is_candidate = y >= bound
+        marks = is_candidate.to(tl.int32)
+        of_spans = tl.sum(marks, axis=1)
+        starts = count + tl.cumsum(of_spans, axis=0) - of_spans
+        places = starts[:, None] + tl.cumsum(marks, axis=1) - 1
+        tl.store(scores_ptr + places, y, mask=is_candidate & (places < CANDIDATES))
+        count += tl.sum(of_spans, axis=0)
+    tl.debug_barrier()  # other threads of the program read these scores
+    return count
+
+
+@triton.jit
+def _limit_among(scores_ptr, count, top_k, top_p, total, CANDIDATES: tl.constexpr):
+    """The smallest score that top-k and top-p keep, of `count` candidates. A token is kept by top-k if fewer than top_k
+    tokens have larger scores, and by top-p if these have less mass than top_p of the total (of the tokens that top-k
+    keeps). total: the mass of all tokens, float64."""
+    places = tl.arange(0, CANDIDATES)
+    is_candidate = places < count
+    y = tl.load(scores_ptr + places, mask=is_candidate, other=float("-inf"))
+    num_larger = tl.zeros((CANDIDATES,), tl.int32)
+    mass_larger = tl.zeros((CANDIDATES,), tl.float64)
+    for first in range(0, count, 8):
+        for number in tl.static_range(8):
+            other = tl.load(scores_ptr + first + number, mask=first + number < count, other=float("-inf"))
+            is_larger = other > y
+            num_larger += is_larger.to(tl.int32)
+            mass_larger += tl.where(is_larger, tl.exp(other), 0.0).to(tl.float64)
+    is_kept = is_candidate
+    if top_k > 0:
+        is_kept = is_kept & (num_larger < top_k)
+        total = tl.sum(tl.where(is_kept, tl.exp(y), 0.0).to(tl.float64), axis=0)
+    if top_p < 1.0:
+        is_kept = is_kept & (mass_larger < top_p.to(tl.float64) * total)
+    return tl.min(tl.where(is_kept, y, 0.0), axis=0)
+
+
+@triton.jit
 def _limit_of(
     logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
-    top_k, top_p, min_p, total,
+    top_k, top_p, total,
     SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The smallest score that top-k, top-p and min-p keep. total: the mass of all tokens, float64."""
+    """The smallest score that top-k and top-p keep, for any number of candidates. total: the mass of all tokens,
+    float64."""
     limit = tl.full((), FLOOR, tl.float32)
     if top_k > 0:
         limit = _smallest_kept(
@@ -132,8 +197,6 @@ def _limit_of(
             logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
             limit, top_p.to(tl.float64) * total, False, SPAN, TILE,
         )  # fmt: skip
-    if min_p > 0.0:
-        limit = tl.maximum(limit, tl.log(min_p))
     return limit
 
 
@@ -271,9 +334,11 @@ def sample(
         workspace.maxima,
         workspace.masses,
         workspace.chosen,
+        workspace.candidates,
         logits.stride(0),
         workspace.maxima.stride(0),
         vocab_size,
+        CANDIDATES=SAMPLING_CANDIDATES,
         **row_configuration(num_spans),
     )
 
@@ -282,6 +347,7 @@ def shipped() -> list[Compilation]:
     """Configurations for the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
     columns = {"temperatures": "fp32", "top_k": "i32", "top_p": "fp32", "min_p": "fp32"}
     columns |= {"seeds": "i64", "counters": "i64", "token_ids": "i64", "maxima": "fp32", "masses": "fp32"}
+    columns |= {"candidates": "fp32"}
     return [
         Compilation(
             name=f"draw, {dtype}, V <= {all_spans * SPAN}",
@@ -289,7 +355,7 @@ def shipped() -> list[Compilation]:
             signature={"logits_ptr": f"*{dtype}", "chosen_ptr": "*i32"}
             | {f"{name}_ptr": f"*{kind}" for name, kind in columns.items()}
             | {name: "i32" for name in ("row_stride", "span_stride", "vocab_size")},
-            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE},
+            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE, "CANDIDATES": SAMPLING_CANDIDATES},
             divisible_by_16=frozenset(
                 {"logits_ptr", "chosen_ptr", "row_stride", "vocab_size", *(f"{name}_ptr" for name in columns)}
             ),

@@ -34,6 +34,19 @@ def test_many_numbers_fall_where_they_fall_on_cpu(device: torch.device) -> None:
     assert draw(sample, logits, params, seeds, 3) == expected(logits, params, seeds, 3)
 
 
+@pytest.mark.parametrize("width", [0.01, 0.5, 3.0])
+@pytest.mark.parametrize("vocab_size", [500, 513, 6000])
+def test_limits_are_those_of_the_cpu_for_few_candidates_and_for_many(
+    vocab_size: int, width: float, device: torch.device
+) -> None:
+    """From flat rows, of which top-p keeps more tokens than are compared one by one, to peaked ones; with ties."""
+    params = [replace(PLAIN, top_k=k, top_p=p) for k in (0, 3, 400) for p in (0.3, 0.9, 1.0)]
+    rows = torch.randn(len(params), vocab_size, generator=torch.Generator().manual_seed(2)) * width
+    logits = (rows * 50).round().div(50).to(device)
+    seeds = [2**55 + 13 * i for i in range(len(params))]
+    assert draw(sample, logits, params, seeds, 4) == expected(logits, params, seeds, 4)
+
+
 def test_half_precision_and_rows_with_a_stride(device: torch.device) -> None:
     logits = random_rows(1000).to(torch.float16).to(device)
     wide = torch.full((len(PARAMS), 1040), 9.0, dtype=torch.float16, device=device)
