@@ -9,6 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,6 +94,8 @@ class Products:
     multiply: Callable[..., None] = skinny_product.multiply  #: tests pass one that their recorder sees
     library: Callable[..., torch.Tensor] = F.linear  #: cuBLAS
     num_multiprocessors: int | None = None  #: None: those of the device
+    architecture: int | None = None  #: likewise; whose table is read
+    tables: Path = TABLES
     #: Until `choose`; weights are not kept alive.
     _unsettled: dict[_Shape, list[weakref.ref[Product]]] = field(default_factory=dict)
     _chosen: dict[_Shape, Mapping[int, ProductTiles]] = field(default_factory=dict)  #: row count -> tiles
@@ -143,7 +146,7 @@ class Products:
         chosen = {}
         for count in ROW_COUNTS:
             key = ProductKey.of(shape.dtype, shape.size, shape.channels, count)
-            measured = tuned_product(key, _architecture(device), TABLES)
+            measured = tuned_product(key, self.architecture or _architecture(device), self.tables)
             if measured is not None:
                 if measured:
                     chosen[count] = ProductTiles(**measured)
