@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 
 @triton.jit
@@ -28,9 +29,11 @@ def _norm(
     HAS_UPDATE: tl.constexpr,
     IS_CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (R). Updates the stream [R, SIZE] in place if HAS_UPDATE; writes output [R, SIZE]. IS_CENTRED: layer
     norm."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -109,6 +112,7 @@ def _launch(
         IS_CENTRED=bias is not None,
         BLOCK=block,
         num_warps=_num_warps(block),
+        **launch_options(stream.device),
     )
     return output
 

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.spans import (
     NUM_WARPS,
     SPAN,
@@ -50,9 +51,11 @@ def _draw(
     ALL_SPANS: tl.constexpr,
     TILE: tl.constexpr,
     CANDIDATES: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (R). Reads the spans' maxima and masses of scan_spans, and the logits of chosen spans; writes token_ids
     [R]."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     logits_row_ptr = logits_ptr + row * row_stride
     span_row = row * span_stride
@@ -339,6 +342,7 @@ def sample(
         workspace.maxima.stride(0),
         vocab_size,
         CANDIDATES=SAMPLING_CANDIDATES,
+        **launch_options(logits.device),
         **row_configuration(num_spans),
     )
 

@@ -19,12 +19,15 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 #: Rows of x that a program multiplies: the width of a tile of the tensor cores.
 MAX_ROWS = 16
 #: Workspace: programs that store partial sums, outputs of the largest tile, tiles that store sums of squares.
 _MAX_PROGRAMS, _MAX_TILE, _MAX_SQUARES = 2048, 64, 1024
 _BLOCK_ROWS = tl.constexpr(MAX_ROWS)
+#: 16-bit numbers in a cache line.
+_LINE = tl.constexpr(64)
 
 
 class Activation(enum.IntEnum):
@@ -87,6 +90,17 @@ def _finish(
         tl.store(output_squares_ptr + tile * _BLOCK_ROWS + rows, tl.sum(kept * kept, axis=0))
 
 
+@triton.jit
+def _prefetch(weight_rows_ptr, first, SIZE: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Brings the first blocks of weights into the second-level cache, while the kernel before this one still runs: it
+    does not write them."""
+    inputs = tl.minimum(first + tl.arange(0, 4 * BLOCK_K // _LINE) * _LINE, SIZE - 1)
+    addresses = (weight_rows_ptr + inputs[None, :]).to(tl.int64)
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [addresses], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
 @triton.jit(do_not_specialize=["num_rows"])
 def _multiply(
     x_ptr,
@@ -114,12 +128,22 @@ def _multiply(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     PRECISION: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (tiles of outputs, SPLITS). x [R, SIZE], weight [OUTPUTS, SIZE, or 2 OUTPUTS with an ACTIVATION]; output
     [R, OUTPUTS] is written, or added to (ADDS). norm_ptr [SIZE]: the norm's weights, with sums of squares of x
     [NUM_SQUARES, 16]; SCALES_FIRST: x is divided by its root mean square before it is rounded to the weights' dtype."""
     tile = tl.program_id(0)
     split = tl.program_id(1)
+    PARTS: tl.constexpr = 1 if ACTIVATION == 0 else 2
+    WIDTH: tl.constexpr = BLOCK_N // PARTS
+    places = tl.arange(0, BLOCK_N)
+    channels = tile * WIDTH + places % WIDTH
+    weight_rows = tl.minimum(channels, OUTPUTS - 1) + places // WIDTH * OUTPUTS
+    weight_rows_ptr = weight_ptr + weight_rows.to(tl.int64)[:, None] * SIZE
+    if WAITS:
+        _prefetch(weight_rows_ptr, split * STEPS * BLOCK_K, SIZE, BLOCK_K)
+    wait_for_previous(WAITS)
     rows = tl.arange(0, _BLOCK_ROWS)
     is_row = rows < num_rows
     squares = None
@@ -131,11 +155,6 @@ def _multiply(
             inverse = _inverse_rms(squares, SIZE, eps)
             squares = None
 
-    PARTS: tl.constexpr = 1 if ACTIVATION == 0 else 2
-    WIDTH: tl.constexpr = BLOCK_N // PARTS
-    places = tl.arange(0, BLOCK_N)
-    channels = tile * WIDTH + places % WIDTH
-    weight_rows_ptr = weight_ptr + (channels + places // WIDTH * OUTPUTS).to(tl.int64)[:, None] * SIZE
     x_rows_ptr = x_ptr + rows.to(tl.int64)[:, None] * x_stride
     y = tl.zeros((BLOCK_N, _BLOCK_ROWS), tl.float32)
     for step in range(STEPS):
@@ -289,6 +308,7 @@ def multiply(
         0.0 if norm is None else norm.eps,
         **_constants(size, num_outputs, activation, norm, tiles, x.dtype),
         ADDS=is_added,
+        **launch_options(x.device),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
     )
