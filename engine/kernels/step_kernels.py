@@ -305,9 +305,12 @@ class StepKernels(Protocol):
         counters: torch.Tensor,
         token_ids: torch.Tensor,
         workspace: SamplingWorkspace,
+        slots: torch.Tensor | None = None,
+        last_tokens: torch.Tensor | None = None,
     ) -> None:
         """Sample one token per row into token_ids [R] int64, the same as engine/sampling draws from the same random
-        number.
+        number. With slots [R] int32 and last_tokens [S + 1] int64 it also becomes the newest token of the row's slot;
+        -1: of none.
 
         logits [R, V]; temperatures [R] float32, 0: greedy, of equal logits the first; top_k [R] int32, 0: off; top_p
         [R] float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R]

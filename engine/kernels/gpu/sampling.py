@@ -44,6 +44,8 @@ def _draw(
     masses_ptr,
     chosen_ptr,
     candidates_ptr,
+    slots_ptr,
+    last_tokens_ptr,
     row_stride,
     span_stride,
     vocab_size,
@@ -54,7 +56,7 @@ def _draw(
     WAITS: tl.constexpr,
 ):
     """Grid (R). Reads the spans' maxima and masses of scan_spans, and the logits of chosen spans; writes token_ids
-    [R]."""
+    [R], and last_tokens of the rows' slots."""
     wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     logits_row_ptr = logits_ptr + row * row_stride
@@ -118,12 +120,17 @@ def _draw(
         offset, _ = _first_beyond(weights, target, before)
         # By rounding, the span's mass may end just below the target: then its last token with any mass is sampled.
         offset = tl.where(offset == NOWHERE, tl.max(tl.where(weights > 0.0, offsets, 0), axis=0), offset)
-        tl.store(token_ids_ptr + row, (span * SPAN + offset).to(tl.int64))
+        token = (span * SPAN + offset).to(tl.int64)
     else:
         span = tl.min(tl.where(maxima == best, spans, num_spans - 1), axis=0)
         tokens = span * SPAN + offsets
         x = tl.load(logits_row_ptr + tokens, mask=tokens < vocab_size, other=float("-inf")).to(tl.float32)
-        tl.store(token_ids_ptr + row, tl.min(tl.where(x == best, tokens, vocab_size - 1), axis=0).to(tl.int64))
+        token = tl.min(tl.where(x == best, tokens, vocab_size - 1), axis=0).to(tl.int64)
+    tl.store(token_ids_ptr + row, token)
+    if slots_ptr is not None:
+        slot = tl.load(slots_ptr + row)
+        if slot >= 0:
+            tl.store(last_tokens_ptr + slot, token)
 
 
 @triton.jit
@@ -320,14 +327,21 @@ def sample(
     counters: torch.Tensor,
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace,
+    slots: torch.Tensor | None = None,
+    last_tokens: torch.Tensor | None = None,
 ) -> None:
-    """Samples one token per row of logits [R, V] into token_ids [R], as StepKernels.sample defines; overwrites the
-    workspace. All tensors [R] are contiguous."""
+    """Samples one token per row of logits [R, V] into token_ids [R], and into last_tokens of slots [R], as
+    StepKernels.sample defines; overwrites the workspace. All tensors [R] are contiguous."""
     num_rows, vocab_size = logits.shape
     columns = (temperatures, top_k, top_p, min_p, seeds, counters, token_ids)
     assert all(column.shape == (num_rows,) and column.is_contiguous() for column in columns)
     dtypes = (torch.float32, torch.int32, torch.float32, torch.float32, torch.int64, torch.int64, torch.int64)
     assert tuple(column.dtype for column in columns) == dtypes
+    assert (slots is None) == (last_tokens is None), "both, or none"
+    if slots is not None and last_tokens is not None:
+        assert slots.shape == (num_rows,)
+        assert slots.is_contiguous()
+        assert (slots.dtype, last_tokens.dtype) == (torch.int32, torch.int64)
     if not num_rows:
         return
     num_spans = scan_spans(logits, temperatures, workspace)
@@ -338,6 +352,8 @@ def sample(
         workspace.masses,
         workspace.chosen,
         workspace.candidates,
+        slots,
+        last_tokens,
         logits.stride(0),
         workspace.maxima.stride(0),
         vocab_size,
@@ -351,7 +367,7 @@ def shipped() -> list[Compilation]:
     """Configurations for the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
     columns = {"temperatures": "fp32", "top_k": "i32", "top_p": "fp32", "min_p": "fp32"}
     columns |= {"seeds": "i64", "counters": "i64", "token_ids": "i64", "maxima": "fp32", "masses": "fp32"}
-    columns |= {"candidates": "fp32"}
+    columns |= {"candidates": "fp32", "slots": "i32", "last_tokens": "i64"}
     return [
         Compilation(
             name=f"draw, {dtype}, V <= {all_spans * SPAN}",

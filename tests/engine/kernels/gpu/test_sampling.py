@@ -1,12 +1,14 @@
 """The sampling kernel draws the same tokens as the engine's CPU sampler, from the same random numbers."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from engine.config import SamplingParams
 from engine.kernels.gpu.sampling import sample
+from engine.kernels.reference.sampling import sample as reference_sample
 from tests.engine.kernels.sampling_cases import PARAMS, PLAIN, draw, expected, random_rows, special_rows
 
 SEEDS = [0, 2**31, 2**32 + 5, 2**63 + 11, 2**64 - 1]
@@ -53,6 +55,17 @@ def test_half_precision_and_rows_with_a_stride(device: torch.device) -> None:
     wide[:, :1000] = logits
     seeds = range(len(PARAMS))
     assert draw(sample, wide[:, :1000], PARAMS, seeds, 2) == expected(logits, PARAMS, seeds, 2)
+
+
+def test_a_token_becomes_the_newest_one_of_its_slot(device: torch.device) -> None:
+    """Not for padding: the element behind the last slot, and those of other slots, stay as they are."""
+    rows = torch.randn(3, 200, generator=torch.Generator().manual_seed(3)).to(device)
+    slots = torch.tensor([2, -1, 0], dtype=torch.int32, device=device)
+    params = [SamplingParams(temperature=0.0), SamplingParams(temperature=0.0), PLAIN]
+    for function in (sample, reference_sample):
+        last_tokens = torch.full((5,), -7, device=device)
+        tokens = draw(partial(function, slots=slots, last_tokens=last_tokens), rows, params, [0, 1, 2], 0)
+        assert last_tokens.tolist()[:4] == [tokens[2], -7, tokens[0], -7]
 
 
 def test_greedy_takes_the_first_of_the_largest(device: torch.device) -> None:
