@@ -239,8 +239,9 @@ class InputNorm:
 def formula_tiles(size: int, channels: int, item_bytes: int, num_multiprocessors: int) -> ProductTiles:
     """Tiles for weights [channels, size]: so many splits that the busiest multiprocessor has the least to read. Beside
     its share it pays for each split about as much as for reading two blocks."""
-    block_n = min(max(triton.next_power_of_2(channels), 16), 64)
-    block_k = min(max(triton.next_power_of_2(size), 16), 256 // item_bytes)
+    most_n, most_k = (64, 128) if item_bytes < 4 else (32, 32)  # float32 has no tensor cores: more would spill
+    block_n = min(max(triton.next_power_of_2(channels), 16), most_n)
+    block_k = min(max(triton.next_power_of_2(size), 16), most_k)
     num_tiles, steps = triton.cdiv(channels, block_n), triton.cdiv(size, block_k)
 
     def cost(splits: int) -> float:
@@ -344,7 +345,8 @@ _H200 = 132
 
 
 def shipped() -> list[Compilation]:
-    """Products of Llama-3.1-8B, Llama-3.2-1B and Qwen3-0.6B in all forms that a decode step has, and of float16."""
+    """Products of Llama-3.1-8B, Llama-3.2-1B and Qwen3-0.6B in all forms that a decode step has; Gemma's activation,
+    float16 and float32."""
     return [
         _compilation("Llama-3.1-8B qkv", "bf16", 4096, 6144, squares=64),
         _compilation("Llama-3.1-8B output", "bf16", 4096, 4096, is_added=True),
@@ -354,6 +356,7 @@ def shipped() -> list[Compilation]:
         _compilation("Llama-3.2-1B down", "bf16", 8192, 2048, is_added=True),
         _compilation("Qwen3-0.6B output", "bf16", 2048, 1024, is_added=True),
         _compilation("Qwen3-0.6B qkv", "fp16", 1024, 4096, squares=16),
+        _compilation("Llama-3.2-1B qkv", "fp32", 2048, 3072, squares=64),
         _compilation("Gemma-2-9B gates and ups", "bf16", 3584, 14336, Activation.GELU_TANH_MUL),
     ]
 
@@ -369,7 +372,7 @@ def _compilation(
     is_added: bool = False,
 ) -> Compilation:
     num_channels = num_outputs * (1 if activation is Activation.NONE else 2)
-    tiles = formula_tiles(size, num_channels, 2, _H200)
+    tiles = formula_tiles(size, num_channels, 4 if dtype == "fp32" else 2, _H200)
     pointers = {name: f"*{dtype}" for name in ("x_ptr", "weight_ptr", "output_ptr")}
     if squares:
         pointers |= {"norm_ptr": "*fp32", "squares_ptr": "*fp32"}

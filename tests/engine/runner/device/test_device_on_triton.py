@@ -128,10 +128,11 @@ def test_so_they_are_over_pages_of_8_bits(tmp_path: Path) -> None:
     assert generate(triton_runner(folder, kv_dtype="int8"), PROMPTS, 2, chunk=4) == wanted
 
 
-def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path) -> None:
+@pytest.mark.parametrize("timer", [None, Later()], ids=["cublas", "own products"])
+def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path, timer: WorkTimer | None) -> None:
     folder = small("llama", tmp_path).folder
     wanted = generate(load_runner(settings_for(folder)).runner, PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM)
-    assert generate(triton_runner(folder), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
+    assert generate(triton_runner(folder, timer=timer), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
 
 
 def test_penalties_and_log_probabilities_are_those_of_engine_sampling(tmp_path: Path) -> None:
