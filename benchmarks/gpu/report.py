@@ -5,7 +5,7 @@ Whatever is missing is left out: a run that was cut off has a report, too.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,23 @@ def _kernels(rows: list[Row]) -> str:
 
 def _tiles(path: Path) -> str:
     entries = _read(path)["entries"]
+    products = [entry for entry in entries if entry["kernel"] == "skinny_product"]
+    attention = [entry for entry in entries if entry["kernel"] != "skinny_product"]
+    return _attention_tiles(path, attention) + (_product_tiles(path, products) if products else "")
+
+
+def _product_tiles(path: Path, entries: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for entry in entries:
+        ours, library = (entry["measured"][key] for key in ("microseconds", "library_microseconds"))
+        values = ", ".join(f"{name} {value}" for name, value in entry["values"].items()) or "cuBLAS"
+        own = "" if ours is None else f"{ours:,.1f}"
+        lines.append([f"{entry['size']} x {entry['channels']}", str(entry["rows"]), values, own, f"{library:,.1f}"])
+    head = ["weights", "rows", "used", "our us", "cuBLAS us"]
+    return f"\n## Products of few rows, {path.stem}\n\n" + table(head, lines)
+
+
+def _attention_tiles(path: Path, entries: Sequence[dict[str, Any]]) -> str:
     if not entries:
         return f"## Tiles, {path.stem}\n\nThe formula's tiles are the best in every class.\n"
     lines = []

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 
 from benchmarks.kernels import tune as tuning
+from benchmarks.kernels import tune_products
 from benchmarks.kernels.case import Case
 from benchmarks.kernels.cases import all_cases
 from benchmarks.kernels.limits import Limits, measure_limits
 from benchmarks.kernels.timing import Clock, WallClock, clock_of
 from cli.bench import record
+from engine.attention.device_backend import num_multiprocessors
 from engine.kernels.gpu.tuning import TABLES
 
 Row = dict[str, Any]
@@ -96,8 +98,12 @@ def tune(device: torch.device, tables: Path | None, deadline: float, *, is_quick
     for entry in tuning.sweep(clock, architecture, device, deadline, classes):
         entries.append(entry)
         record.write(path, {**kept, "entries": entries})
-    record.write(path, {**kept, "entries": entries})
     print(f"{len(entries)} classes have tiles that are faster than the formula's", flush=True)
+    weights = tune_products.weights_of(is_quick=is_quick)
+    for entry in tune_products.sweep(clock, num_multiprocessors(device), device, deadline, weights):
+        entries.append(entry)
+        record.write(path, {**kept, "entries": entries})
+    record.write(path, {**kept, "entries": entries})
 
 
 def _name(device: torch.device) -> str:

@@ -1,7 +1,7 @@
-"""The matrix products of decode steps: those of every layer and of the output head, by what the engine uses on CUDA.
+"""The matrix products of decode steps: those of every layer and of the output head. Up to 16 rows by our kernel, beside
+cuBLAS; with more rows by cuBLAS, as the engine computes them.
 
-Weights come from memory in every step, and are read once; so few rows are bound by bytes, many by operations. The share
-of the bound at one row says what a kernel of our own could gain over cuBLAS.
+Weights come from memory in every step, and are read once; so few rows are bound by bytes, many by operations.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,14 @@ from benchmarks.gpu.shapes import CONFIGS
 from benchmarks.kernels.case import Call, Case, Goal, Make
 from benchmarks.kernels.limits import H200
 from benchmarks.models import layer_products
-from engine.kernels.gpu.operators import GpuOperators
+from engine.attention.device_backend import num_multiprocessors
+from engine.kernels.gpu.skinny_product import MAX_ROWS, ProductWorkspace, formula_tiles, multiply
 
 ROWS = (1, 16, 64, 256)
 _MODELS = ("llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b")
 _ITEM_BYTES = 2
 #: Of the time to read the weights once, and of the time of the operations: the shares in the goals of whole models.
 _BYTES_GOAL, _FLOPS_GOAL = Goal(share=0.85), Goal(share=0.70)
-#: With more rows the engine's product is always that of torch, which need not be measured twice.
-_MOST_OWN_ROWS = 16
 #: A product that moves less takes about as long as any kernel does at least, which no share of the bound describes.
 _LEAST_GOAL_BYTES = 20 << 20
 
@@ -38,7 +37,7 @@ def product_cases(*, is_quick: bool) -> Iterator[Case]:
                 goal = None if moved < _LEAST_GOAL_BYTES else _BYTES_GOAL if is_by_bytes else _FLOPS_GOAL
                 shape = f"{rows} rows, {name} of {model}, {size} x {outputs}"
                 ours = _ours(rows, size, outputs)
-                peer = _torch(rows, size, outputs) if rows <= _MOST_OWN_ROWS else None
+                peer = _torch(rows, size, outputs) if rows <= MAX_ROWS else None
                 yield Case("product", shape, moved, flops, goal, ours, peer)
 
 
@@ -50,8 +49,11 @@ def _operands(rows: int, size: int, outputs: int, device: torch.device) -> tuple
 def _ours(rows: int, size: int, outputs: int) -> Make:
     def make(device: torch.device) -> Call:
         x, weight = _operands(rows, size, outputs, device)
-        product = GpuOperators().linear(weight, None)
-        return lambda: product(x)
+        if rows > MAX_ROWS:
+            return lambda: F.linear(x, weight)
+        output, workspace = x.new_empty(rows, outputs), ProductWorkspace.allocate(device)
+        tiles = formula_tiles(size, outputs, weight.itemsize, num_multiprocessors(device))
+        return lambda: multiply(x, weight, None, output, workspace, tiles)
 
     return make
 

@@ -19,6 +19,7 @@ from engine.attention.backend import AttentionShape, HeadNorms
 from engine.attention.layout import TypeLayout, type_layouts
 from engine.attention.rotation import Rotation
 from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
@@ -31,6 +32,8 @@ _LEAST_PART = 64
 #: Queries times heads of a key/value head in a tile of prompts. Prompts are read in parts in steps whose tiles fill no
 #: more than half of the multiprocessors.
 _PROMPT_TILE = 128
+#: Rows of a step whose layers run with their operators folded: the most that products of few rows have.
+MAX_RECORDED_ROWS = 16
 _WORKSPACE_BYTES = 256 * 2**20
 
 
@@ -159,7 +162,12 @@ class DeviceBackend:
 
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         """A step over these rows; nothing is computed yet."""
-        return DeviceStep(self, layout)
+        is_small = layout.query_starts is None and layout.num_decodes <= MAX_RECORDED_ROWS
+        return (SmallStep if is_small else DeviceStep)(self, layout)
+
+    def head_dim(self, layer_id: int) -> int:
+        """Channels of a head of that layer."""
+        return self._layers[layer_id].shape.head_dim
 
     def attend(
         self,
@@ -307,6 +315,25 @@ class DeviceStep:
         """As attend, into output [T, H * D], contiguous."""
         heads = output.view(len(qkv), -1, qkv.shape[2])
         self._backend.attend(layer_id, qkv, heads, rotation, head_norms, self._layout, self._kept)
+
+
+class SmallStep(DeviceStep):
+    """A step of few rows, each of one token: recorded layers run with their operators folded (RunsRecordings)."""
+
+    def run_recorded(
+        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+    ) -> torch.Tensor:
+        """As RunsRecordings.run_recorded."""
+        assert isinstance(recorder, RunsLayers)
+
+        def attend(
+            layer_id: int, heads: torch.Tensor, rotation: int | None, norms: HeadNormWeights | None
+        ) -> torch.Tensor:
+            qkv = heads.view(len(heads), -1, self._backend.head_dim(layer_id))
+            turned = None if rotation is None else rotations[rotation]
+            return self.attend(layer_id, qkv, turned, None if norms is None else HeadNorms(*norms))
+
+        return recorder.run(stream, update, attend)
 
 
 def _group_key(layer: _Layer, rotation: Rotation | None, head_norms: HeadNorms | None) -> _GroupKey:

@@ -6,7 +6,7 @@ weights bind them once, in a layout of their own. R = rows, T = tokens.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -37,6 +37,12 @@ class Draws:
     min_p: NDArray[np.float32]  #: 0: off
     numbers: NDArray[np.float64]  #: in [0, 1): where to invert the cumulative distribution
 
+
+#: (layer id, heads of the step's tokens [R, (H + 2 K) D], index of their rotation, head norms) -> [R, H D]. Writes keys
+#: and values into their pages.
+AttendFunction = Callable[[int, torch.Tensor, int | None, HeadNormWeights | None], torch.Tensor]
+#: work on a device -> its seconds, measured by running it some times
+WorkTimer = Callable[[Callable[[], None]], float]
 
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
 DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
@@ -80,6 +86,16 @@ class Recorder(Protocol):
         ...
 
 
+@runtime_checkable
+class RunsLayers(Protocol):
+    """A Recorder that runs its recording itself, operator by operator."""
+
+    def run(self, rows: torch.Tensor, update: torch.Tensor | None, attend: AttendFunction) -> torch.Tensor:
+        """Run the recorded parts on the stream's rows [R, hidden], overwritten, and an update that is still to be added
+        to them. Returns the last part's update, not yet added."""
+        ...
+
+
 class Operators(Protocol):
     """The operators of one device and dtype. A result depends on its own row only."""
 
@@ -100,6 +116,11 @@ class Operators(Protocol):
 
     def recorder(self) -> Recorder | None:
         """A new recorder; None: every operator is a call of its own."""
+        ...
+
+    def choose_products(self, timer: WorkTimer | None) -> None:
+        """Decide which kernels compute products of few rows, where there is a choice: once, when all weights are bound,
+        before the first step. timer: measures them; None: they cannot be measured."""
         ...
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:

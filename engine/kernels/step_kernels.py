@@ -73,6 +73,8 @@ class SplitWorkspace:
 
 #: Number of neighbouring logits (a span) for which one maximum and one mass are kept: 2,000 of each for 128k logits.
 SAMPLING_SPAN = 64
+#: Scores among which the limits of top-k and top-p are found by comparing each with all others.
+SAMPLING_CANDIDATES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,15 @@ class SamplingWorkspace:
     maxima: torch.Tensor  #: [rows, spans] float32
     masses: torch.Tensor  #: [rows, spans] float32: sum of exponentials relative to the span's maximum
     chosen: torch.Tensor  #: [rows, spans] int32: spans that may hold tokens which truncation keeps, in order
+    candidates: torch.Tensor  #: [rows, SAMPLING_CANDIDATES] float32: scores of these tokens, if they are few
 
     @classmethod
     def allocate(cls, num_rows: int, vocab_size: int, device: torch.device) -> "SamplingWorkspace":
         """For up to num_rows rows of logits."""
         shape = (num_rows, -(-vocab_size // SAMPLING_SPAN))
         maxima, masses = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2))
-        return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device))
+        candidates = torch.empty((num_rows, SAMPLING_CANDIDATES), dtype=torch.float32, device=device)
+        return cls(maxima, masses, torch.empty(shape, dtype=torch.int32, device=device), candidates)
 
 
 #: int32 words of a slot's sampling parameters, in this order: temperature, top_k, top_p and min_p (floats by their
@@ -312,9 +316,12 @@ class StepKernels(Protocol):
         counters: torch.Tensor,
         token_ids: torch.Tensor,
         workspace: SamplingWorkspace,
+        slots: torch.Tensor | None = None,
+        last_tokens: torch.Tensor | None = None,
     ) -> None:
         """Sample one token per row into token_ids [R] int64, the same as engine/sampling draws from the same random
-        number.
+        number. With slots [R] int32 and last_tokens [S + 1] int64 it also becomes the newest token of the row's slot;
+        -1: of none.
 
         logits [R, V]; temperatures [R] float32, 0: greedy, of equal logits the first; top_k [R] int32, 0: off; top_p
         [R] float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R]

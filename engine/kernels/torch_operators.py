@@ -8,7 +8,7 @@ every call.
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import LinearFunction, NormFunction
+from engine.kernels.operators import LinearFunction, NormFunction, WorkTimer
 
 #: Hint for the packed layout: the expected number of rows. Measured for 1 to 512 rows: only a hint of 1 is worse.
 _PACK_ROWS = 32
@@ -40,6 +40,9 @@ class TorchOperators:
     def draw(self) -> None:
         """None: the sampler draws in plain torch."""
         return None
+
+    def choose_products(self, timer: WorkTimer | None) -> None:
+        """There is one kernel for all products."""
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         """On CPU the weight is packed into oneDNN's layout."""

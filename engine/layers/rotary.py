@@ -54,5 +54,5 @@ class Rotary:
         """positions [T] -> cosines and sines of the step, [T, num_channels / 2]."""
         if self._frequencies.device != positions.device:
             self._frequencies = self._frequencies.to(positions.device)
-        angles = positions.to(torch.float32)[:, None] * self._frequencies
+        angles = positions[:, None] * self._frequencies  # in float32: the positions are converted on the way
         return Rotation(angles.cos(), angles.sin())

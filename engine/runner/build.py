@@ -14,11 +14,12 @@ import torch
 
 from engine.attention.device_backend import unsupported_reason
 from engine.config import EngineConfig, ModelLimits
-from engine.kernels.operators import Operators
+from engine.kernels.operators import Operators, WorkTimer
 from engine.kernels.step_kernels import StepKernels
 from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
+from engine.runner.device.cuda_timer import CudaTimer
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
@@ -50,6 +51,7 @@ class Machinery:
     name: str  #: of the kernels, for logs and metrics
     make_recorder: Callable[[], GraphRecorder]  #: graphs of one recorder share memory
     gauge: MemoryGauge
+    timer: WorkTimer | None = None  #: measures products; None: they are not measured
 
 
 Builder = Callable[[Parts], EagerRunner | DeviceRunner]
@@ -63,7 +65,8 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
             from engine.kernels import gpu  # without Triton not importable
 
             make_recorder = partial(CudaGraphRecorder, parts.device)
-            return build_device_runner(parts, Machinery(gpu, "triton", make_recorder, CudaGauge(parts.device)))
+            timer = CudaTimer(parts.device)
+            return build_device_runner(parts, Machinery(gpu, "triton", make_recorder, CudaGauge(parts.device), timer))
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
 
@@ -92,6 +95,8 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     graphs leave of the device's memory. Raises CheckpointError if that is nothing."""
     config, model, limits = parts.config, parts.model, parts.limits
     step = config.step_limits
+    with torch.inference_mode():
+        parts.operators.choose_products(machinery.timer)
     make = partial(
         DeviceRunner,
         model,

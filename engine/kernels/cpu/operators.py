@@ -11,7 +11,7 @@ from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
-from engine.kernels.operators import Draws, LinearFunction, NormFunction
+from engine.kernels.operators import Draws, LinearFunction, NormFunction, WorkTimer
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
 _INT8_ROWS = 256
@@ -53,6 +53,9 @@ class CppOperators:
     def recorder(self) -> CppRecorder:
         """A new recorder of steps."""
         return CppRecorder(self.library.panel_outputs)
+
+    def choose_products(self, timer: WorkTimer | None) -> None:
+        """There is one kernel for all products."""
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         """Packs the weight into weight_memory; an odd number of inputs is padded with zeros."""

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 _BLOCK = 1024  #: elements of a row per program: one 128-bit load of 16-bit numbers for each of 128 threads
 
@@ -19,11 +20,13 @@ def _activate_rows(
     IS_GELU: tl.constexpr,
     HAS_UP: tl.constexpr,
     BLOCK: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (R, blocks of a row). x [R, SIZE, or 2 SIZE if HAS_UP] -> output [R, SIZE], computed in float32.
 
     silu(x) = x sigmoid(x); gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
     """
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -70,6 +73,7 @@ def _launch(x: torch.Tensor, *, is_gelu: bool, has_up: bool) -> torch.Tensor:
             HAS_UP=has_up,
             BLOCK=_BLOCK,
             num_warps=4,
+            **launch_options(x.device),
         )
     return output
 

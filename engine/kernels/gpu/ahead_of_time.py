@@ -29,6 +29,7 @@ from triton.compiler import ASTSource
 
 from engine.kernels import gpu
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation
+from engine.kernels.gpu.dependent_launch import options_for
 
 #: Shared memory that one program may use, in bytes, by architecture.
 SHARED_LIMITS: Mapping[int, int] = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
@@ -52,6 +53,7 @@ class Report:
     loads: Mapping[str, int]  #: width in bits -> global loads
     copies: Mapping[str, int]  #: width in bits -> asynchronous copies into shared memory
     products: Mapping[str, int]  #: tensor core instruction -> count
+    waits: bool  #: the kernel waits for the one before it, if it is launched while that one runs
 
     @property
     def num_wide(self) -> int:
@@ -65,14 +67,17 @@ def compile_for(compilation: Compilation, architecture: int) -> Report:
     Raises ValueError if signature and constants do not match the kernel's arguments, and the compiler's own errors.
     """
     names = compilation.kernel.arg_names
-    unknown = (set(compilation.signature) | set(compilation.constants) | compilation.divisible_by_16) - set(names)
-    missing = set(names) - set(compilation.signature) - set(compilation.constants)
+    constants = dict(compilation.constants)
+    if "WAITS" in names:
+        constants["WAITS"] = options_for(architecture)["WAITS"]
+    unknown = (set(compilation.signature) | set(constants) | compilation.divisible_by_16) - set(names)
+    missing = set(names) - set(compilation.signature) - set(constants)
     if unknown or missing:
         raise ValueError(f"{compilation.name}: unknown arguments {sorted(unknown)}, missing {sorted(missing)}")
     source = ASTSource(
         fn=compilation.kernel,
-        signature={n: "constexpr" if n in compilation.constants else compilation.signature[n] for n in names},
-        constexprs=dict(compilation.constants),
+        signature={n: "constexpr" if n in constants else compilation.signature[n] for n in names},
+        constexprs=constants,
         attrs={(i,): [["tt.divisibility", 16]] for i, n in enumerate(names) if n in compilation.divisible_by_16},
     )
     options = {
@@ -96,6 +101,7 @@ def compile_for(compilation: Compilation, architecture: int) -> Report:
         loads=_widths(opcodes, "LDG"),
         copies=_widths(opcodes, "LDGSTS"),
         products=_first_words(opcodes, _PRODUCTS),
+        waits=not constants.get("WAITS") or "ACQBULK" in opcodes,
     )
 
 
@@ -113,6 +119,8 @@ def violations(compilation: Compilation, report: Report) -> list[str]:
             found.append(f"no global load of 128 bits: loads {dict(report.loads)}, copies {dict(report.copies)}")
         if report.loads.get("16", 0):
             found.append(f"{report.loads['16']} global loads of 16 bits")
+    if not report.waits:
+        found.append("does not wait for the kernel before it")
     if expected.has_async_copies and not report.copies:
         found.append("no asynchronous copies: the loop is not pipelined")
     if expected.has_wgmma and report.architecture == 90 and not report.products.get("HGMMA"):

@@ -3,11 +3,15 @@
 R = rows. Sums are in float32. The new stream is rounded to its dtype once, and the rounded values are normalised.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import torch
 import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 
 @triton.jit
@@ -25,9 +29,11 @@ def _norm(
     HAS_UPDATE: tl.constexpr,
     IS_CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (R). Updates the stream [R, SIZE] in place if HAS_UPDATE; writes output [R, SIZE]. IS_CENTRED: layer
     norm."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -60,6 +66,23 @@ def layer_norm(
     return _launch(stream, update, weight, bias, eps)
 
 
+@dataclass(frozen=True, eq=False)
+class RMSNorm:
+    """rms_norm bound to its weights: a NormFunction that a product of few rows can take in."""
+
+    weight: torch.Tensor  #: [size]
+    eps: float
+    kernel: Callable[..., torch.Tensor] = rms_norm
+    float_weight: torch.Tensor = field(init=False)  #: the same in float32
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "float_weight", self.weight.float())
+
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
+        """The norm of the stream, which becomes stream + update, both [R, size]."""
+        return self.kernel(stream, update, self.weight, self.eps)
+
+
 def _launch(
     stream: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor | None, eps: float
 ) -> torch.Tensor:
@@ -89,6 +112,7 @@ def _launch(
         IS_CENTRED=bias is not None,
         BLOCK=block,
         num_warps=_num_warps(block),
+        **launch_options(stream.device),
     )
     return output
 

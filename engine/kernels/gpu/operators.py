@@ -1,38 +1,51 @@
-"""The operators on CUDA devices: norms, activations and recurrent states in Triton, products by cuBLAS."""
+"""The operators on CUDA devices: norms, activations and recurrent states in Triton, products by cuBLAS, or for few rows
+in Triton where that is faster (products.py)."""
 
 import torch
 import torch.nn.functional as F
 
 from engine.kernels.gpu import activation, mamba, norm
-from engine.kernels.operators import LinearFunction, NormFunction
+from engine.kernels.gpu.layer_recorder import LayerRecorder
+from engine.kernels.gpu.products import Product, Products
+from engine.kernels.gpu.skinny_product import Activation
+from engine.kernels.operators import LinearFunction, NormFunction, WorkTimer
 from engine.kernels.state_kernels import StateKernels
 
 
 class GpuOperators:
     """The Operators on CUDA with Triton."""
 
+    def __init__(self, products: Products | None = None) -> None:
+        """products: tests and benchmarks pass their own."""
+        self._products = products or Products()
+
     @property
     def name(self) -> str:
-        """For logs and metrics."""
-        return "triton"
+        """For logs and metrics: with the number of weights' shapes whose products of few rows are ours."""
+        summary = self._products.summary
+        return f"triton, {summary}" if summary else "triton"
 
     @property
     def routes_on_device(self) -> bool:
         """True: a choice on the host would wait for the device in every layer."""
         return True
 
-    def recorder(self) -> None:
-        """None: every operator is a call of its own; CUDA graphs record decode steps."""
-        return None
+    def recorder(self) -> LayerRecorder:
+        """Records layers for steps of few rows."""
+        return LayerRecorder({self.silu_mul: Activation.SILU_MUL, self.gelu_tanh_mul: Activation.GELU_TANH_MUL})
+
+    def choose_products(self, timer: WorkTimer | None) -> None:
+        """By the architecture's table, else by the timer."""
+        self._products.choose(timer)
 
     @property
     def state_kernels(self) -> StateKernels:
         """The Triton kernels of mamba.py."""
         return mamba
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
-        """A product of cuBLAS."""
-        return lambda x: F.linear(x, weight, bias)
+    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
+        """A product of cuBLAS, or of our own kernel for few rows: see choose_products."""
+        return self._products.bind(weight, bias)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
         """Looks up rows of the table itself."""
@@ -44,7 +57,7 @@ class GpuOperators:
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         """A Triton kernel, with the update added on the way."""
-        return lambda stream, update: norm.rms_norm(stream, update, weight, eps)
+        return norm.RMSNorm(weight, eps)
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
         """A Triton kernel, with the update added on the way."""

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.step_kernels import SAMPLING_WORDS, SamplingColumns
 
 _BLOCK_ROWS = 128
@@ -41,9 +42,11 @@ def _prepare_decode(
     WORDS: tl.constexpr,
     IS_FIRST: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (blocks of rows). Writes page_places [B] of one layer type; IS_FIRST: also token_ids, positions,
     context_lengths and the columns of sampling, [B]."""
+    wait_for_previous(WAITS)
     rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     is_row = rows < num_rows
     slots = tl.load(slots_ptr + rows, mask=is_row, other=-1).to(tl.int64)
@@ -123,6 +126,7 @@ def prepare_decode(
             IS_FIRST=index == 0,
             BLOCK_ROWS=_BLOCK_ROWS,
             num_warps=4,
+            **launch_options(slots.device),
         )
 
 

@@ -1,7 +1,9 @@
 """Samples one token per row: greedy, or the inverse of the cumulative distribution after top-k, top-p and min-p.
 
-Nothing is sorted. The limits of top-k and top-p are found by bisection over the candidate spans of logits: those whose
-largest logit is not below a bound that is computed from the spans' maxima. Sums are in float64 where rounding could
+Nothing is sorted. Only spans of logits are read again whose largest logit is not below a bound that is computed from
+the spans' maxima. The candidates, scores at or above the bound, are written side by side; each is then compared with
+all the others, which gives the limits of top-k and top-p without any exchange between threads. Of more than
+SAMPLING_CANDIDATES, in flat rows, the limits are found by bisection instead. Sums are in float64 where rounding could
 change the sampled token; random numbers are bit-equal to engine/sampling/philox.py. R = rows, V = vocabulary.
 """
 
@@ -10,6 +12,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.spans import (
     NUM_WARPS,
     SPAN,
@@ -20,7 +23,7 @@ from engine.kernels.gpu.spans import (
     row_configuration,
     scan_spans,
 )
-from engine.kernels.step_kernels import SamplingWorkspace
+from engine.kernels.step_kernels import SAMPLING_CANDIDATES, SamplingWorkspace
 
 NOWHERE = tl.constexpr(2**30)
 #: exp(FLOOR) is 0 in float32: a token with a lower score is never sampled, so such scores need not be distinguished.
@@ -40,15 +43,21 @@ def _draw(
     maxima_ptr,
     masses_ptr,
     chosen_ptr,
+    candidates_ptr,
+    slots_ptr,
+    last_tokens_ptr,
     row_stride,
     span_stride,
     vocab_size,
     SPAN: tl.constexpr,
     ALL_SPANS: tl.constexpr,
     TILE: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (R). Reads the spans' maxima and masses of scan_spans, and the logits of chosen spans; writes token_ids
-    [R]."""
+    [R], and last_tokens of the rows' slots."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     logits_row_ptr = logits_ptr + row * row_stride
     span_row = row * span_stride
@@ -79,11 +88,23 @@ def _draw(
                     bound = tl.maximum(bound, bound_of(scores, tl.exp(scores), needed, floor))
                 else:
                     bound = tl.log(min_p)
-            num_chosen = choose_spans(scores, tl.maximum(bound, floor), num_spans, chosen_ptr, span_row, ALL_SPANS)
-            limit = _limit_of(
-                logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
-                top_k, top_p, min_p, total, SPAN, TILE,
-            )  # fmt: skip
+            bound = tl.maximum(bound, floor)
+            num_chosen = choose_spans(scores, bound, num_spans, chosen_ptr, span_row, ALL_SPANS)
+            if (top_k > 0) | (top_p < 1.0):
+                scores_ptr = candidates_ptr + row * CANDIDATES
+                num_candidates = _write_candidates(
+                    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+                    bound, scores_ptr, SPAN, TILE, CANDIDATES,
+                )  # fmt: skip
+                if num_candidates <= CANDIDATES:
+                    limit = _limit_among(scores_ptr, num_candidates, top_k, top_p, total, CANDIDATES)
+                else:
+                    limit = _limit_of(
+                        logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+                        top_k, top_p, total, SPAN, TILE,
+                    )  # fmt: skip
+            if min_p > 0.0:
+                limit = tl.maximum(limit, tl.log(min_p))
             span, before, target = _span_of_chosen(
                 logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
                 limit, number, SPAN, TILE,
@@ -99,21 +120,75 @@ def _draw(
         offset, _ = _first_beyond(weights, target, before)
         # By rounding, the span's mass may end just below the target: then its last token with any mass is sampled.
         offset = tl.where(offset == NOWHERE, tl.max(tl.where(weights > 0.0, offsets, 0), axis=0), offset)
-        tl.store(token_ids_ptr + row, (span * SPAN + offset).to(tl.int64))
+        token = (span * SPAN + offset).to(tl.int64)
     else:
         span = tl.min(tl.where(maxima == best, spans, num_spans - 1), axis=0)
         tokens = span * SPAN + offsets
         x = tl.load(logits_row_ptr + tokens, mask=tokens < vocab_size, other=float("-inf")).to(tl.float32)
-        tl.store(token_ids_ptr + row, tl.min(tl.where(x == best, tokens, vocab_size - 1), axis=0).to(tl.int64))
+        token = tl.min(tl.where(x == best, tokens, vocab_size - 1), axis=0).to(tl.int64)
+    tl.store(token_ids_ptr + row, token)
+    if slots_ptr is not None:
+        slot = tl.load(slots_ptr + row)
+        if slot >= 0:
+            tl.store(last_tokens_ptr + slot, token)
+
+
+@triton.jit
+def _write_candidates(
+    logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
+    bound, scores_ptr,
+    SPAN: tl.constexpr, TILE: tl.constexpr, CANDIDATES: tl.constexpr,
+):  # fmt: skip
+    """Writes the scores >= bound, in the order of their tokens, as far as there is room; returns how many there are."""
+    count = 0
+    for first in range(0, num_chosen, TILE):
+        y = chosen_scores(
+            logits_row_ptr, chosen_ptr, span_row, first, num_chosen, vocab_size, best, temperature, SPAN, TILE
+        )
+        is_candidate = y >= bound
+        marks = is_candidate.to(tl.int32)
+        of_spans = tl.sum(marks, axis=1)
+        starts = count + tl.cumsum(of_spans, axis=0) - of_spans
+        places = starts[:, None] + tl.cumsum(marks, axis=1) - 1
+        tl.store(scores_ptr + places, y, mask=is_candidate & (places < CANDIDATES))
+        count += tl.sum(of_spans, axis=0)
+    tl.debug_barrier()  # other threads of the program read these scores
+    return count
+
+
+@triton.jit
+def _limit_among(scores_ptr, count, top_k, top_p, total, CANDIDATES: tl.constexpr):
+    """The smallest score that top-k and top-p keep, of `count` candidates. A token is kept by top-k if fewer than top_k
+    tokens have larger scores, and by top-p if these have less mass than top_p of the total (of the tokens that top-k
+    keeps). total: the mass of all tokens, float64."""
+    places = tl.arange(0, CANDIDATES)
+    is_candidate = places < count
+    y = tl.load(scores_ptr + places, mask=is_candidate, other=float("-inf"))
+    num_larger = tl.zeros((CANDIDATES,), tl.int32)
+    mass_larger = tl.zeros((CANDIDATES,), tl.float64)
+    for first in range(0, count, 8):
+        for number in tl.static_range(8):
+            other = tl.load(scores_ptr + first + number, mask=first + number < count, other=float("-inf"))
+            is_larger = other > y
+            num_larger += is_larger.to(tl.int32)
+            mass_larger += tl.where(is_larger, tl.exp(other), 0.0).to(tl.float64)
+    is_kept = is_candidate
+    if top_k > 0:
+        is_kept = is_kept & (num_larger < top_k)
+        total = tl.sum(tl.where(is_kept, tl.exp(y), 0.0).to(tl.float64), axis=0)
+    if top_p < 1.0:
+        is_kept = is_kept & (mass_larger < top_p.to(tl.float64) * total)
+    return tl.min(tl.where(is_kept, y, 0.0), axis=0)
 
 
 @triton.jit
 def _limit_of(
     logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
-    top_k, top_p, min_p, total,
+    top_k, top_p, total,
     SPAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The smallest score that top-k, top-p and min-p keep. total: the mass of all tokens, float64."""
+    """The smallest score that top-k and top-p keep, for any number of candidates. total: the mass of all tokens,
+    float64."""
     limit = tl.full((), FLOOR, tl.float32)
     if top_k > 0:
         limit = _smallest_kept(
@@ -132,8 +207,6 @@ def _limit_of(
             logits_row_ptr, chosen_ptr, span_row, num_chosen, vocab_size, best, temperature,
             limit, top_p.to(tl.float64) * total, False, SPAN, TILE,
         )  # fmt: skip
-    if min_p > 0.0:
-        limit = tl.maximum(limit, tl.log(min_p))
     return limit
 
 
@@ -254,14 +327,21 @@ def sample(
     counters: torch.Tensor,
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace,
+    slots: torch.Tensor | None = None,
+    last_tokens: torch.Tensor | None = None,
 ) -> None:
-    """Samples one token per row of logits [R, V] into token_ids [R], as StepKernels.sample defines; overwrites the
-    workspace. All tensors [R] are contiguous."""
+    """Samples one token per row of logits [R, V] into token_ids [R], and into last_tokens of slots [R], as
+    StepKernels.sample defines; overwrites the workspace. All tensors [R] are contiguous."""
     num_rows, vocab_size = logits.shape
     columns = (temperatures, top_k, top_p, min_p, seeds, counters, token_ids)
     assert all(column.shape == (num_rows,) and column.is_contiguous() for column in columns)
     dtypes = (torch.float32, torch.int32, torch.float32, torch.float32, torch.int64, torch.int64, torch.int64)
     assert tuple(column.dtype for column in columns) == dtypes
+    assert (slots is None) == (last_tokens is None), "both, or none"
+    if slots is not None and last_tokens is not None:
+        assert slots.shape == (num_rows,)
+        assert slots.is_contiguous()
+        assert (slots.dtype, last_tokens.dtype) == (torch.int32, torch.int64)
     if not num_rows:
         return
     num_spans = scan_spans(logits, temperatures, workspace)
@@ -271,9 +351,14 @@ def sample(
         workspace.maxima,
         workspace.masses,
         workspace.chosen,
+        workspace.candidates,
+        slots,
+        last_tokens,
         logits.stride(0),
         workspace.maxima.stride(0),
         vocab_size,
+        CANDIDATES=SAMPLING_CANDIDATES,
+        **launch_options(logits.device),
         **row_configuration(num_spans),
     )
 
@@ -282,6 +367,7 @@ def shipped() -> list[Compilation]:
     """Configurations for the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
     columns = {"temperatures": "fp32", "top_k": "i32", "top_p": "fp32", "min_p": "fp32"}
     columns |= {"seeds": "i64", "counters": "i64", "token_ids": "i64", "maxima": "fp32", "masses": "fp32"}
+    columns |= {"candidates": "fp32", "slots": "i32", "last_tokens": "i64"}
     return [
         Compilation(
             name=f"draw, {dtype}, V <= {all_spans * SPAN}",
@@ -289,7 +375,7 @@ def shipped() -> list[Compilation]:
             signature={"logits_ptr": f"*{dtype}", "chosen_ptr": "*i32"}
             | {f"{name}_ptr": f"*{kind}" for name, kind in columns.items()}
             | {name: "i32" for name in ("row_stride", "span_stride", "vocab_size")},
-            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE},
+            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE, "CANDIDATES": SAMPLING_CANDIDATES},
             divisible_by_16=frozenset(
                 {"logits_ptr", "chosen_ptr", "row_stride", "vocab_size", *(f"{name}_ptr" for name in columns)}
             ),

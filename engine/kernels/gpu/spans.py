@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.step_kernels import SAMPLING_SPAN, SamplingWorkspace
 
 SPAN = SAMPLING_SPAN
@@ -31,9 +32,11 @@ def _scan_spans(
     vocab_size,
     SPAN: tl.constexpr,
     SPANS: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (R, blocks of spans). Writes each span's largest logit and, relative to it, its sum of exponentials (not for
     greedy rows, whose temperature is 0)."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     spans = tl.program_id(1) * SPANS + tl.arange(0, SPANS)
     tokens = spans[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
@@ -119,6 +122,7 @@ def scan_spans(logits: torch.Tensor, temperatures: torch.Tensor | None, workspac
         SPAN=SPAN,
         SPANS=_SPANS_OF_PROGRAM,
         num_warps=4,
+        **launch_options(logits.device),
     )
     return num_spans
 

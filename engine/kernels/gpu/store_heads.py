@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.launching import launch
 from engine.kernels.step_kernels import PageScales
 
@@ -79,9 +80,11 @@ def _store_heads(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (T, blocks of heads). HALF: rotated pairs of channels. LARGEST: largest number of the pages' dtype if it is
     quantised, else 0."""
+    wait_for_previous(WAITS)
     token = tl.program_id(0).to(tl.int64)
     heads = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
     is_head = heads < NUM_HEADS + 2 * NUM_KV_HEADS
@@ -192,6 +195,7 @@ def store_heads(
         LARGEST=_LARGEST.get(pages.dtype, 0.0),
         **blocks,
         num_warps=num_warps,
+        **launch_options(qkv.device),
     )
 
 

@@ -38,24 +38,46 @@ class Key:
         return cls("paged_attention", mode, name, page_name, head_dim, min(max(rows, 16), 128))
 
 
+@dataclass(frozen=True, slots=True)
+class ProductKey:
+    """A product of few rows: the shape of its weights, and the number of rows (products.ROW_COUNTS)."""
+
+    kernel: str
+    dtype: str
+    size: int
+    channels: int
+    rows: int
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, size: int, channels: int, rows: int) -> "ProductKey":
+        """The key of weights [channels, size]."""
+        return cls("skinny_product", str(dtype).removeprefix("torch."), size, channels, rows)
+
+
+def tuned_product(key: ProductKey, architecture: int, tables: Path = TABLES) -> Mapping[str, int] | None:
+    """Tiles that were measured to beat cuBLAS; empty where cuBLAS was faster; None if nothing was measured."""
+    return _table(tables / f"sm_{architecture}.json").get(key)
+
+
 def tuned_values(key: Key, architecture: int, tables: Path = TABLES) -> Mapping[str, int] | None:
     """Parameters measured for the key on this architecture (80, 89, 90 and so on); None if there are none."""
     return _table(tables / f"sm_{architecture}.json").get(key)
 
 
 @functools.cache
-def _table(path: Path) -> Mapping[Key, Mapping[str, int]]:
+def _table(path: Path) -> Mapping[Key | ProductKey, Mapping[str, int]]:
     if not path.exists():
         return {}
     return dict(map(_entry, json.loads(path.read_text(encoding="utf-8"))["entries"]))
 
 
-def _entry(entry: Mapping[str, object]) -> tuple[Key, Mapping[str, int]]:
+def _entry(entry: Mapping[str, object]) -> tuple[Key | ProductKey, Mapping[str, int]]:
     values = entry["values"]
     assert isinstance(values, dict)
-    return Key(**{field.name: entry[field.name] for field in fields(Key)}), values  # type: ignore[arg-type]
+    kind: type[Key | ProductKey] = ProductKey if entry["kernel"] == "skinny_product" else Key
+    return kind(**{field.name: entry[field.name] for field in fields(kind)}), values  # type: ignore[arg-type]
 
 
-def as_entry(key: Key, values: Mapping[str, int]) -> dict[str, object]:
+def as_entry(key: Key | ProductKey, values: Mapping[str, int]) -> dict[str, object]:
     """The entry of a table for measured values; benchmarks/kernels/tune.py writes it."""
     return {**asdict(key), "values": dict(values)}

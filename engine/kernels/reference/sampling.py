@@ -25,6 +25,8 @@ def sample(
     counters: torch.Tensor,
     token_ids: torch.Tensor,
     workspace: SamplingWorkspace | None = None,
+    slots: torch.Tensor | None = None,
+    last_tokens: torch.Tensor | None = None,
 ) -> None:
     """Samples one token per row of logits [R, V] into token_ids [R] int64, as StepKernels.sample defines: the inverse
     of the cumulative distribution at uniform(seeds, counters), or argmax if the temperature is 0. The workspace is not
@@ -37,6 +39,8 @@ def sample(
     targets = uniform(seeds, counters)[:, None] * cumulative[:, -1:]
     drawn = torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
     token_ids.copy_(torch.where(temperatures > 0, drawn, greedy))
+    if slots is not None and last_tokens is not None:
+        last_tokens.index_put_((slots.long(),), token_ids)  # -1 is the last element, which is never read
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:

@@ -50,9 +50,8 @@ class DecodeProgram:
         logits = self._model.logits(self.forward(bucket))
         kept_logits[: bucket.num_rows].copy_(logits)
         rows = self._buffers.first(bucket.num_rows)
-        self.sample(logits, rows)
-        # Slot -1 of padding rows is the last element.
-        self._last_tokens.index_put_((rows.slots.long(),), rows.next_tokens)
+        columns = (*rows.sampling.all, rows.next_tokens, self._sampling)
+        self._kernels.sample(logits, *columns, rows.slots, self._last_tokens)
 
     def forward(self, bucket: Bucket, states: StateStep | None = None) -> torch.Tensor:
         """Final hidden states [B, hidden]. states: recurrent states, if the host looks them up."""

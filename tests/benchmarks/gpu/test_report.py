@@ -86,8 +86,13 @@ def test_kernels_have_their_goals_and_warm_times_and_tiles_their_gain(tmp_path: 
     entry = {"kernel": "paged_attention", "mode": "decode", "page_dtype": "bfloat16", "head_dim": 128, "rows": 16}
     entry |= {"values": {"block_t": 32, "num_warps": 2}}
     entry |= {"measured": {"microseconds": {"a": 9.0, "b": 8.0}, "formula_microseconds": {"a": 10.0, "b": 10.0}}}
-    write(tmp_path, "sm_90.json", {"entries": [entry]})
+    product = {"kernel": "skinny_product", "size": 4096, "channels": 6144, "rows": 1, "values": {"splits": 4}}
+    product |= {"measured": {"microseconds": 14.0, "library_microseconds": 17.5}}
+    slow = product | {"rows": 16, "values": {}, "measured": {"microseconds": None, "library_microseconds": 18.0}}
+    write(tmp_path, "sm_90.json", {"entries": [entry, product, slow]})
     text = report(tmp_path)
+    assert "| 4096 x 6144 | 1 | splits 4 | 14.0 | 17.5 |" in text
+    assert "| 4096 x 6144 | 16 | cuBLAS |  | 18.0 |" in text
     assert "| addition and RMS norm | 64 x 4096 | 3.4 | 2.1 | 0.5 | 14 % | 2.5 us | met |  |" in text
     assert "ValueError: an invented error" in text
     assert "| paged_attention, decode, bfloat16, D 128, 16 rows | block_t 32, num_warps 2 | 85 % |" in text

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks.kernels import measure, tune
+from benchmarks.kernels import measure, tune, tune_products
 from benchmarks.kernels.attention import PagedStep, Shape
 from benchmarks.kernels.case import Case, Goal
 from benchmarks.kernels.cases import all_cases
@@ -22,6 +23,8 @@ from benchmarks.kernels.products import ROWS, product_cases
 from benchmarks.kernels.tune import call_with
 from engine.kernels import gpu
 from engine.kernels.gpu.attention_tiles import AttentionTiles
+from engine.kernels.gpu.products import ROW_COUNTS
+from engine.kernels.gpu.skinny_product import formula_tiles
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
@@ -93,6 +96,24 @@ def test_tuning_keeps_what_is_faster_and_right_and_gives_up_what_is_far_slower(
 
     monkeypatch.setattr(tune, "call_with", wrong)
     assert swept(8, 8, 7, 7, 5, 5, 6, 6) == [48]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
+def test_products_that_are_faster_than_cublas_s_come_into_the_table_with_their_tiles() -> None:
+    formula, *others = tune_products.candidates(formula_tiles(32, 48, 2, 4))
+    assert len({formula, *others}) == 1 + len(others) >= 3
+
+    def swept(library: float, *ours: float) -> dict[str, Any]:
+        clock: Any = Script(*(library, *ours) * len(ROW_COUNTS))
+        entries = list(tune_products.sweep(clock, 4, CPU, time.monotonic() + 1e9, ((32, 48),)))
+        assert [entry["rows"] for entry in entries] == list(ROW_COUNTS)
+        assert (entries[0]["size"], entries[0]["channels"]) == (32, 48)
+        return entries[0]["values"]
+
+    slow = [12.0] * len(others)
+    assert swept(10.0, 9.0, *slow) == asdict(formula)
+    assert swept(10.0, 12.0, *slow[1:], 9.0) == asdict(others[-1])
+    assert swept(10.0, 9.9, *slow) == {}
 
 
 def test_bytes_and_operations_of_attention_are_counted_by_hand() -> None:

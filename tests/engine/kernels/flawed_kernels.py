@@ -19,6 +19,13 @@ def scale_rows(input_ptr, output_ptr, row_stride, factor, num_columns, COLUMNS: 
 
 
 @triton.jit
+def double(input_ptr, output_ptr, WAITS: tl.constexpr):
+    """Grid (1). A kernel that may run beside the one before it, and does not wait for its results."""
+    places = tl.arange(0, 1024)
+    tl.store(output_ptr + places, tl.load(input_ptr + places) * 2)
+
+
+@triton.jit
 def multiply(a_ptr, b_ptr, output_ptr, num_steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """One program. output [M, N] = sum over steps of a [M, K] times b [K, N], in a loop that should be pipelined."""
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
@@ -54,9 +61,21 @@ def shipped() -> tuple[Compilation, ...]:
         expectation=Expectation(has_async_copies=True, has_wgmma=True),
         architectures=(80, 90),
     )
+    pointers = ("input_ptr", "output_ptr")
+    hasty = Compilation(
+        name="does not wait",
+        kernel=double,
+        signature=dict.fromkeys(pointers, "*fp32"),
+        constants={},
+        divisible_by_16=frozenset(pointers),
+        num_warps=4,
+        num_stages=1,
+        architectures=(90,),
+    )
     return (
         plain,
         product,
+        hasty,
         replace(plain, name="unknown alignment", divisible_by_16=frozenset({"output_ptr"}), architectures=(90,)),
         replace(plain, name="too many registers", expectation=Expectation(max_registers=8), architectures=(90,)),
         replace(product, name="spills", constants={"M": 128, "N": 256, "K": 32}, num_warps=1, architectures=(80,)),

@@ -52,6 +52,7 @@ def test_code_without_a_flaw_passes(flawed: dict[tuple[str, int], Any], name: st
         ("too much shared memory", 89, "bytes of shared memory"),
         ("not pipelined", 80, "no asynchronous copies"),
         ("too few rows for wgmma", 90, "no warp group products"),
+        ("does not wait", 90, "does not wait for the kernel before it"),
         ("does not compile", 90, "Error"),
     ],
 )

@@ -1,12 +1,14 @@
 """The sampling kernel draws the same tokens as the engine's CPU sampler, from the same random numbers."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from engine.config import SamplingParams
 from engine.kernels.gpu.sampling import sample
+from engine.kernels.reference.sampling import sample as reference_sample
 from tests.engine.kernels.sampling_cases import PARAMS, PLAIN, draw, expected, random_rows, special_rows
 
 SEEDS = [0, 2**31, 2**32 + 5, 2**63 + 11, 2**64 - 1]
@@ -34,12 +36,36 @@ def test_many_numbers_fall_where_they_fall_on_cpu(device: torch.device) -> None:
     assert draw(sample, logits, params, seeds, 3) == expected(logits, params, seeds, 3)
 
 
+@pytest.mark.parametrize("width", [0.01, 0.5, 3.0])
+@pytest.mark.parametrize("vocab_size", [500, 513, 6000])
+def test_limits_are_those_of_the_cpu_for_few_candidates_and_for_many(
+    vocab_size: int, width: float, device: torch.device
+) -> None:
+    """From flat rows, of which top-p keeps more tokens than are compared one by one, to peaked ones; with ties."""
+    params = [replace(PLAIN, top_k=k, top_p=p) for k in (0, 3, 400) for p in (0.3, 0.9, 1.0)]
+    rows = torch.randn(len(params), vocab_size, generator=torch.Generator().manual_seed(2)) * width
+    logits = (rows * 50).round().div(50).to(device)
+    seeds = [2**55 + 13 * i for i in range(len(params))]
+    assert draw(sample, logits, params, seeds, 4) == expected(logits, params, seeds, 4)
+
+
 def test_half_precision_and_rows_with_a_stride(device: torch.device) -> None:
     logits = random_rows(1000).to(torch.float16).to(device)
     wide = torch.full((len(PARAMS), 1040), 9.0, dtype=torch.float16, device=device)
     wide[:, :1000] = logits
     seeds = range(len(PARAMS))
     assert draw(sample, wide[:, :1000], PARAMS, seeds, 2) == expected(logits, PARAMS, seeds, 2)
+
+
+def test_a_token_becomes_the_newest_one_of_its_slot(device: torch.device) -> None:
+    """Not for padding: the element behind the last slot, and those of other slots, stay as they are."""
+    rows = torch.randn(3, 200, generator=torch.Generator().manual_seed(3)).to(device)
+    slots = torch.tensor([2, -1, 0], dtype=torch.int32, device=device)
+    params = [SamplingParams(temperature=0.0), SamplingParams(temperature=0.0), PLAIN]
+    for function in (sample, reference_sample):
+        last_tokens = torch.full((5,), -7, device=device)
+        tokens = draw(partial(function, slots=slots, last_tokens=last_tokens), rows, params, [0, 1, 2], 0)
+        assert last_tokens.tolist()[:4] == [tokens[2], -7, tokens[0], -7]
 
 
 def test_greedy_takes_the_first_of_the_largest(device: torch.device) -> None:

@@ -2,7 +2,7 @@
 interpreter, where a tape takes each kernel as one call."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,9 +25,11 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
 
 from engine.kernels import gpu
-from engine.kernels.gpu import activation, attention_tiles, mamba, paged_attention
+from engine.kernels.gpu import activation, attention_tiles, mamba, norm, paged_attention, skinny_product
+from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.operators import GpuOperators
-from engine.kernels.operators import NormFunction
+from engine.kernels.gpu.products import Products
+from engine.kernels.operators import NormFunction, WorkTimer
 from engine.kernels.state_kernels import StateKernels
 
 HAS_CUDA = torch.cuda.is_available()
@@ -55,15 +57,30 @@ class InterpretedOperators(GpuOperators):
         kernels = {name: opaque(getattr(mamba, name)) for name in ("causal_conv", "selective_scan")}
         return SimpleNamespace(**kernels)
 
-    def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
-        return opaque(super().rms_norm(weight, eps))
+    def __init__(self) -> None:
+        super().__init__(Products(multiply=opaque(skinny_product.multiply)))
+
+    def rms_norm(self, weight: torch.Tensor, eps: float) -> RMSNorm:
+        return RMSNorm(weight, eps, kernel=opaque(norm.rms_norm))
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
         return opaque(super().layer_norm(weight, bias, eps))
 
 
-def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
-    """A runner with two slots: graphs of one row and of two."""
+class Later:
+    """A WorkTimer by which each work takes longer than the one before: our products, which are timed first, are
+    faster."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def __call__(self, work: Callable[[], None]) -> float:
+        self._seconds += 1.0
+        return self._seconds
+
+
+def triton_runner(folder: Path, *, timer: WorkTimer | None = None, **settings: object) -> DeviceRunner:
+    """A runner with two slots: graphs of one row and of two. timer: of products, where there is no device."""
     settings = {"max_running": 2, "max_batched_tokens": 8, "max_model_len": 32, **settings}
     if HAS_CUDA:
         config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})
@@ -71,7 +88,7 @@ def triton_runner(folder: Path, **settings: object) -> DeviceRunner:
         assert isinstance(runner, DeviceRunner)
         return runner
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
-    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge())
+    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer)
     return device_runner(folder, machinery, InterpretedOperators(), **settings)
 
 
@@ -84,8 +101,24 @@ def small(name: str, folder: Path) -> TinyModel:
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = small(name, tmp_path)
     runner = triton_runner(model.folder)
-    assert runner.operators_name == "triton, CUDA graphs"
+    if not HAS_CUDA:
+        assert runner.operators_name == "triton, CUDA graphs"
     # The second prompt decodes beside the first one's chunks, then in a graph of its own, then in one of two rows.
+    wanted = [model.greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="on a device products are chosen by measurement")
+@pytest.mark.parametrize(
+    ("name", "is_eager"),
+    [("qwen3", False), ("qwen3", True), ("gemma2", False), ("gpt2", False), ("gpt-neox", False)],
+)
+def test_so_they_are_with_products_of_our_own_and_their_neighbours_in_them(
+    tmp_path: Path, name: str, is_eager: bool
+) -> None:
+    model = small(name, tmp_path)
+    runner = triton_runner(model.folder, timer=Later(), enforce_eager=is_eager)
+    assert runner.operators_name.startswith("triton, own products for ")
     wanted = [model.greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
 
@@ -132,10 +165,11 @@ def test_chunks_behind_a_context_and_decodes_give_the_same_tokens_in_parts(
         assert generate(runner, prompts, 2, chunk=24) == wanted
 
 
-def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path) -> None:
+@pytest.mark.parametrize("timer", [None, Later()], ids=["cublas", "own products"])
+def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path, timer: WorkTimer | None) -> None:
     folder = small("llama", tmp_path).folder
     wanted = generate(load_runner(settings_for(folder)).runner, PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM)
-    assert generate(triton_runner(folder), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
+    assert generate(triton_runner(folder, timer=timer), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
 
 
 def test_penalties_and_log_probabilities_are_those_of_engine_sampling(tmp_path: Path) -> None:
