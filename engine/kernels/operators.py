@@ -109,8 +109,9 @@ class Operators(Protocol):
         ...
 
     @property
-    def routes_on_device(self) -> bool:
-        """Whether to choose experts without reading numbers on the host, which would wait for the device."""
+    def grouped_experts(self) -> GroupedExperts | None:
+        """Chooses experts and computes them without reading numbers on the host, which would wait for the device.
+        None: the host chooses, and each expert has products of its own."""
         ...
 
     def recorder(self) -> Recorder | None:

@@ -1,11 +1,19 @@
 """The grouped product of experts against its reference, and its independence of neighbours."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from engine.kernels import reference
+from engine.kernels.gpu import choose_experts as choosing
+from engine.kernels.gpu import grouped_experts as grouping
 from engine.kernels.gpu.choose_experts import choose_experts, order_by_expert
 from engine.kernels.gpu.grouped_experts import _num_tiles, _tiles_for, grouped_experts
+from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.operators import Routing
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 
@@ -125,6 +133,47 @@ def test_a_token_s_bits_do_not_depend_on_what_others_choose(dtype: torch.dtype, 
     again = grouped_experts(company, others, weights, gate_up, down)
     assert torch.equal(again[7], together[7])
     assert again[8].isnan().all()
+
+
+class Counted:
+    """A kernel whose launches are noted."""
+
+    def __init__(self, name: str, kernel: Any, launches: list[str]) -> None:
+        self.name, self.kernel, self.launches = name, kernel, launches
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return partial(self._start, grid)
+
+    def _start(self, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
+        self.launches.append(self.name)
+        with _disable_current_modes():
+            self.kernel[grid](*arguments, **named)
+
+
+class Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("num_tokens", [1, 40])
+def test_a_layer_is_five_launches_and_no_other_operator(
+    monkeypatch: pytest.MonkeyPatch, num_tokens: int, device: torch.device
+) -> None:
+    """Whatever the number of experts; beside them the layer has the product of its router."""
+    launches: list[str] = []
+    for module, name in ((choosing, "_choose"), (choosing, "_order"), (grouping, "_multiply"), (grouping, "_add")):
+        monkeypatch.setattr(module, name, Counted(name, getattr(module, name), launches))
+    mix = GpuOperators().grouped_experts(*matrices(30, 32, 24, torch.float32, device), Routing(3, sums_to_one=True))
+    x, scores = torch.randn(num_tokens, 32, device=device), torch.randn(num_tokens, 30, device=device)
+    with Calls() as calls:
+        mix(x, scores)
+    assert launches == ["_choose", "_order", "_multiply", "_multiply", "_add"]
+    assert calls.names == {"aten::empty", "aten::empty_like"}
 
 
 def test_the_grid_has_a_tile_for_every_row_of_any_choice() -> None:

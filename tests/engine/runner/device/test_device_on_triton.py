@@ -26,7 +26,7 @@ if importlib.util.find_spec("triton") is None:
 from engine.kernels import gpu
 from engine.kernels.gpu import activation, mamba
 from engine.kernels.gpu.operators import GpuOperators
-from engine.kernels.operators import NormFunction
+from engine.kernels.operators import GroupedExperts, NormFunction
 from engine.kernels.state_kernels import StateKernels
 
 HAS_CUDA = torch.cuda.is_available()
@@ -54,6 +54,11 @@ class InterpretedOperators(GpuOperators):
         kernels = {name: opaque(getattr(mamba, name)) for name in ("causal_conv", "selective_scan")}
         return SimpleNamespace(**kernels)
 
+    @property
+    def grouped_experts(self) -> GroupedExperts:
+        bind = super().grouped_experts
+        return lambda gate_up, down, routing: opaque(bind(gate_up, down, routing))
+
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         return opaque(super().rms_norm(weight, eps))
 
@@ -79,7 +84,7 @@ def small(name: str, folder: Path) -> TinyModel:
     return save(name, folder, **({"n_layer": 2} if name == "gpt2" else {"num_hidden_layers": 2}))
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba", "mixtral", "qwen2-moe"])
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = small(name, tmp_path)
     runner = triton_runner(model.folder)
