@@ -44,6 +44,22 @@ AttendFunction = Callable[[int, torch.Tensor, int | None, HeadNormWeights | None
 #: work on a device -> its seconds, measured by running it some times
 WorkTimer = Callable[[Callable[[], None]], float]
 
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How the scores of experts become a choice: softmax over all of them, then the most probable ones."""
+
+    num_chosen: int
+    sums_to_one: bool  #: the chosen experts' weights are scaled to sum to one
+
+
+#: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
+ExpertsFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+#: (gate_up [experts, 2 * size, hidden], gates first, down [experts, hidden, size], routing) -> the function of these
+#: experts: down(silu(gate(x)) * up(x)) of each chosen one, times its weight, added in the order of choice
+GroupedExperts = Callable[[torch.Tensor, torch.Tensor, Routing], ExpertsFunction]
+
+
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
 DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
@@ -110,8 +126,9 @@ class Operators(Protocol):
         ...
 
     @property
-    def routes_on_device(self) -> bool:
-        """Whether to choose experts without reading numbers on the host, which would wait for the device."""
+    def grouped_experts(self) -> GroupedExperts | None:
+        """Chooses experts and computes them without reading numbers on the host, which would wait for the device.
+        None: the host chooses, and each expert has products of its own."""
         ...
 
     def recorder(self) -> Recorder | None:

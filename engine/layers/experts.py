@@ -1,73 +1,82 @@
 """Mixture of experts: each token goes through the few gated MLPs to which a router gives the highest probability.
 
-The host decides which experts run, and each runs on its own tokens. On a device every layer would wait for that
-decision. In a step with enough tokens, most experts are chosen by some token. Running all experts on all tokens, with
-weight zero where an expert was not chosen, then reads hardly more weights. The host reads no results in such a step, so
-it can be a CUDA graph.
+Where the operators have a grouped product, the experts' weights lie one after another, the device chooses, and a step
+of any number of tokens can be a CUDA graph. Without one the host chooses, and each chosen expert runs on its own
+tokens, which is free on CPU.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 
 from engine.errors import CheckpointError
+from engine.kernels.operators import ExpertsFunction, Routing
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
+from engine.layers.weights import WeightSource
+from engine.parallel.group import Group
+from engine.parallel.shard import Shard, Size
 
 #: Values of capturable_rows: steps of any number of tokens can be captured; no step can.
 ANY_ROWS, NO_ROWS = range(1, 1 << 30), range(0)
-#: With more tokens, products take longer than reading the weights: 790 TFLOP/s and 4.3 TB/s of an H200 meet at 184
-#: tokens in bfloat16. Above this bound the host chooses the experts: such steps are prompts, and need no graph.
-_MOST_DENSE_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertNames:
+    """The names of an expert's matrices in the checkpoint, without ".weight"."""
+
+    gate: str
+    up: str
+    down: str
+
+    @classmethod
+    def projections(cls, name: str) -> Self:
+        """Those of an MLP of that name as Llama calls them."""
+        return cls(f"{name}.gate_proj", f"{name}.up_proj", f"{name}.down_proj")
 
 
 class Experts:
     """A router and its experts; the output is the weighted sum of the chosen ones."""
 
-    def __init__(
-        self,
-        router: Linear,
-        experts: Sequence[GatedMLP],
-        *,
-        num_chosen: int,
-        sums_to_one: bool,
-        routes_on_device: bool = False,
-    ) -> None:
-        """router gives a score for each expert. sums_to_one: the chosen experts' weights are scaled to sum to one.
-        routes_on_device: the host must not read results, because that would wait for the device. Raises
-        CheckpointError where more experts are to be chosen than there are."""
-        if num_chosen > len(experts):
-            raise CheckpointError(f"config.json: {num_chosen} of {len(experts)} experts cannot be chosen")
-        #: Numbers of tokens for which all experts run. From the smallest on, tokens make at least as many choices as
-        #: there are experts: on average at least 63 % of the experts are then chosen by some token.
-        least = -(-len(experts) // num_chosen)
-        self.capturable_rows = range(least, _MOST_DENSE_ROWS + 1) if routes_on_device else NO_ROWS
+    def __init__(self, router: Linear, mixture: ExpertsFunction, *, waits: bool, summed_over: Group | None) -> None:
+        """router gives a score for each expert. waits: the mixture reads numbers on the host. summed_over: the
+        processes that hold the other parts of every expert."""
+        self.capturable_rows = NO_ROWS if waits else ANY_ROWS
         self._router = router
-        self._experts = experts
-        self._num_chosen = num_chosen
-        self._sums_to_one = sums_to_one
+        self._mixture = mixture
+        self._group = summed_over
+
+    @classmethod
+    def load(
+        cls,
+        weights: WeightSource,
+        router: Linear,
+        names: Sequence[ExpertNames],
+        hidden: int,
+        ffn: Size,
+        routing: Routing,
+    ) -> Self:
+        """Takes the experts' matrices: gate and up [ffn, hidden], down [hidden, ffn]. Raises CheckpointError where more
+        experts are to be chosen than there are."""
+        if routing.num_chosen > len(names):
+            raise CheckpointError(f"config.json: {routing.num_chosen} of {len(names)} experts cannot be chosen")
+        group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
+        grouped = weights.operators.grouped_experts
+        if grouped is None:
+            mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
+            return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
+        return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        return self._experts[0].completed(self.partial(x))
+        partial = self.partial(x)
+        return partial if self._group is None else self._group.sum(partial)
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This process's part of the output, [T, hidden]: a sum over the processes completes it."""
-        probabilities = self._router(x).softmax(dim=-1, dtype=torch.float32)
-        weights, chosen = probabilities.topk(self._num_chosen, dim=-1)  # [T, chosen]
-        if self._sums_to_one:
-            weights /= weights.sum(dim=-1, keepdim=True)
-        weights = weights.to(x.dtype)
-        output = torch.zeros_like(x)
-        if len(x) in self.capturable_rows:
-            of_all = x.new_zeros((len(x), len(self._experts))).scatter_(1, chosen, weights)
-            for index, expert in enumerate(self._experts):
-                output.addcmul_(expert.partial(x), of_all[:, index, None])
-            return output
-        for index in sorted(set(chosen.flatten().tolist())):
-            rows, places = (chosen == index).nonzero(as_tuple=True)
-            output.index_add_(0, rows, self._experts[index].partial(x[rows]) * weights[rows, places, None])
-        return output
+        return self._mixture(x, self._router(x))
 
 
 class WithSharedExpert:
@@ -87,8 +96,52 @@ class WithSharedExpert:
 
 def capturable_rows(parts: Iterable[object]) -> range:
     """Numbers of tokens with which a step through all these feed-forward parts can be captured as a CUDA graph."""
-    rows = ANY_ROWS
-    for part in parts:
-        if isinstance(part, Experts | WithSharedExpert):
-            rows = range(max(rows.start, part.capturable_rows.start), min(rows.stop, part.capturable_rows.stop))
-    return rows
+    rows = (part.capturable_rows for part in parts if isinstance(part, Experts | WithSharedExpert))
+    return NO_ROWS if NO_ROWS in rows else ANY_ROWS
+
+
+def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunction:
+    """The mixture in which each expert has products of its own: the host reads which ones some token chooses."""
+
+    def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        probabilities = scores.softmax(dim=-1, dtype=torch.float32)
+        weights, chosen = probabilities.topk(routing.num_chosen, dim=-1)  # [T, chosen]
+        if routing.sums_to_one:
+            weights /= weights.sum(dim=-1, keepdim=True)
+        weights = weights.to(x.dtype)
+        output = torch.zeros_like(x)
+        for index in sorted(set(chosen.flatten().tolist())):
+            rows, places = (chosen == index).nonzero(as_tuple=True)
+            output.index_add_(0, rows, experts[index].partial(x[rows]) * weights[rows, places, None])
+        return output
+
+    return mix
+
+
+def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Size) -> GatedMLP:
+    """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
+    gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
+    return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+
+
+def _stacked(
+    weights: WeightSource, names: Sequence[ExpertNames], hidden: int, ffn: Size
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gates and ups [experts, 2 * ffn, hidden] and downs [experts, hidden, ffn]; meanwhile at most two experts are held
+    beside them."""
+    missing = [expert.down for expert in names if f"{expert.down}.weight" not in weights]
+    if missing:  # before memory is allocated for as many experts as the config says
+        raise CheckpointError(f"the checkpoint has no tensor {missing[0]}.weight")
+    gate_ups: torch.Tensor | None = None
+    downs: torch.Tensor | None = None
+    for index, expert in enumerate(names):
+        gate, up = (weights.take_matrix(f"{name}.weight", ffn, hidden) for name in (expert.gate, expert.up))
+        down = weights.take_matrix(f"{expert.down}.weight", hidden, ffn)
+        if gate_ups is None or downs is None:
+            gate_ups = gate.new_empty((len(names), 2 * len(gate), hidden))
+            downs = down.new_empty((len(names), *down.shape))
+        torch.cat((gate, up), out=gate_ups[index])
+        downs[index].copy_(down)
+    assert gate_ups is not None
+    assert downs is not None
+    return gate_ups, downs

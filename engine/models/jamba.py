@@ -7,12 +7,12 @@ import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch, StateStep
 from engine.errors import CheckpointError
+from engine.kernels.operators import Routing
 from engine.layers.attention import SelfAttention
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import NO_ROWS, Experts, capturable_rows
+from engine.layers.experts import NO_ROWS, ExpertNames, Experts, capturable_rows, load_expert
 from engine.layers.linear import Linear
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
-from engine.layers.mlp import GatedMLP
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -130,17 +130,11 @@ def _feed_forward(
     num_experts = config.get("num_experts", int, 16)
     period, offset = config.get("expert_layer_period", int, 2), config.get("expert_layer_offset", int, 1)
     if num_experts == 1 or index % period != offset:
-        return _gated_mlp(weights, name, hidden, ffn)
-    experts = [_gated_mlp(weights, f"{name}.experts.{expert}", hidden, ffn) for expert in range(num_experts)]
+        return load_expert(weights, ExpertNames.projections(name), hidden, ffn)
+    names = [ExpertNames.projections(f"{name}.experts.{expert}") for expert in range(num_experts)]
     router = Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False)
-    num_chosen, on_device = config.get("num_experts_per_tok", int, 2), weights.operators.routes_on_device
-    return Experts(router, experts, num_chosen=num_chosen, sums_to_one=False, routes_on_device=on_device)
-
-
-def _gated_mlp(weights: WeightSource, name: str, hidden: int, ffn: int) -> GatedMLP:
-    gate_up = Linear.fused(weights, [f"{name}.gate_proj", f"{name}.up_proj"], hidden, [ffn, ffn], bias=False)
-    down = Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=False)
-    return GatedMLP(gate_up, down, weights.operators.silu_mul)
+    routing = Routing(config.get("num_experts_per_tok", int, 2), sums_to_one=False)
+    return Experts.load(weights, router, names, hidden, ffn, routing)
 
 
 def _shape(config: ConfigReader) -> AttentionShape:

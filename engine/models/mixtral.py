@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from engine.layers.experts import Experts
+from engine.kernels.operators import Routing
+from engine.layers.experts import ExpertNames, Experts
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig
@@ -21,19 +21,12 @@ def mixtral(config: ConfigReader, weights: WeightSource) -> Llama:
         name = f"model.layers.{layer_id}.block_sparse_moe"
         hidden = settings.hidden_size
         ffn = Shard.even(settings.intermediate_size, weights.group.place, "intermediate_size")
-        experts = []
-        for part in (f"{name}.experts.{index}" for index in range(num_experts)):
-            gate_up = Linear.fused(weights, [f"{part}.w1", f"{part}.w3"], hidden, [ffn, ffn], bias=False)
-            down = Linear.load(weights, f"{part}.w2", ffn, hidden, bias=False)
-            experts.append(GatedMLP(gate_up, down, weights.operators.silu_mul))
+        names = [
+            ExpertNames(f"{part}.w1", f"{part}.w3", f"{part}.w2")
+            for part in (f"{name}.experts.{index}" for index in range(num_experts))
+        ]
         router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
-        return Experts(
-            router,
-            experts,
-            num_chosen=num_chosen,
-            sums_to_one=True,
-            routes_on_device=weights.operators.routes_on_device,
-        )
+        return Experts.load(weights, router, names, hidden, ffn, Routing(num_chosen, sums_to_one=True))
 
     settings = LlamaConfig.read(config)
     windows = (config.optional("sliding_window", int),) * settings.num_layers

@@ -3,9 +3,10 @@ the config lists, and a shared expert that every token goes through."""
 
 from dataclasses import replace
 
-from engine.layers.experts import Experts, WithSharedExpert
+from engine.kernels.operators import Routing
+from engine.layers.experts import ExpertNames, Experts, WithSharedExpert, load_expert
 from engine.layers.linear import Linear
-from engine.layers.mlp import FeedForward, GatedMLP
+from engine.layers.mlp import FeedForward
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig, MLPLoader, gated_mlp
@@ -43,25 +44,15 @@ def qwen_experts(
         if layer_id in dense or (layer_id + 1) % period:
             return gated_mlp(settings, layer_id, weights)
         name, hidden = f"model.layers.{layer_id}.mlp", settings.hidden_size
-        experts = Experts(
-            Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False),
-            [_expert(weights, f"{name}.experts.{index}", hidden, ffn) for index in range(num_experts)],
-            num_chosen=num_chosen,
-            sums_to_one=sums_to_one,
-            routes_on_device=weights.operators.routes_on_device,
-        )
+        names = [ExpertNames.projections(f"{name}.experts.{index}") for index in range(num_experts)]
+        router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
+        part = Shard.even(ffn, weights.group.place, "intermediate size of an expert")
+        experts = Experts.load(weights, router, names, hidden, part, Routing(num_chosen, sums_to_one))
         if shared_ffn is None:
             return experts
         gate = Linear.load(weights, f"{name}.shared_expert_gate", hidden, 1, bias=False)
-        return WithSharedExpert(experts, _expert(weights, f"{name}.shared_expert", hidden, shared_ffn), gate)
+        part = Shard.even(shared_ffn, weights.group.place, "intermediate size of the shared expert")
+        shared = load_expert(weights, ExpertNames.projections(f"{name}.shared_expert"), hidden, part)
+        return WithSharedExpert(experts, shared, gate)
 
     return load_mlp
-
-
-def _expert(weights: WeightSource, name: str, hidden: int, ffn: int) -> GatedMLP:
-    part = Shard.even(ffn, weights.group.place, "intermediate size of an expert")
-    return GatedMLP(
-        Linear.fused(weights, [f"{name}.gate_proj", f"{name}.up_proj"], hidden, [part, part], bias=False),
-        Linear.load(weights, f"{name}.down_proj", part, hidden, bias=False),
-        weights.operators.silu_mul,
-    )

@@ -1,14 +1,21 @@
-"""The operators on CUDA devices: norms, activations and recurrent states in Triton, products by cuBLAS, or for few rows
-in Triton where that is faster (products.py)."""
+"""The operators on CUDA devices: norms, activations, experts and recurrent states in Triton, products by cuBLAS, or for
+few rows in Triton where that is faster (products.py)."""
 
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.gpu import activation, mamba, norm
+from engine.kernels.gpu import activation, choose_experts, grouped_experts, mamba, norm
 from engine.kernels.gpu.layer_recorder import LayerRecorder
 from engine.kernels.gpu.products import Product, Products
 from engine.kernels.gpu.skinny_product import Activation
-from engine.kernels.operators import LinearFunction, NormFunction, WorkTimer
+from engine.kernels.operators import (
+    ExpertsFunction,
+    GroupedExperts,
+    LinearFunction,
+    NormFunction,
+    Routing,
+    WorkTimer,
+)
 from engine.kernels.state_kernels import StateKernels
 
 
@@ -26,9 +33,17 @@ class GpuOperators:
         return f"triton, {summary}" if summary else "triton"
 
     @property
-    def routes_on_device(self) -> bool:
-        """True: a choice on the host would wait for the device in every layer."""
-        return True
+    def grouped_experts(self) -> GroupedExperts:
+        """The Triton kernels of choose_experts.py and grouped_experts.py: five launches."""
+
+        def bind(gate_up: torch.Tensor, down: torch.Tensor, routing: Routing) -> ExpertsFunction:
+            def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+                chosen, weights = choose_experts.choose_experts(scores, routing)
+                return grouped_experts.grouped_experts(x, chosen, weights, gate_up, down)
+
+            return mix
+
+        return bind
 
     def recorder(self) -> LayerRecorder:
         """Records layers for steps of few rows."""

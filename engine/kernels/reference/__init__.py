@@ -5,6 +5,8 @@ One file per operator, with the same names as in engine/kernels/gpu. This module
 serves a CUDA runner without Triton, and the tests compare the Triton kernels with it."""
 
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
+from engine.kernels.reference.choose_experts import choose_experts, order_by_expert
+from engine.kernels.reference.grouped_experts import grouped_experts
 from engine.kernels.reference.launching import keep_launches
 from engine.kernels.reference.logprobs import top_logprobs
 from engine.kernels.reference.mamba import causal_conv, selective_scan
@@ -24,13 +26,16 @@ __all__ = [
     "attend_mixed",
     "attend_shared_prefix",
     "causal_conv",
+    "choose_experts",
     "copy_pages",
     "gather_pages",
     "gelu_tanh",
     "gelu_tanh_mul",
+    "grouped_experts",
     "keep_launches",
     "layer_norm",
     "merge_states",
+    "order_by_expert",
     "penalise",
     "prepare_decode",
     "rms_norm",

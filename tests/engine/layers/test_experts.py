@@ -1,38 +1,123 @@
 """A mixture of experts, against the sum over the experts that each token chooses."""
 
 import contextlib
+import weakref
 
 import pytest
 import torch
 
+from engine.errors import CheckpointError
+from engine.kernels.operators import Operators, Routing
 from engine.kernels.torch_operators import TorchOperators
-from engine.layers.experts import Experts
+from engine.layers.experts import ANY_ROWS, NO_ROWS, ExpertNames, Experts, capturable_rows
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
+from engine.parallel.group import Place, Solo
+from engine.parallel.shard import Shard, Size, held_size
+from tests.engine.runner.device.device_runners import TorchWithGroupedExperts
 from tests.engine.runner.device.tape import NoWaiting
 
+NAMES = [ExpertNames.projections(f"experts.{index}") for index in range(5)]
 
-@pytest.mark.parametrize("routes_on_device", [False, True])
-def test_every_token_gets_its_own_experts_in_any_batch(routes_on_device: bool) -> None:
-    """Five experts, two choices: on a device, steps of three tokens and more do not wait for a result."""
-    generator = torch.Generator().manual_seed(0)
-    router, gate_up, down = (torch.randn(*shape, generator=generator) for shape in ((5, 8), (5, 12, 8), (5, 8, 6)))
-    operators = TorchOperators()
-    mlps = [
-        GatedMLP(Linear.bind(operators, gate_up[i]), Linear.bind(operators, down[i]), operators.silu_mul)
-        for i in range(5)
-    ]
-    experts = Experts(
-        Linear.bind(operators, router), mlps, num_chosen=2, sums_to_one=False, routes_on_device=routes_on_device
-    )
-    assert experts.capturable_rows == (range(3, 257) if routes_on_device else range(0))
-    with NoWaiting() if routes_on_device else contextlib.nullcontext():
-        experts(torch.randn(3, 8, generator=generator))
-    x = torch.randn(40, 8, generator=generator)
-    together = experts(x)
+
+class Matrices:
+    """A weight source of five random experts, 8 channels wide and 6 in between; of a part of each for one of several
+    processes."""
+
+    def __init__(self, operators: Operators, place: Place | None = None) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.operators = operators
+        self.group = Solo(place or Place())
+        self.dtype = torch.float32
+        self.router = torch.randn(5, 8, generator=generator)
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.taken: list[weakref.ref[torch.Tensor]] = []
+        self.most_held = 0
+        for expert in NAMES:
+            for name, shape in ((expert.gate, (6, 8)), (expert.up, (6, 8)), (expert.down, (8, 6))):
+                self.tensors[f"{name}.weight"] = torch.randn(*shape, generator=generator)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
+        tensor = self.tensors[name]
+        for dim, size in enumerate(shape):
+            if isinstance(size, Shard):
+                ((start, end),) = size.ranges
+                tensor = tensor.narrow(dim, start, end - start)
+        assert tensor.shape == tuple(map(held_size, shape))
+        taken = tensor.clone()
+        self.taken.append(weakref.ref(taken))
+        self.most_held = max(self.most_held, self.num_held())
+        return taken
+
+    take_matrix = take
+
+    def num_held(self) -> int:
+        return sum(reference() is not None for reference in self.taken)
+
+    def experts(self, routing: Routing, names: list[ExpertNames] = NAMES) -> Experts:
+        router = Linear.bind(self.operators, self.router)
+        return Experts.load(self, router, names, 8, Shard.even(6, self.group.place, "size"), routing)
+
+    def expected(self, x: torch.Tensor, num_chosen: int) -> torch.Tensor:
+        probabilities = (self.router @ x).softmax(0)
+        total = torch.zeros(8)
+        for index in probabilities.topk(num_chosen).indices.tolist():
+            gate, up, down = (
+                self.tensors[f"{name}.weight"] for name in (NAMES[index].gate, NAMES[index].up, NAMES[index].down)
+            )
+            total += probabilities[index] * (down @ (torch.nn.functional.silu(gate @ x) * (up @ x)))
+        return total
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_every_token_gets_its_own_experts_in_any_batch(is_grouped: bool) -> None:
+    """Five experts, two choices. Where they are grouped, a step of any number of tokens waits for no result."""
+    matrices = Matrices(TorchWithGroupedExperts() if is_grouped else TorchOperators())
+    experts = matrices.experts(Routing(2, sums_to_one=False))
+    assert capturable_rows([object(), experts]) == (ANY_ROWS if is_grouped else NO_ROWS)
+    x = torch.randn(40, 8, generator=torch.Generator().manual_seed(1))
+    with NoWaiting() if is_grouped else contextlib.nullcontext():
+        together = experts(x)
+        alone = [experts(x[row : row + 1])[0] for row in range(40)]
     for row in range(40):
-        probabilities = (router @ x[row]).softmax(0)
-        best = probabilities.topk(2).indices.tolist()
-        expected = sum(probabilities[i] * mlps[i](x[row : row + 1])[0] for i in best)
+        expected = matrices.expected(x[row], 2)
         torch.testing.assert_close(together[row], expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(experts(x[row : row + 1])[0], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(alone[row], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_each_process_computes_its_part_of_every_expert(is_grouped: bool) -> None:
+    operators = TorchWithGroupedExperts() if is_grouped else TorchOperators()
+    routing = Routing(2, sums_to_one=True)
+    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
+    parts = [Matrices(operators, Place(rank, 2)).experts(routing).partial(x) for rank in range(2)]
+    torch.testing.assert_close(parts[0] + parts[1], Matrices(operators).experts(routing)(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_weights_may_be_scaled_to_sum_to_one(is_grouped: bool) -> None:
+    """One choice: its weight is then one."""
+    matrices = Matrices(TorchWithGroupedExperts() if is_grouped else TorchOperators())
+    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
+    weight = torch.nn.functional.linear(x, matrices.router).softmax(1).amax(1, keepdim=True)
+    scaled = matrices.experts(Routing(1, sums_to_one=True))(x)
+    torch.testing.assert_close(scaled * weight, matrices.experts(Routing(1, sums_to_one=False))(x))
+
+
+def test_stacked_experts_are_not_held_a_second_time() -> None:
+    matrices = Matrices(TorchWithGroupedExperts())
+    assert matrices.experts(Routing(2, sums_to_one=True))
+    assert len(matrices.taken) == 3 * len(NAMES)
+    assert matrices.most_held <= 2 * 3, "at most two experts while others are loaded"
+    assert matrices.num_held() == 0
+
+
+def test_more_experts_than_there_are_cannot_be_chosen_or_stacked() -> None:
+    matrices = Matrices(TorchWithGroupedExperts())
+    with pytest.raises(CheckpointError, match="6 of 5 experts cannot be chosen"):
+        matrices.experts(Routing(6, sums_to_one=True))
+    many = [ExpertNames.projections(f"experts.{index}") for index in range(60_000)]
+    with pytest.raises(CheckpointError, match=r"no tensor experts\.5\.down_proj\.weight"):
+        matrices.experts(Routing(2, sums_to_one=True), many)

@@ -13,7 +13,7 @@ from engine.batch import ScheduledSequence
 from engine.config import EngineConfig, SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.kernels import reference
-from engine.kernels.operators import Operators
+from engine.kernels.operators import ExpertsFunction, GroupedExperts, Operators, Routing
 from engine.kernels.state_kernels import StateKernels
 from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
@@ -87,10 +87,19 @@ class TorchWithStateKernels(TorchOperators):
     )  # type: ignore[assignment]
 
 
-class TorchThatRoutes(TorchOperators):
-    """Torch operators for models whose experts are chosen as on a device."""
+class TorchWithGroupedExperts(TorchWithStateKernels):
+    """Torch operators whose experts are chosen as on a device."""
 
-    routes_on_device = True
+    @property
+    def grouped_experts(self) -> GroupedExperts:  # type: ignore[override]
+        def bind(gate_up: torch.Tensor, down: torch.Tensor, routing: Routing) -> ExpertsFunction:
+            def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+                chosen, weights = reference.choose_experts(scores, routing)
+                return reference.grouped_experts(x, chosen, weights, gate_up, down)
+
+            return mix
+
+        return bind
 
 
 def with_operators(build: Builder, operators: Operators) -> Builder:

@@ -29,7 +29,7 @@ from engine.kernels.gpu import activation, attention_tiles, mamba, norm, paged_a
 from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.products import Products
-from engine.kernels.operators import NormFunction, WorkTimer
+from engine.kernels.operators import GroupedExperts, NormFunction, WorkTimer
 from engine.kernels.state_kernels import StateKernels
 
 HAS_CUDA = torch.cuda.is_available()
@@ -62,6 +62,11 @@ class InterpretedOperators(GpuOperators):
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> RMSNorm:
         return RMSNorm(weight, eps, kernel=opaque(norm.rms_norm))
+
+    @property
+    def grouped_experts(self) -> GroupedExperts:
+        bind = super().grouped_experts
+        return lambda gate_up, down, routing: opaque(bind(gate_up, down, routing))
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
         return opaque(super().layer_norm(weight, bias, eps))
@@ -97,7 +102,7 @@ def small(name: str, folder: Path) -> TinyModel:
     return save(name, folder, **({"n_layer": 2} if name == "gpt2" else {"num_hidden_layers": 2}))
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba", "mixtral", "qwen2-moe"])
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = small(name, tmp_path)
     runner = triton_runner(model.folder)

@@ -19,7 +19,7 @@ from tests.engine.runner.device.device_runners import (
     PROMPTS,
     SLOTS,
     TinyModels,
-    TorchThatRoutes,
+    TorchWithGroupedExperts,
     TorchWithStateKernels,
     device_runner,
     eager_runner,
@@ -77,16 +77,15 @@ def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_pa
     assert len(recorder.num_replays) == 6
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "jamba"])
 def test_mixtures_of_experts_are_captured_where_the_device_chooses_them(tiny_model: TinyModels, name: str) -> None:
-    """From as many rows on as there are experts for each choice: four experts or more, two choices."""
-    folder = tiny_model(name).folder
+    model = tiny_model(name)
     recorder = TapeRecorder()
-    runner = device_runner(folder, torch_machinery(recorder), TorchThatRoutes(), max_running=SLOTS)
-    assert in_random_company(runner, GREEDY) == generate(eager_runner(folder), PROMPTS, 8, chunk=64)
-    least = runner._model.capturable_rows.start
-    assert least > 1
-    assert {bucket.num_rows for bucket in runner.buckets.all()} == {n for n in (1, 2, 4, 8, 16, 17) if n >= least}
+    runner = device_runner(model.folder, torch_machinery(recorder), TorchWithGroupedExperts(), max_running=SLOTS)
+    outputs = in_random_company(runner, GREEDY)
+    assert outputs == generate(eager_runner(model.folder), PROMPTS, 8, chunk=64)
+    assert outputs[1] == model.greedy(PROMPTS[1], 8), "those of transformers"
+    assert len(recorder.num_replays) == 6, "of 1, 2, 4, 8, 16 and 17 rows"
     assert all(recorder.num_replays)
 
 

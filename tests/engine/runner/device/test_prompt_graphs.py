@@ -15,7 +15,7 @@ from tests.engine.checkpoints import save
 from tests.engine.runner.device.device_runners import (
     SLOTS,
     TinyModels,
-    TorchThatRoutes,
+    TorchWithGroupedExperts,
     TorchWithStateKernels,
     device_runner,
     eager_runner,
@@ -85,10 +85,12 @@ def test_steps_that_need_a_decision_of_the_host_are_not_replayed(tiny_model: Tin
 def test_experts_that_the_device_chooses_are_replayed(tiny_model: TinyModels) -> None:
     recorder = TapeRecorder()
     folder = tiny_model("mixtral").folder
-    runner = device_runner(folder, torch_machinery(recorder), TorchThatRoutes(), max_running=SLOTS)
+    runner = device_runner(folder, torch_machinery(recorder), TorchWithGroupedExperts(), max_running=SLOTS)
+    assert runner.prompt_graphs is not None
+    assert runner.prompt_graphs.counts == (16, 24, 32, 48, 64)
     assert continued(runner) == continued(eager_runner(folder))
+    assert len(recorder.piece_replays) == 5
     assert all(min(counts) > 0 for counts in recorder.piece_replays)
-    assert recorder.piece_replays
 
 
 def test_padding_of_an_earlier_step_writes_nothing(tiny_model: TinyModels) -> None:
