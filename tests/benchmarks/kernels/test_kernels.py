@@ -108,7 +108,8 @@ def test_products_that_are_faster_than_cublas_s_come_into_the_table_with_their_t
         entries = list(tune_products.sweep(clock, 4, CPU, time.monotonic() + 1e9, ((32, 48),)))
         assert [entry["rows"] for entry in entries] == list(ROW_COUNTS)
         assert (entries[0]["size"], entries[0]["channels"]) == (32, 48)
-        return entries[0]["values"]
+        values: dict[str, Any] = entries[0]["values"]
+        return values
 
     slow = [12.0] * len(others)
     assert swept(10.0, 9.0, *slow) == asdict(formula)

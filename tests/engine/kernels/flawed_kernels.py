@@ -61,13 +61,13 @@ def shipped() -> tuple[Compilation, ...]:
         expectation=Expectation(has_async_copies=True, has_wgmma=True),
         architectures=(80, 90),
     )
-    pointers = ("input_ptr", "output_ptr")
+    both = ("input_ptr", "output_ptr")
     hasty = Compilation(
         name="does not wait",
         kernel=double,
-        signature=dict.fromkeys(pointers, "*fp32"),
+        signature=dict.fromkeys(both, "*fp32"),
         constants={},
-        divisible_by_16=frozenset(pointers),
+        divisible_by_16=frozenset(both),
         num_warps=4,
         num_stages=1,
         architectures=(90,),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.kernels import gpu, reference
-from engine.kernels.gpu import paged_attention
+from engine.kernels.gpu import launching, paged_attention
 from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace, StepKernels
 from tests.engine.kernels.paged_steps import PagedStep, options_of, paged_step
 
@@ -58,7 +58,7 @@ def row(step: PagedStep, i: int) -> PagedStep:
 def noted_grids(monkeypatch: pytest.MonkeyPatch, *, is_run: bool = True) -> list[tuple[int, ...]]:
     """The grids of launches of attend_pages from now on. is_run: they, and those that merge states, take place."""
     grids: list[tuple[int, ...]] = []
-    start = paged_attention.start
+    start = launching.launch
 
     def noted(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
         grids.append(grid)

@@ -157,7 +157,7 @@ def test_chunks_behind_a_context_and_decodes_give_the_same_tokens_in_parts(
     """As transformers, the eager runner, and plain torch give them. In the same steps a second sequence decodes."""
     model = small("qwen3", tmp_path)
     prompts = [random_prompt(3, 74), random_prompt(4, 5)]
-    settings = {"max_running": 2, "max_batched_tokens": 32, "max_model_len": 80}
+    settings: dict[str, Any] = {"max_running": 2, "max_batched_tokens": 32, "max_model_len": 80}
     wanted = [model.greedy(prompt, 2) for prompt in prompts]
     assert generate(triton_runner(model.folder, **settings), prompts, 2, chunk=24) == wanted
     assert max(small_parts) > 1, "the two tokens behind the first 72"
