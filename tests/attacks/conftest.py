@@ -18,6 +18,7 @@ import pytest
 from fastapi import FastAPI
 
 from controller.app import create_app as create_controller
+from controller.config import Settings
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine, Piece
@@ -109,6 +110,7 @@ async def open_target(engines: Engines, folder: Path, **changes: object) -> Asyn
                 "battle_max_tokens": 40,
                 "rate_per_minute": 600_000,
                 "rate_burst": 10_000,
+                "paced": Settings.model_fields["paced"].default,  # other tests show answers as they come
                 **changes,
             },
         )
