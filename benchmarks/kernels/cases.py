@@ -1,5 +1,5 @@
-"""Everything but attention and products, in shapes of Llama 3.1 8B: heads into pages, whole pages, norms, activations,
-sampling."""
+"""Everything but attention, products, experts and recurrence, in shapes of Llama 3.1 8B: heads into pages, whole pages,
+norms, activations, sampling."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.kernels.attention import PAGE_TOKENS, attention_cases
 from benchmarks.kernels.case import Call, Case, Goal, Make
+from benchmarks.kernels.experts import expert_cases
 from benchmarks.kernels.products import product_cases
 from benchmarks.kernels.recurrence import recurrence_cases
 from engine.kernels import gpu
@@ -20,6 +21,7 @@ def all_cases(*, is_quick: bool) -> Iterator[Case]:
     """Quick: shapes so small that Triton's interpreter runs them."""
     yield from attention_cases(is_quick=is_quick)
     yield from product_cases(is_quick=is_quick)
+    yield from expert_cases(is_quick=is_quick)
     yield from _store_cases(is_quick=is_quick)
     yield from _page_cases(is_quick=is_quick)
     yield from _row_cases(is_quick=is_quick)

@@ -118,7 +118,7 @@ class PromptGraphs:
         self._widths = tuple(shape.num_heads * shape.head_dim for shape in model.attention_shapes)
         self._token_ids = torch.zeros(largest, dtype=torch.int64, device=device)
         self._positions = torch.zeros(largest, dtype=torch.int64, device=device)
-        #: Of the layer that runs: the next piece reads it before another layer writes it.
+        #: Result of the layer that runs: the next piece reads it before another layer writes it.
         self._outputs = torch.zeros(largest * max(self._widths, default=0), dtype=dtype, device=device)
         self._graphs: dict[int, PromptGraph] = {}
 

@@ -15,6 +15,7 @@ from engine.kernels.gpu.choose_experts import choose_experts, order_by_expert
 from engine.kernels.gpu.grouped_experts import _num_tiles, _tiles_for, grouped_experts
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.operators import Routing
+from engine.runner.warm_up import warm_up_steps
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 
 NAN = float("nan")
@@ -189,3 +190,14 @@ def test_the_grid_has_a_tile_for_every_row_of_any_choice() -> None:
     assert _num_tiles(1, 128, 8, 16) == 8
     assert _num_tiles(16, 128, 8, 16) == 128
     assert _num_tiles(17, 2, 1, 16) == 2
+
+
+@pytest.mark.parametrize(("num_experts", "num_chosen"), [(8, 2), (16, 2), (60, 4), (128, 8)])
+def test_warming_up_compiles_every_size_of_tiles(num_experts: int, num_chosen: int) -> None:
+    """No request waits for a compiler: steps of any number of tokens have tiles that a step of the warm-up has."""
+    for max_running, num_tokens, max_model_len in ((256, 8192, 4096), (8, 2048, 32_768), (64, 512, 100)):
+        warm = {plan.num_tokens for plan in warm_up_steps(num_tokens, max_running, max_model_len, "full")}
+        for is_gated in (True, False):
+            tiles = partial(_tiles_for, num_outputs=768, dtype=torch.bfloat16, is_gated=is_gated)
+            needed = {tiles(count, num_experts, num_chosen) for count in range(1, num_tokens + 1)}
+            assert needed <= {tiles(count, num_experts, num_chosen) for count in warm}
