@@ -218,7 +218,7 @@ class ProductWorkspace:
 
     @classmethod
     def allocate(cls, device: torch.device) -> "ProductWorkspace":
-        """Of the largest size, 8 MiB."""
+        """Allocates 8 MiB, for the largest products."""
         return cls(
             torch.empty(_MAX_PROGRAMS * _MAX_TILE * MAX_ROWS, dtype=torch.float32, device=device),
             torch.zeros(_MAX_PROGRAMS, dtype=torch.int32, device=device),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.estimates import LAUNCHES_PER_LAYER, LAUNCHES_PER_STEP
+from benchmarks.gpu.estimates import FEW_ROWS_PER_LAYER, FEW_ROWS_PER_STEP
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
@@ -24,16 +24,16 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=200)
     document = json.loads(result.read_text())
     graph = document["launches"]["nodes of the largest decode graph"]
-    # In each layer: qkv, output, gate and up, down; a product for the logits.
-    assert graph["products"] == 4 * document["settings"]["layers"] + 1
-    assert graph["kernels"] >= 4 * document["settings"]["layers"]
+    assert graph["products"] == 0, "those of few rows are the engine's own"
+    assert graph["kernels"] >= 7 * document["settings"]["layers"]
     assert graph["total"] == graph["kernels"] + graph["products"] + graph["torch"]
-    assert graph["total"] == LAUNCHES_PER_LAYER * document["settings"]["layers"] + LAUNCHES_PER_STEP, (
+    assert graph["total"] == FEW_ROWS_PER_LAYER * document["settings"]["layers"] + FEW_ROWS_PER_STEP, (
         "the estimates of docs/gpu.md assume other numbers: benchmarks/gpu/estimates.py"
     )
     replayed, mixed = (document["launches"][f"{kind} step of 4 rows"] for kind in ("decode", "mixed"))
     assert replayed["kernels"] == 0, "a replay is no launch"
-    assert mixed["kernels"] > graph["kernels"], "decodes and the prompt have attention of their own"
+    # In each layer: qkv, output, gate and up, down. A product for the logits of 4 rows is the engine's own.
+    assert mixed["products"] == 4 * document["settings"]["layers"]
     points = {(row["step"], row["sampling"], row["rows"]) for row in document["rows"]}
     assert points == {(s, p, n) for s in ("decode", "mixed") for p in ("greedy", "sampled") for n in (1, 4)}
     assert all(0 < row["runner_us_p50"] < row["step_us_p50"] <= row["step_us_p99"] for row in document["rows"])

@@ -17,7 +17,8 @@ from engine.kernels.gpu.skinny_product import (
 from engine.kernels.reference import skinny_product as reference
 from tests.engine.kernels.gpu.closeness import assert_near
 
-DTYPES = (torch.float32, torch.float16)
+#: The interpreter's own products of bfloat16 are wrong.
+DTYPES = (torch.float32, torch.float16, *([torch.bfloat16] if torch.cuda.is_available() else []))
 TILES = ProductTiles(block_n=16, block_k=16, splits=1, num_warps=4, num_stages=3)
 NAMES = {Activation.NONE: None, Activation.SILU_MUL: "silu", Activation.GELU_TANH_MUL: "gelu"}
 
@@ -68,13 +69,12 @@ def test_the_norm_of_what_a_product_has_added_goes_into_the_next_one(
 
 def test_norms_of_float16_do_not_overflow(device: torch.device) -> None:
     """Products of the stream and of the norm's weights would have no float16."""
-    stream, weight = (torch.full((1, 16), 6e4, dtype=torch.float16, device=device) for _ in range(2))
+    stream = torch.full((1, 16), 6e4, dtype=torch.float16, device=device)
     output, workspace = torch.empty_like(stream), ProductWorkspace.allocate(device)
     workspace.squares[0, 0] = stream.float().square().sum()
     norm = InputNorm(torch.full((16,), 8.0, device=device), 0.0, 1)
     multiply(stream, torch.eye(16, dtype=torch.float16, device=device), None, output, workspace, TILES, norm=norm)
     assert_near(output, torch.full_like(output, 8.0))
-    assert weight.isfinite().all()
 
 
 def test_bits_of_a_row_do_not_depend_on_other_rows(device: torch.device) -> None:
