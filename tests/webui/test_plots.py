@@ -211,7 +211,8 @@ def test_a_board_can_be_searched_and_filtered_by_votes() -> None:
 def test_the_board_tells_what_is_known_of_a_model_that_is_served() -> None:
     card = worker().card
     markup = rendered(view(row("owl", 1000), row("fox", 1000)), served={"owl": card})
-    assert markup.count(" \u00b7 ".join(words.card_facts(None, card))) == 1
+    facts = " \u00b7 ".join(f"<span>{fact}</span>" for fact in words.card_facts(None, card))
+    assert markup.count(facts) == 1
     hosted = card.model_copy(update={"num_parameters": 0, "runs_on": "remote"})
     assert words.card_facts(None, hosted) == ("9 tokens of context", texts.RUNS_ON["remote"])
 

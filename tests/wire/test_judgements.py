@@ -38,5 +38,5 @@ def test_a_judgement_has_one_subject(subject: dict[str, object]) -> None:
 def test_votes_and_judgements_have_different_keys() -> None:
     with pytest.raises(ValidationError, match="key"):
         _judgement(key="b1")
-    with pytest.raises(ValidationError, match="does not begin with judgement:"):
+    with pytest.raises(ValidationError, match="does not begin with any of judgement:"):
         _record(battle_id="judgement:k")

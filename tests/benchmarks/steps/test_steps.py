@@ -32,8 +32,10 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     )
     replayed, mixed = (document["launches"][f"{kind} step of 4 rows"] for kind in ("decode", "mixed"))
     assert replayed["kernels"] == 0, "a replay is no launch"
-    # In each layer: qkv, output, gate and up, down. A product for the logits of 4 rows is the engine's own.
-    assert mixed["products"] == 4 * document["settings"]["layers"]
+    assert mixed["graphs"] == document["settings"]["layers"] + 1, "pieces between the attention of layers"
+    assert mixed["products"] == 0, "they lie in the pieces; that of the logits of 4 rows is the engine's own"
+    # In each layer: pages, decodes and their merge, the prompt.
+    assert mixed["kernels"] > 4 * document["settings"]["layers"]
     points = {(row["step"], row["sampling"], row["rows"]) for row in document["rows"]}
     assert points == {(s, p, n) for s in ("decode", "mixed") for p in ("greedy", "sampled") for n in (1, 4)}
     assert all(0 < row["runner_us_p50"] < row["step_us_p50"] <= row["step_us_p99"] for row in document["rows"])
