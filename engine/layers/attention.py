@@ -5,7 +5,7 @@ T = tokens of the step, H = query heads, K = key/value heads, D = head dimension
 
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, HeadNorms
+from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms
 from engine.attention.rotation import Rotation
 from engine.layers.linear import Linear
 
@@ -26,7 +26,7 @@ class SelfAttention:
         self.head_norms = head_norms
         self._shape = shape
 
-    def __call__(self, x: torch.Tensor, rotation: Rotation | None, attention: AttentionStep) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]; writes the keys and values of these tokens into their pages."""
         heads = self.qkv(x).view(x.shape[0], -1, self._shape.head_dim)
-        return self.output(attention.attend(self.layer_id, heads, rotation, self.head_norms))
+        return self.output(batch.attention.attend(self.layer_id, heads, rotation, self.head_norms))

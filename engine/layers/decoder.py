@@ -1,4 +1,5 @@
-"""The layers of a decoder, one after the other: attention and feed-forward parts around a residual stream.
+"""The layers of a decoder, one after the other: mixers and feed-forward parts around a residual stream. A mixer reads
+other tokens of the sequence: attention, or a recurrent layer.
 
 Consecutive parts that the operators can record run in one call. A part that they cannot record (a mixture of experts, a
 product that is summed over processes) runs operator by operator. The results are the same.
@@ -6,70 +7,82 @@ product that is summed over processes) runs operator by operator. The results ar
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
-from engine.attention.backend import AttentionStep, RunsRecordings
+from engine.attention.backend import ForwardBatch, RunsRecordings
 from engine.attention.rotation import Rotation
 from engine.kernels.operators import Operators, Recorder
 from engine.layers.attention import SelfAttention
 from engine.layers.mlp import MLP, FeedForward, GatedMLP
 from engine.layers.norm import Norm
 
-#: (stream, the previous part's update, rotations, attention) -> this part's update. Adds the previous update to the
-#: stream.
-_Part = Callable[[torch.Tensor, torch.Tensor | None, Sequence[Rotation], AttentionStep], torch.Tensor]
+#: (stream, the previous part's update, rotations, step) -> this part's update. Adds the previous update to the stream.
+_Part = Callable[[torch.Tensor, torch.Tensor | None, Sequence[Rotation], ForwardBatch], torch.Tensor]
+
+
+class Mixer(Protocol):
+    """The first part of a layer: the only one that reads other tokens than its own."""
+
+    def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]; writes keys and values, or states, to their pages."""
+        ...
 
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """attention(norm(stream)), then mlp(norm(stream)); the next norm adds each result to the stream."""
+    """mixer(norm(stream)), then mlp(norm(stream)); the next norm adds each result to the stream. Either part may be
+    missing, with its norm."""
 
-    attention_norm: Norm
-    attention: SelfAttention
-    mlp_norm: Norm
-    mlp: FeedForward
+    mixer_norm: Norm | None
+    mixer: Mixer | None
+    mlp_norm: Norm | None = None
+    mlp: FeedForward | None = None
     rotation: int | None = None  #: index into the rotations of a step; None: heads are not rotated
-    attention_output_norm: Norm | None = None  #: post-norm: of the attention part's output (Gemma)
+    mixer_output_norm: Norm | None = None  #: post-norm: of the mixer's output (Gemma)
     mlp_output_norm: Norm | None = None  #: post-norm of the feed-forward part's output
     is_parallel: bool = False  #: both parts read the same stream (GPT-NeoX)
 
-    def attend(
-        self,
-        stream: torch.Tensor,
-        update: torch.Tensor | None,
-        rotations: Sequence[Rotation],
-        attention: AttentionStep,
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a step through the layer can be captured as a CUDA graph: no part reads numbers on the host."""
+        return all(getattr(part, "is_capturable", True) for part in (self.mixer, self.mlp))
+
+    def mix(
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
     ) -> torch.Tensor:
-        """Adds `update` to the stream and returns the attention part's own update, both [T, hidden]."""
+        """Adds `update` to the stream and returns the mixer's own update, both [T, hidden]."""
+        assert self.mixer is not None
+        assert self.mixer_norm is not None
         rotation = None if self.rotation is None else rotations[self.rotation]
-        attended = self.attention(self.attention_norm(stream, update), rotation, attention)
-        return attended if self.attention_output_norm is None else self.attention_output_norm(attended)
+        mixed = self.mixer(self.mixer_norm(stream, update), rotation, batch)
+        return mixed if self.mixer_output_norm is None else self.mixer_output_norm(mixed)
 
     def feed_forward(
-        self,
-        stream: torch.Tensor,
-        update: torch.Tensor | None,
-        rotations: Sequence[Rotation],
-        attention: AttentionStep,
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
     ) -> torch.Tensor:
-        """Like attend, for the feed-forward part. In a parallel layer it adds its output to `update` instead."""
+        """Like mix, for the feed-forward part. In a parallel layer it adds its output to `update` instead."""
+        assert self.mlp is not None
+        assert self.mlp_norm is not None
         if self.is_parallel:
             assert update is not None
             return update.add_(self.mlp(self.mlp_norm(stream)))
         x = self.mlp(self.mlp_norm(stream, update))
         return x if self.mlp_output_norm is None else self.mlp_output_norm(x)
 
-    def record_attention(self, recorder: Recorder, *, has_update: bool) -> bool:
-        """Record what attend does. False, with nothing recorded, where the recorder lacks one of the operators.
+    def record_mixer(self, recorder: Recorder, *, has_update: bool) -> bool:
+        """Record what mix does. False, with nothing recorded, where the recorder lacks one of the operators.
 
         has_update: False for the first part of the network, which has no update to add.
         """
-        attention, norms, after = self.attention, self.attention.head_norms, self.attention_output_norm
-        if attention.output.is_summed:
+        attention, after = self.mixer, self.mixer_output_norm
+        if not isinstance(attention, SelfAttention) or attention.output.is_summed:
             return False
+        assert self.mixer_norm is not None
+        norms = attention.head_norms
         return recorder.attention(
-            self.attention_norm.norm,
+            self.mixer_norm.norm,
             attention.qkv.multiply,
             attention.layer_id,
             self.rotation,
@@ -80,10 +93,11 @@ class DecoderLayer:
         )
 
     def record_feed_forward(self, recorder: Recorder, *, has_update: bool) -> bool:
-        """Like record_attention, for feed_forward."""
-        if not isinstance(self.mlp, GatedMLP | MLP) or self.mlp.down.is_summed:
-            return False
+        """Like record_mixer, for feed_forward."""
         mlp, after = self.mlp, self.mlp_output_norm
+        if not has_update or not isinstance(mlp, GatedMLP | MLP) or mlp.down.is_summed:
+            return False
+        assert self.mlp_norm is not None
         return recorder.feed_forward(
             self.mlp_norm.norm,
             mlp.up.multiply,
@@ -92,6 +106,10 @@ class DecoderLayer:
             None if after is None else after.norm,
             is_parallel=self.is_parallel,
         )
+
+
+class _Record(Protocol):
+    def __call__(self, recorder: Recorder, *, has_update: bool) -> bool: ...
 
 
 @dataclass
@@ -106,13 +124,16 @@ class Decoder:
     """All layers of a network, cut into recordings and single parts when it is made."""
 
     def __init__(self, layers: Sequence[DecoderLayer], operators: Operators) -> None:
+        self.is_capturable = all(layer.is_capturable for layer in layers)
         self._pieces: list[_Piece] = []
         recorder = operators.recorder()
         for layer in layers:
-            for part, record in (
-                (layer.attend, layer.record_attention),
-                (layer.feed_forward, layer.record_feed_forward),
-            ):
+            parts: list[tuple[_Part, _Record]] = []
+            if layer.mixer is not None:
+                parts.append((layer.mix, layer.record_mixer))
+            if layer.mlp is not None:
+                parts.append((layer.feed_forward, layer.record_feed_forward))
+            for part, record in parts:
                 is_recorded = recorder is not None and record(recorder, has_update=bool(self._pieces))
                 if not is_recorded:
                     recorder = operators.recorder()  # the next part begins another recording
@@ -121,18 +142,18 @@ class Decoder:
                     self._pieces.append(_Piece(piece_recorder))
                 self._pieces[-1].parts.append(part)
 
-    def __call__(self, stream: torch.Tensor, rotations: Sequence[Rotation], attention: AttentionStep) -> torch.Tensor:
+    def __call__(self, stream: torch.Tensor, rotations: Sequence[Rotation], batch: ForwardBatch) -> torch.Tensor:
         """stream [T, hidden], overwritten -> the update that is still to be added to it, [T, hidden].
 
         rotations: those of the step; DecoderLayer.rotation is an index into them.
         """
-        runner = attention if isinstance(attention, RunsRecordings) else None
+        runner = batch.attention if isinstance(batch.attention, RunsRecordings) else None
         update: torch.Tensor | None = None
         for piece in self._pieces:
             if runner is not None and piece.recorder is not None:
                 update = runner.run_recorded(piece.recorder, stream, update, rotations)
                 continue
             for part in piece.parts:
-                update = part(stream, update, rotations, attention)
+                update = part(stream, update, rotations, batch)
         assert update is not None, "a decoder has layers"
         return update

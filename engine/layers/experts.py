@@ -5,7 +5,7 @@ of any number of tokens can be a CUDA graph. Without one the host chooses, and e
 tokens, which is free on CPU.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,9 +18,6 @@ from engine.layers.mlp import GatedMLP
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
-
-#: Values of capturable_rows: steps of any number of tokens can be captured; no step can.
-ANY_ROWS, NO_ROWS = range(1, 1 << 30), range(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class Experts:
     def __init__(self, router: Linear, mixture: ExpertsFunction, *, waits: bool, summed_over: Group | None) -> None:
         """router gives a score for each expert. waits: the mixture reads numbers on the host. summed_over: the
         processes that hold the other parts of every expert."""
-        self.capturable_rows = NO_ROWS if waits else ANY_ROWS
+        self.is_capturable = not waits
         self._router = router
         self._mixture = mixture
         self._group = summed_over
@@ -83,7 +80,7 @@ class WithSharedExpert:
     """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE)."""
 
     def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear) -> None:
-        self.capturable_rows = experts.capturable_rows
+        self.is_capturable = experts.is_capturable
         self._experts = experts
         self._shared = shared
         self._gate = gate
@@ -92,12 +89,6 @@ class WithSharedExpert:
         """x [T, hidden] -> [T, hidden]."""
         partial = self._experts.partial(x) + self._gate(x).sigmoid() * self._shared.partial(x)
         return self._shared.completed(partial)
-
-
-def capturable_rows(parts: Iterable[object]) -> range:
-    """Numbers of tokens with which a step through all these feed-forward parts can be captured as a CUDA graph."""
-    rows = (part.capturable_rows for part in parts if isinstance(part, Experts | WithSharedExpert))
-    return NO_ROWS if NO_ROWS in rows else ANY_ROWS
 
 
 def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunction:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from engine.attention.backend import IntArray, StateShape, StateStep
-from engine.kernels.operators import Operators
+from engine.attention.backend import ForwardBatch, IntArray, StateShape, StateStep
+from engine.attention.rotation import Rotation
 from engine.kernels.state_kernels import StateKernels
 from engine.layers.linear import Linear
 from engine.layers.norm import RMSNorm
@@ -32,11 +32,6 @@ class TokenOrder:
     by_time: torch.Tensor  #: [T]: the first token of every sequence, then the second ones, ...; longest sequence first
     bounds: tuple[tuple[int, int], ...]  #: half-open range of each time in by_time
     sequences: torch.Tensor  #: [B]: longest first
-
-    @classmethod
-    def needed(cls, operators: Operators, lengths: IntArray, num_taps: int, device: torch.device) -> Self | None:
-        """The order of a step; None where the operators have kernels, which do not need it."""
-        return None if operators.state_kernels is not None else cls.of(lengths, num_taps, device)
 
     @classmethod
     def of(cls, lengths: IntArray, num_taps: int, device: torch.device) -> Self:
@@ -133,6 +128,8 @@ class Mamba:
 
     def __init__(self, conv_id: int, ssm_id: int, weights: MambaWeights) -> None:
         """conv_id, ssm_id: ids of the two states, in the order of MambaSizes.state_shapes."""
+        #: Without kernels the host puts the tokens into the order of the recurrence.
+        self.is_capturable = weights.kernels is not None
         self._conv_id = conv_id
         self._ssm_id = ssm_id
         self._weights = weights
@@ -140,9 +137,11 @@ class Mamba:
         self._a = -weights.a_log.float().exp()
         self._d = weights.d.float()
 
-    def __call__(self, x: torch.Tensor, states: StateStep, order: TokenOrder | None) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]; advances both states of each sequence. order: None with kernels."""
-        weights = self._weights
+    def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]; advances both states of each sequence."""
+        states, weights = batch.states, self._weights
+        assert states is not None
+        order = None if weights.kernels is not None else TokenOrder.of(states.lengths, len(self._taps), x.device)
         convolved, gate = weights.in_proj(x).chunk(2, dim=-1)
         if weights.kernels is not None:
             in_place = states.in_place(self._conv_id)

@@ -52,6 +52,41 @@ class WeightSource(Protocol):
         ...
 
 
+class Within:
+    """Weights whose names have a prefix: the text model inside a checkpoint that also holds other models."""
+
+    def __init__(self, weights: WeightSource, prefix: str) -> None:
+        """prefix: with the dot at its end."""
+        self._weights = weights
+        self._prefix = prefix
+
+    @property
+    def operators(self) -> Operators:
+        """The operators that the layers compute with."""
+        return self._weights.operators
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The model's data type."""
+        return self._weights.dtype
+
+    @property
+    def group(self) -> Group:
+        """The processes that share the model."""
+        return self._weights.group
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self._prefix}{name}" in self._weights
+
+    def take(self, name: str, *shape: Size) -> torch.Tensor:
+        """As WeightSource.take."""
+        return self._weights.take(f"{self._prefix}{name}", *shape)
+
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        """As WeightSource.take_matrix."""
+        return self._weights.take_matrix(f"{self._prefix}{name}", *shape)
+
+
 class ShapesOnly:
     """A weight source without values: for a model's layer shapes, its number of parameters and what it refuses.
 

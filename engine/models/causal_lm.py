@@ -21,10 +21,9 @@ class CausalLM(Protocol):
         ...
 
     @property
-    def capturable_rows(self) -> range:
-        """Numbers of tokens with which a step can be captured as a CUDA graph: forward and logits then read no result
-        on the host, and launch the same kernels for every such step. Empty where experts or states are chosen on the
-        host."""
+    def is_capturable(self) -> bool:
+        """Whether a step can be captured as a CUDA graph: forward and logits read no result on the host, and launch the
+        same kernels for every step of as many tokens. False where experts or states are chosen on the host."""
         ...
 
     @property

@@ -10,7 +10,6 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
@@ -109,7 +108,7 @@ class Gemma:
     """A CausalLM with the settings of GemmaConfig."""
 
     state_shapes: tuple[StateShape, ...] = ()
-    capturable_rows = ANY_ROWS
+    is_capturable = True
 
     def __init__(self, config: GemmaConfig, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size
@@ -134,7 +133,7 @@ class Gemma:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids) * self._embedding_scale
         rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
-        return self._norm(hidden, self._layers(hidden, rotations, batch.attention))
+        return self._norm(hidden, self._layers(hidden, rotations, batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""
@@ -150,15 +149,15 @@ def _layer(config: GemmaConfig, heads: HeadShare, layer_id: int, rotation: int, 
     qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
     gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
     return DecoderLayer(
-        attention_norm=_norm(weights, f"{name}.input_layernorm", hidden, eps),
-        attention=SelfAttention(
+        mixer_norm=_norm(weights, f"{name}.input_layernorm", hidden, eps),
+        mixer=SelfAttention(
             layer_id,
             heads.shape,
             Linear.fused(weights, qkv, hidden, heads.qkv, bias=config.has_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         ),
-        attention_output_norm=_norm(weights, f"{name}.post_attention_layernorm", hidden, eps),
+        mixer_output_norm=_norm(weights, f"{name}.post_attention_layernorm", hidden, eps),
         mlp_norm=_norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps),
         mlp=GatedMLP(
             Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),

@@ -3,16 +3,11 @@ six, and with another RoPE base in those. From checkpoints with a vision tower o
 
 import re
 
-import torch
-
 from engine.errors import CheckpointError
-from engine.kernels.operators import Operators
-from engine.layers.weights import WeightSource
+from engine.layers.weights import WeightSource, Within
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import Gemma, read_gemma
 from engine.models.rope import Rope, rope_in
-from engine.parallel.group import Group
-from engine.parallel.shard import Size
 
 #: The vision tower with its projector, and a copy of the tied output head.
 VISION_TENSORS = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|language_model\.lm_head\.weight")
@@ -43,36 +38,7 @@ def gemma3_with_vision(config: ConfigReader, weights: WeightSource) -> Gemma:
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")
-    return gemma3(text, _Within(weights, "language_model."))
-
-
-class _Within:
-    """Weights whose names have a prefix."""
-
-    def __init__(self, weights: WeightSource, prefix: str) -> None:
-        self._weights = weights
-        self._prefix = prefix
-
-    @property
-    def operators(self) -> Operators:
-        return self._weights.operators
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._weights.dtype
-
-    @property
-    def group(self) -> Group:
-        return self._weights.group
-
-    def __contains__(self, name: str) -> bool:
-        return f"{self._prefix}{name}" in self._weights
-
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
-        return self._weights.take(f"{self._prefix}{name}", *shape)
-
-    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
-        return self._weights.take_matrix(f"{self._prefix}{name}", *shape)
+    return gemma3(text, Within(weights, "language_model."))
 
 
 def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:

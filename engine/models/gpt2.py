@@ -9,7 +9,6 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import Embedding, TokenEmbedding
-from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
@@ -31,7 +30,7 @@ class GPT2:
     """A CausalLM made from config.json directly."""
 
     state_shapes: tuple[StateShape, ...] = ()
-    capturable_rows = ANY_ROWS
+    is_capturable = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("scale_attn_weights", True)
@@ -58,7 +57,7 @@ class GPT2:
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
-        return self._norm(hidden, self._layers(hidden, (), batch.attention))
+        return self._norm(hidden, self._layers(hidden, (), batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""
@@ -71,8 +70,8 @@ def _layer(
     eps = config.get("layer_norm_epsilon", float, 1e-5)
     ffn = Shard.even(config.get("n_inner", int, 4 * hidden), weights.group.place, "n_inner")
     return DecoderLayer(
-        attention_norm=LayerNorm.load(weights, f"{name}.ln_1", hidden, eps),
-        attention=SelfAttention(
+        mixer_norm=LayerNorm.load(weights, f"{name}.ln_1", hidden, eps),
+        mixer=SelfAttention(
             layer_id,
             heads.shape,
             _transposed(weights, f"{name}.attn.c_attn", hidden, Shard.stacked(heads.qkv)),

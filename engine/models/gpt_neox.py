@@ -9,7 +9,6 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
@@ -32,7 +31,7 @@ class GPTNeoX:
     """A CausalLM made from config.json directly."""
 
     state_shapes: tuple[StateShape, ...] = ()
-    capturable_rows = ANY_ROWS
+    is_capturable = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)
@@ -58,7 +57,7 @@ class GPTNeoX:
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids)
-        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch.attention)
+        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -74,8 +73,8 @@ def _layer(config: ConfigReader, layer_id: int, heads: HeadShare, hidden: int, w
     output = Linear.load(weights, f"{name}.attention.dense", heads.queries, hidden, bias=has_bias)
     qkv = _sorted_qkv(weights, f"{name}.attention.query_key_value", heads, hidden, has_bias=has_bias)
     return DecoderLayer(
-        attention_norm=LayerNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
-        attention=SelfAttention(layer_id, heads.shape, qkv, output),
+        mixer_norm=LayerNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
+        mixer=SelfAttention(layer_id, heads.shape, qkv, output),
         mlp_norm=LayerNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
         mlp=MLP(
             Linear.load(weights, f"{name}.mlp.dense_h_to_4h", hidden, ffn, bias=True),

@@ -1,18 +1,18 @@
 """Jamba: Mamba layers with a few attention layers between them, a mixture of experts in every other layer, and no
 embedding of positions."""
 
-from collections.abc import Callable
-
 import torch
 
-from engine.attention.backend import AttentionShape, ForwardBatch, StateStep
+from engine.attention.backend import AttentionShape, ForwardBatch
 from engine.errors import CheckpointError
 from engine.kernels.operators import Routing
 from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer, Mixer
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import NO_ROWS, ExpertNames, Experts, capturable_rows, load_expert
+from engine.layers.experts import ExpertNames, Experts, load_expert
 from engine.layers.linear import Linear
-from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
+from engine.layers.mamba import Mamba, MambaSizes, MambaWeights
+from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -38,78 +38,45 @@ class Jamba:
         self.max_positions = config.get("max_position_embeddings", int, 262_144)
         self.attention_shapes = (shape,) * sum(has_attention)
         self.state_shapes = sizes.state_shapes(weights.dtype) * (num_layers - sum(has_attention))
-        self._num_taps = sizes.num_taps
-        self._operators = weights.operators
         head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
         self._tokens = TokenEmbedding.load(weights, "model.embed_tokens", self.vocab_size, hidden, head=head)
-        self._layers: list[_Layer] = []
+        layers = []
         for index in range(num_layers):
             name = f"model.layers.{index}"
             num_attention = sum(has_attention[:index])
-            mixer: SelfAttention | Mamba
             if has_attention[index]:
-                mixer = _attention(weights, f"{name}.self_attn", num_attention, shape, hidden)
+                mixer: Mixer = _attention(weights, f"{name}.self_attn", num_attention, shape, hidden)
             else:
-                num_before = index - num_attention
-                norms = [
-                    RMSNorm.load(weights, f"{name}.mamba.{part}_layernorm", size, eps)
-                    for part, size in (("dt", sizes.rank), ("b", sizes.num_states), ("c", sizes.num_states))
-                ]
-                mixer_weights = MambaWeights.load(weights, f"{name}.mamba", sizes, (norms[0], norms[1], norms[2]))
-                mixer = Mamba(2 * num_before, 2 * num_before + 1, mixer_weights)
-            self._layers.append(_Layer(config, index, mixer, hidden, eps, weights))
-        # Without kernels the host puts the tokens into the order of the recurrence.
-        has_kernels = weights.operators.state_kernels is not None
-        self.capturable_rows = capturable_rows(layer.mlp for layer in self._layers) if has_kernels else NO_ROWS
+                mixer = _recurrence(weights, f"{name}.mamba", index - num_attention, sizes, eps)
+            layers.append(
+                DecoderLayer(
+                    mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
+                    mixer=mixer,
+                    mlp_norm=RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps),
+                    mlp=_feed_forward(config, index, f"{name}.feed_forward", hidden, weights),
+                )
+            )
+        self._layers = Decoder(layers, weights.operators)
+        self.is_capturable = self._layers.is_capturable
         self._norm = RMSNorm.load(weights, "model.final_layernorm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys, values and states."""
-        states = batch.states
-        assert states is not None
-        order = TokenOrder.needed(self._operators, states.lengths, self._num_taps, batch.token_ids.device)
         hidden = self._tokens(batch.token_ids)
-        update = None
-        for layer in self._layers:
-            update = layer(hidden, update, batch, states, order)
-        return self._norm(hidden, update)
+        return self._norm(hidden, self._layers(hidden, (), batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""
         return self._tokens.logits(hidden)
 
 
-class _Layer:
-    def __init__(
-        self,
-        config: ConfigReader,
-        index: int,
-        mixer: SelfAttention | Mamba,
-        hidden: int,
-        eps: float,
-        weights: WeightSource,
-    ) -> None:
-        name = f"model.layers.{index}"
-        self._mixer_norm = RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps)
-        self._mixer = mixer
-        self._mlp_norm = RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps)
-        self.mlp = _feed_forward(config, index, f"{name}.feed_forward", hidden, weights)
-
-    def __call__(
-        self,
-        stream: torch.Tensor,
-        update: torch.Tensor | None,
-        batch: ForwardBatch,
-        states: StateStep,
-        order: TokenOrder | None,
-    ) -> torch.Tensor:
-        """Adds the previous layer's update to the residual stream and returns its own, [T, hidden]."""
-        normed = self._mixer_norm(stream, update)
-        if isinstance(self._mixer, Mamba):
-            mixed = self._mixer(normed, states, order)
-        else:
-            mixed = self._mixer(normed, None, batch.attention)
-        return self.mlp(self._mlp_norm(stream, mixed))
+def _recurrence(weights: WeightSource, name: str, index: int, sizes: MambaSizes, eps: float) -> Mamba:
+    """The recurrent layer with that many recurrent layers before it."""
+    norms = [
+        RMSNorm.load(weights, f"{name}.{part}_layernorm", size, eps)
+        for part, size in (("dt", sizes.rank), ("b", sizes.num_states), ("c", sizes.num_states))
+    ]
+    return Mamba(2 * index, 2 * index + 1, MambaWeights.load(weights, name, sizes, (norms[0], norms[1], norms[2])))
 
 
 def _attention(weights: WeightSource, name: str, layer_id: int, shape: AttentionShape, hidden: int) -> SelfAttention:
@@ -123,9 +90,7 @@ def _attention(weights: WeightSource, name: str, layer_id: int, shape: Attention
     )
 
 
-def _feed_forward(
-    config: ConfigReader, index: int, name: str, hidden: int, weights: WeightSource
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def _feed_forward(config: ConfigReader, index: int, name: str, hidden: int, weights: WeightSource) -> FeedForward:
     ffn = config.require("intermediate_size", int)
     num_experts = config.get("num_experts", int, 16)
     period, offset = config.get("expert_layer_period", int, 2), config.get("expert_layer_offset", int, 1)

@@ -13,7 +13,6 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import capturable_rows
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward, GatedMLP
@@ -103,14 +102,14 @@ class Llama:
         self._rotary = config.rope.rotary(config.shape.head_dim)
         load_layer = config.load_layer or _layer
         layers = [load_layer(config, heads, i, weights) for i in range(config.num_layers)]
-        self.capturable_rows = capturable_rows(layer.mlp for layer in layers)
         self._layers = Decoder(layers, weights.operators)
+        self.is_capturable = self._layers.is_capturable
         self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids)
-        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch.attention)
+        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -124,8 +123,8 @@ def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: Weight
     if config.has_fused_weights:
         qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [Shard.stacked(qkv_sizes)]
     return DecoderLayer(
-        attention_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps),
-        attention=SelfAttention(
+        mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps),
+        mixer=SelfAttention(
             layer_id,
             heads.shape,
             Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),

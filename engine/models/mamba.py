@@ -4,8 +4,7 @@ import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.experts import ANY_ROWS, NO_ROWS
-from engine.layers.mamba import Mamba, MambaSizes, MambaWeights, TokenOrder
+from engine.layers.mamba import Mamba, MambaSizes, MambaWeights
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -32,10 +31,7 @@ class MambaLM:
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.get("max_position_embeddings", int, _CONTEXT)
         self.state_shapes = num_layers * sizes.state_shapes(weights.dtype)
-        self._num_taps = sizes.num_taps
-        self._operators = weights.operators
-        # Without kernels the host puts the tokens into the order of the recurrence.
-        self.capturable_rows = NO_ROWS if weights.operators.state_kernels is None else ANY_ROWS
+        self.is_capturable = weights.operators.state_kernels is not None
         self._dtype = weights.dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else weights.dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints
@@ -52,12 +48,9 @@ class MambaLM:
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their states."""
-        states = batch.states
-        assert states is not None
-        order = TokenOrder.needed(self._operators, states.lengths, self._num_taps, batch.token_ids.device)
         residual = self._tokens(batch.token_ids).to(self._residual_dtype)
         for norm, mixer in self._layers:
-            residual = residual + mixer(norm(residual.to(self._dtype)), states, order)
+            residual = residual + mixer(norm(residual.to(self._dtype)), None, batch)
         return self._norm(residual.to(self._dtype))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

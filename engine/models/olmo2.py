@@ -29,14 +29,14 @@ def olmo2(config: ConfigReader, weights: WeightSource) -> Llama:
 def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
     name, hidden, eps = f"model.layers.{layer_id}", config.hidden_size, config.norm_eps
     return DecoderLayer(
-        attention_norm=Norm(_add),
-        attention=SelfAttention(
+        mixer_norm=Norm(_add),
+        mixer=SelfAttention(
             layer_id,
             heads.shape,
             _normed_qkv(config, heads, f"{name}.self_attn", weights),
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
         ),
-        attention_output_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
+        mixer_output_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
         mlp_norm=Norm(_add),
         mlp=gated_mlp(config, layer_id, weights),
         mlp_output_norm=RMSNorm.load(weights, f"{name}.post_feedforward_layernorm", hidden, eps),

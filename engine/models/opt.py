@@ -7,7 +7,6 @@ from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import Embedding, TokenEmbedding
-from engine.layers.experts import ANY_ROWS
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP
@@ -29,7 +28,7 @@ class OPT:
     """A CausalLM made from config.json directly."""
 
     state_shapes: tuple[StateShape, ...] = ()
-    capturable_rows = ANY_ROWS
+    is_capturable = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)
@@ -59,7 +58,7 @@ class OPT:
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions + _FIRST_POSITION)
-        return self._norm(hidden, self._layers(hidden, (), batch.attention))
+        return self._norm(hidden, self._layers(hidden, (), batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""
@@ -73,8 +72,8 @@ def _layer(
     has_bias = config.get("enable_bias", bool, True)
     qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
     return DecoderLayer(
-        attention_norm=LayerNorm.load(weights, f"{name}.self_attn_layer_norm", hidden, _EPS),
-        attention=SelfAttention(
+        mixer_norm=LayerNorm.load(weights, f"{name}.self_attn_layer_norm", hidden, _EPS),
+        mixer=SelfAttention(
             layer_id,
             heads.shape,
             Linear.fused(weights, qkv, hidden, heads.qkv, bias=has_bias),

@@ -112,8 +112,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         max_graph_rows=config.max_graph_batch,
         shares_prefixes=config.enable_prefix_caching,
     )
-    rows = model.capturable_rows
-    has_graphs = bool(rows) and rows.start <= min(step.max_running, config.max_graph_batch) and not config.enforce_eager
+    has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None
     if config.kv_cache_bytes is None:
         smallest = smallest_pool(design_of(config, model, limits, parts.kv_dtype))
@@ -130,7 +129,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     if has_graphs:
         runner.capture(machinery.make_recorder())
     elif not config.enforce_eager:
-        _log.info("no CUDA graphs: this model decides on the host what its steps compute, or all but the largest")
+        _log.info("no CUDA graphs: this model decides on the host what its steps compute")
     return runner
 
 

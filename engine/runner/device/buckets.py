@@ -37,15 +37,13 @@ class Buckets:
         self,
         max_running: int,
         max_rows: int = MAX_GRAPH_ROWS,
-        rows: range = range(1, MAX_GRAPH_ROWS + 1),
         *,
         has_shared: bool = False,
     ) -> None:
-        """rows: numbers of rows that the model can be captured with. has_shared: there are graphs for shared prefixes
-        too, for powers of two from 8 on. There are 9 graphs for 64 rows and 21 for 256, and 4 and 6 for prefixes."""
-        self._least_rows = rows.start
-        counts = [count for count in row_counts(max_running, min(max_rows, max(rows.stop - 1, 1))) if count in rows]
-        self.max_rows = max(counts, default=0)
+        """has_shared: there are graphs for shared prefixes too, for powers of two from 8 on. There are 9 graphs for 64
+        rows and 21 for 256, and 4 and 6 for prefixes."""
+        counts = row_counts(max_running, max_rows)
+        self.max_rows = counts[-1]
         sharing = [
             count
             for count in counts
@@ -59,9 +57,7 @@ class Buckets:
         return tuple(sorted((*self._plain, *self._shared), reverse=True))
 
     def bucket_for(self, num_rows: int, *, is_shared: bool = False) -> Bucket | None:
-        """The bucket for a step, the smallest that holds it. None: the step has too many rows, or too few."""
-        if num_rows < self._least_rows:
-            return None
+        """The bucket for a step, the smallest that holds it. None: the step has too many rows."""
         buckets = self._shared if is_shared else self._plain
         place = bisect_left(buckets, Bucket(num_rows, is_shared))
         return buckets[place] if place < len(buckets) else None

@@ -139,7 +139,7 @@ class DeviceRunner:
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
         self._prefixes = SharedPrefixes(plan) if has_shared else None
-        self.buckets = Buckets(max_running, max_graph_rows, model.capturable_rows, has_shared=has_shared)
+        self.buckets = Buckets(max_running, max_graph_rows, has_shared=has_shared)
         self._graphs: DecodeGraphs | None = None
         #: None: recurrent states are looked up for each step.
         self.prompt_graphs = None if model.state_shapes else PromptGraphs(model, max_batched_tokens, dtype, device)
@@ -160,8 +160,8 @@ class DeviceRunner:
 
     @torch.inference_mode()
     def record(self, bucket: Bucket, recorder: GraphRecorder) -> Replay:
-        """Record a decode step of that bucket, over padding rows. The model must be capturable with that many rows."""
-        assert bucket.num_rows in self._model.capturable_rows
+        """Record a decode step of that bucket, over padding rows. The model must be capturable."""
+        assert self._model.is_capturable
         self._upload.begin()
         self._upload.column("slots")[:] = -1
         self._upload.column("starts")[:] = 0

@@ -29,13 +29,12 @@ _log = logging.getLogger(__name__)
 MAX_TOKENS = 512
 
 
-def token_counts(max_batched_tokens: int, rows: range) -> tuple[int, ...]:
+def token_counts(max_batched_tokens: int) -> tuple[int, ...]:
     """Numbers of tokens that have graphs, ascending: powers of two and their halfway points, and the largest step if it
-    has fewer than MAX_TOKENS tokens. At most a third of a step of 16 tokens or more is padding. rows: numbers of tokens
-    that the model can be captured with."""
-    largest = min(max_batched_tokens, MAX_TOKENS, rows.stop - 1)
+    has fewer than MAX_TOKENS tokens. At most a third of a step of 16 tokens or more is padding."""
+    largest = min(max_batched_tokens, MAX_TOKENS)
     ladder = (*chain.from_iterable((n, n + n // 2) for n in (16, 32, 64, 128, 256)), 512)
-    return tuple(count for count in (*(count for count in ladder if count < largest), largest) if count in rows)
+    return (*(count for count in ladder if count < largest), largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,7 @@ class PromptGraphs:
     def __init__(self, model: CausalLM, max_batched_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         """Nothing is recorded yet. dtype: of activations. The model has no recurrent layers."""
         assert not model.state_shapes
-        self.counts = token_counts(max_batched_tokens, model.capturable_rows)  #: ascending
-        self._rows = model.capturable_rows
+        self.counts = token_counts(max_batched_tokens) if model.is_capturable else ()  #: ascending
         largest = max(self.counts, default=0)
         self._model = model
         self._widths = tuple(shape.num_heads * shape.head_dim for shape in model.attention_shapes)
@@ -150,8 +148,6 @@ class PromptGraphs:
         """A step of these tokens, [T] int64 each, as a function of its attention that queues the step and returns final
         hidden states [T, hidden]. None: there are no graphs for it."""
         num_tokens = len(token_ids)
-        if num_tokens not in self._rows:
-            return None
         count = next((count for count in self.counts if count >= num_tokens and count in self._graphs), None)
         if count is None:
             return None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.attention.backend import AttentionShape, AttentionStep, HeadNorms, StepLayout
+from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, HeadNorms, StepLayout
 from engine.attention.cpp_backend import CppBackend
 from engine.attention.layout import layer_specs
 from engine.attention.rotation import Rotation
@@ -172,6 +172,6 @@ def run(
         update = decoder(
             stream,
             [Rotation(r.cos.contiguous(), r.sin.contiguous()) for r in rotations],
-            step if is_recorded else OneByOne(step),
+            ForwardBatch(torch.zeros(num_rows), torch.zeros(num_rows), step if is_recorded else OneByOne(step)),
         )
     return update, stream

@@ -4,14 +4,24 @@ import numpy as np
 import pytest
 import torch
 
-from engine.attention.backend import IntArray
+from engine.attention.backend import ForwardBatch, HeadNorms, IntArray
+from engine.attention.rotation import Rotation
 from engine.kernels.reference import mamba as reference_kernels
 from engine.kernels.state_kernels import StateKernels, StatesInPlace
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.linear import Linear
-from engine.layers.mamba import Mamba, MambaWeights, TokenOrder
+from engine.layers.mamba import Mamba, MambaWeights
 
 HIDDEN, CHANNELS, STATES, TAPS, RANK = 6, 8, 3, 4, 2
+
+
+class NoAttention:
+    """The AttentionStep of a model without attention."""
+
+    def attend(
+        self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        raise AssertionError("there are no attention layers")
 
 
 class HeldStates:
@@ -60,7 +70,8 @@ def layer(kernels: StateKernels | None) -> Mamba:
 
 
 def run(mamba: Mamba, x: torch.Tensor, states: HeldStates) -> torch.Tensor:
-    return mamba(x, states, TokenOrder.of(states.lengths, TAPS, x.device))
+    tokens = torch.zeros(len(x), dtype=torch.int64)
+    return mamba(x, None, ForwardBatch(tokens, tokens, NoAttention(), states))
 
 
 @pytest.mark.parametrize("kernels", [None, reference_kernels])

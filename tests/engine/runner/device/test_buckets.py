@@ -99,15 +99,3 @@ def test_graphs_for_shared_prefixes_hold_every_step_from_eight_rows_on_and_chang
         assert found is not None
         assert found.is_shared
         assert rows <= found.num_rows < 2 * rows
-
-
-@given(MAX_RUNNING, st.integers(1, 64), st.integers(1, 300), st.data())
-def test_only_rows_that_the_model_can_be_captured_with_have_graphs(
-    max_running: int, least: int, max_rows: int, data: st.DataObject
-) -> None:
-    """least is the model's limit; max_rows is the operator's."""
-    buckets = Buckets(max_running, max_rows, range(least, MAX_GRAPH_ROWS + 1))
-    assert all(least <= bucket.num_rows <= max_rows for bucket in buckets.all())
-    rows = data.draw(st.integers(1, max_running))
-    found = buckets.bucket_for(rows)
-    assert found is None or found.num_rows >= rows >= least
