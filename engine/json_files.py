@@ -16,13 +16,13 @@ MAX_BYTES = 16 * 2**20
 _MAX_QUOTED_CHARS = 80
 
 
-def read_object(file: Path) -> Mapping[str, Any]:
-    """The JSON object in a file. Raises CheckpointError for a file that is too large or unreadable, nested too deep,
-    holds NaN or infinity, or is no object."""
+def read_object(file: Path, max_bytes: int = MAX_BYTES) -> Mapping[str, Any]:
+    """The JSON object in a file of at most max_bytes. Raises CheckpointError for a file that is larger or unreadable,
+    nested too deep, holds NaN or infinity, or is no object."""
     try:
         size = file.stat().st_size
-        if size > MAX_BYTES:
-            raise CheckpointError(f"{file} has {size} bytes, more than {MAX_BYTES}")
+        if size > max_bytes:
+            raise CheckpointError(f"{file} has {size} bytes, more than {max_bytes}")
         content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} is not readable JSON: {error}") from error

@@ -100,14 +100,20 @@ class LLM:
         messages: Messages | Sequence[Messages],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         use_progress_bar: bool = False,
     ) -> list[RequestOutput]:
         """Answer one conversation or several, each rendered with the model's own chat template.
 
+        chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}.
+
         Raises InvalidRequest as `generate` does, and for messages that the template rejects.
         """
         conversations = _list_of_conversations(messages)
-        token_ids = [self.tokenizer.render_chat(conversation) for conversation in conversations]
+        token_ids = [
+            self.tokenizer.render_chat(conversation, chat_template_kwargs=chat_template_kwargs or {})
+            for conversation in conversations
+        ]
         return self._run([None] * len(token_ids), token_ids, params, use_progress_bar)
 
     def stats(self) -> EngineStats:

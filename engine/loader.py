@@ -23,7 +23,7 @@ _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 #: Weights, settings, tokenizer and templates; no pickles, no code, nothing from sub-folders (other formats live there).
-_WANTED = ("*.safetensors", "*.json", "*.jinja")
+_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "merges.txt")
 _REVISION_SAMPLE_BYTES = 65_536
 _MAX_HEADER_BYTES = 16 * 2**20  #: 100,000 tensors
 _TIED_HEAD = "lm_head.weight"

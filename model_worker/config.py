@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from engine.config import EngineConfig
 from engine.settings import SettingField, setting_fields
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
+from wire.chat import TemplateKwargs
 from wire.model_names import is_model_name
 
 EngineKind = Literal["paged", "echo", "openai"]
@@ -92,6 +93,11 @@ class WorkerSettings(_EngineSettings):
     allowed_hosts: AllowedHosts = Field(default=(), description=ALLOWED_HOSTS_HELP)
     api_docs: bool = Field(default=False, description="Serve GET /openapi.json and the page /docs")
 
+    chat_template_kwargs: TemplateKwargs = Field(
+        default={},
+        description="JSON object of values for the model's chat template where a request names none, as "
+        '{"enable_thinking": false}',
+    )
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")
     request_timeout_s: float = Field(

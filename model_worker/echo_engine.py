@@ -71,7 +71,7 @@ class EchoEngine:
 
     def tokenise(self, source: PromptSource) -> Prompt:
         """One token per word, its id a hash of the word."""
-        texts = (source,) if isinstance(source, str) else tuple(message.content for message in source)
+        texts = (source,) if isinstance(source, str) else tuple(message.content for message in source.messages)
         token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
         tags = None if isinstance(source, str) else DEFAULT_TAGS
         return Prompt(source=source, token_ids=token_ids or (0,), thoughts=tags)
@@ -175,7 +175,7 @@ class EchoEngine:
 
     def _answer(self, prompt: Prompt, sampling: SamplingOptions) -> tuple[list[str], FinishReason]:
         """The words of the whole answer, known in advance."""
-        said = prompt.source if isinstance(prompt.source, str) else prompt.source[-1].content
+        said = prompt.source if isinstance(prompt.source, str) else prompt.source.messages[-1].content
         words = _WORD.findall(said) or ["..."]
         room = self.card.context_length - len(prompt.token_ids)
         limit = sampling.max_tokens if sampling.max_tokens is not None else min(room, self._default_max_tokens)

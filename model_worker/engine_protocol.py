@@ -5,14 +5,23 @@ server). Nothing here imports torch. Errors that concern one request are raised 
 """
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.config import ThoughtTags
-from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
+from wire.chat import ChatMessage, FinishReason, SamplingOptions, TemplateKwargs, Usage
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
-PromptSource = tuple[ChatMessage, ...] | str  #: a conversation, or plain text to go on with
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages to answer, and values for variables of the chat template."""
+
+    messages: tuple[ChatMessage, ...]
+    chat_template_kwargs: TemplateKwargs = field(default_factory=dict)
+
+
+PromptSource = Conversation | str  #: a conversation, or plain text to go on with
 
 
 @dataclass(frozen=True, slots=True)

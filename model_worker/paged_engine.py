@@ -27,7 +27,7 @@ from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
-from wire.chat import SamplingOptions, Usage
+from wire.chat import SamplingOptions, TemplateKwargs, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -48,6 +48,7 @@ class PagedEngine:
         capacity: Capacity,
         defaults: SamplingDefaults,
         default_max_tokens: int,
+        chat_template_kwargs: TemplateKwargs,
     ) -> None:
         self.card = card
         self.capacity = capacity
@@ -55,6 +56,7 @@ class PagedEngine:
         self._tokenizer = engine.tokenizer
         self._defaults = defaults
         self._default_max_tokens = default_max_tokens
+        self._chat_template_kwargs = chat_template_kwargs
         self._ordinals = count()
 
     @staticmethod
@@ -95,6 +97,7 @@ class PagedEngine:
             ),
             defaults=defaults,
             default_max_tokens=settings.default_max_tokens,
+            chat_template_kwargs=settings.chat_template_kwargs,
         )
 
     @property
@@ -113,7 +116,10 @@ class PagedEngine:
             if isinstance(source, str):
                 token_ids = self._tokenizer.encode(source, add_special_tokens=True)
                 return Prompt(source=source, token_ids=tuple(token_ids))
-            token_ids = self._tokenizer.render_chat([message.model_dump() for message in source])
+            token_ids = self._tokenizer.render_chat(
+                [message.model_dump() for message in source.messages],
+                chat_template_kwargs=self._chat_template_kwargs | source.chat_template_kwargs,
+            )
         except EngineError as error:
             raise as_api_error(error) from None
         return Prompt(source=source, token_ids=tuple(token_ids), thoughts=self._tokenizer.thought_tags(token_ids))

@@ -18,7 +18,7 @@ from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
-from wire.chat import FinishReason, SamplingOptions, Usage
+from wire.chat import FinishReason, SamplingOptions, TemplateKwargs, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
@@ -44,7 +44,14 @@ class RemoteEngine:
     """Owns the connections to the other server, and the queue in front of it. An Engine."""
 
     def __init__(
-        self, client: httpx.AsyncClient, *, model: str, card: ModelCard, capacity: Capacity, default_max_tokens: int
+        self,
+        client: httpx.AsyncClient,
+        *,
+        model: str,
+        card: ModelCard,
+        capacity: Capacity,
+        default_max_tokens: int,
+        chat_template_kwargs: TemplateKwargs,
     ) -> None:
         self.card = card
         self.capacity = capacity
@@ -52,6 +59,7 @@ class RemoteEngine:
         self._client = client
         self._model = model
         self._default_max_tokens = default_max_tokens
+        self._chat_template_kwargs = chat_template_kwargs
         self._slots = asyncio.Semaphore(capacity.max_running)
         self._num_running = 0
         self._num_waiting = 0
@@ -99,6 +107,7 @@ class RemoteEngine:
                 kv_tokens=max_running * settings.remote_context_length,
             ),
             default_max_tokens=settings.default_max_tokens,
+            chat_template_kwargs=settings.chat_template_kwargs,
         )
 
     @property
@@ -188,8 +197,9 @@ class RemoteEngine:
         if isinstance(source, str):
             return "/completions", body | {"prompt": source}
         # Some servers refuse the thoughts of earlier answers, and none needs them.
-        messages = [{"role": message.role, "content": message.content} for message in source]
-        return "/chat/completions", body | {"messages": messages}
+        messages = [{"role": message.role, "content": message.content} for message in source.messages]
+        kwargs = self._chat_template_kwargs | source.chat_template_kwargs
+        return "/chat/completions", body | {"messages": messages} | ({"chat_template_kwargs": kwargs} if kwargs else {})
 
     async def _read(self, response: httpx.Response, tags: ThoughtTags | None) -> AsyncGenerator[Piece, None]:
         """Thoughts come in a field of their own, or between tags where the other server does not know them."""

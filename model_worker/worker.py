@@ -198,7 +198,7 @@ class Worker:
 
 
 async def _tokenise(engine: Engine, source: PromptSource) -> Prompt:
-    num_chars = len(source) if isinstance(source, str) else sum(len(message.content) for message in source)
+    num_chars = len(source) if isinstance(source, str) else sum(len(message.content) for message in source.messages)
     if num_chars <= _INLINE_CHARS:
         return engine.tokenise(source)
     return await asyncio.to_thread(engine.tokenise, source)

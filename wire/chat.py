@@ -22,6 +22,16 @@ StopStrings = Annotated[
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
+#: Values for the variables of a chat template, such as {"enable_thinking": false}.
+TemplateKwargs = Annotated[
+    dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")],
+        bool | int | float | Annotated[str, StringConstraints(max_length=256)] | None,
+    ],
+    Field(max_length=16),
+]
+
+
 class ChatMessage(BaseModel):
     """One message as the engine sees it: plain text."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from wire.chat import ChatMessage, FinishReason, Role, SamplingFields, SamplingOptions, Usage
+from wire.chat import ChatMessage, FinishReason, Role, SamplingFields, SamplingOptions, TemplateKwargs, Usage
 from wire.model_names import MAX_MODEL_NAME_CHARS
 from wire.sse import SseEvent, encode
 
@@ -97,6 +97,9 @@ class ChatCompletionRequest(_CompletionRequest):
         min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="the conversation, oldest message first"
     )
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
+    chat_template_kwargs: TemplateKwargs | None = Field(
+        default=None, description='values for the model\'s chat template, such as {"enable_thinking": false}'
+    )
     logprobs: Literal[False] | None = Field(default=None, description="not served")
     response_format: ResponseFormat | None = Field(default=None, description="only text")
     store: bool | None = Field(default=None, description="accepted and not used")

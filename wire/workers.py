@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from wire.chat import ChatMessage, FinishReason, SamplingOptions, TokenId, Usage
+from wire.chat import ChatMessage, FinishReason, SamplingOptions, TemplateKwargs, TokenId, Usage
 from wire.errors import ErrorDetail
 from wire.ids import WorkerId
 from wire.model_names import ModelName
@@ -182,6 +182,11 @@ class GenerateRequest(_Frozen):
         default=None, fail_fast=True, min_length=1, description="either these or prompt"
     )
     prompt: str | None = Field(default=None, description="either this or messages")
+    chat_template_kwargs: TemplateKwargs = Field(
+        default={},
+        exclude_if=lambda kwargs: not kwargs,
+        description="values for the model's chat template, beside the messages",
+    )
     sampling: SamplingOptions = SamplingOptions()
     resume_token_ids: tuple[TokenId, ...] = Field(
         default=(), fail_fast=True, description="tokens that another replica has emitted: continued, not repeated"

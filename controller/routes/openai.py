@@ -115,6 +115,7 @@ def add_openai_routes(
         generate = GenerateRequest(
             request_id=secrets.token_hex(12),
             messages=body.chat_messages(),
+            chat_template_kwargs=body.chat_template_kwargs or {},
             sampling=body.sampling(),
             cache_salt=salt(request),
         )

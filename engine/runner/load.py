@@ -25,7 +25,8 @@ from engine.runner.build import Builder, Parts, build_runner
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
-from engine.text.tokenizer import Tokenizer, read_eos_token_ids
+from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer_files import read_eos_token_ids
 
 _log = logging.getLogger(__name__)
 

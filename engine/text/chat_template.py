@@ -51,18 +51,27 @@ class ChatTemplate:
         self.reads_thoughts = THOUGHTS_KEY in source
         self.tags = next((tags for tags in KNOWN_TAGS if tags.end in source), None)  #: None: it names no tags
 
-    def render(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool) -> str:
-        """Text of the conversation. Raises InvalidRequest where the template rejects messages or exceeds its bounds."""
+    def render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> str:
+        """Text of the conversation. kwargs: more variables of the template. Raises InvalidRequest where the template
+        rejects messages or exceeds its bounds, and for kwargs that would replace the conversation."""
         budget = self._sandbox.open_budget()
-        variables: dict[str, Any] = {
+        own: dict[str, Any] = {
             **self._special_tokens,
             "messages": [dict(message) for message in messages],
             "add_generation_prompt": add_generation_prompt,
             "tools": None,
             "documents": None,
         }
+        if taken := sorted(own.keys() & (kwargs or {}).keys()):
+            raise InvalidRequest(f"{taken[0]} is not an option of the chat template", param="chat_template_kwargs")
         try:
-            return "".join(map(budget.write, self._template.generate(variables)))
+            return "".join(map(budget.write, self._template.generate({**(kwargs or {}), **own})))
         except Rejected as error:
             message = f"the model's chat template rejects these messages: {error}"
             raise InvalidRequest(message, param="messages") from None

@@ -8,18 +8,23 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import tokenizers
 
 from engine.config import ThoughtTags
-from engine.errors import CheckpointError, InvalidRequest
-from engine.json_files import quoted, read_object
-from engine.text.chat_template import MAX_SOURCE_CHARS, THOUGHTS_KEY, ChatTemplate
+from engine.errors import InvalidRequest
+from engine.text.chat_template import THOUGHTS_KEY, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
+from engine.text.token_bytes import byte_alphabet, byte_decoder
+from engine.text.tokenizer_files import (
+    read_backend,
+    read_chat_template,
+    read_eos_token_ids,
+    read_special_tokens,
+)
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 
@@ -27,10 +32,7 @@ __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 _CUT = "\ufdd0"
 #: Another noncharacter: replaces characters that could begin a control token when the structure of a chat is checked.
 _HARMLESS = "\ufdd1"
-_MAX_TOKENIZER_BYTES = 128 * 2**20  #: that of Gemma 3 has 33 MB
-_MAX_TOKEN_ID = 2**31
 _ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 _PROMPT_END = 32  #: tokens at the end of a prompt in which a template may open the thoughts
 
@@ -53,7 +55,7 @@ class Tokenizer:
         backend.no_truncation()
         names = dict(special_tokens or {})
         self._backend = backend
-        self._to_bytes, self.strips_first_space = _byte_decoder(json.loads(backend.to_str()).get("decoder"))
+        self._to_bytes, self.strips_first_space = byte_decoder(json.loads(backend.to_str()).get("decoder"))
         self.eos_token_ids = eos_token_ids
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_token_id: int | None = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
@@ -72,23 +74,19 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Self:
-        """Read tokenizer.json and, where present, its settings, the chat template and generation_config.json.
+        """Read the tokenizer and, where present, its settings, the chat template and generation_config.json.
 
         Raises CheckpointError.
         """
         folder = Path(path)
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise CheckpointError(f"{folder} has no tokenizer.json (older tokenizer formats must be converted first)")
-        backend = _read_backend(file)
-        settings = _read_json(folder / "tokenizer_config.json")
-        special_tokens = _special_tokens(settings)
+        backend = read_backend(folder)
+        special_tokens = read_special_tokens(folder)
         named_eos = backend.token_to_id(special_tokens.get("eos_token", ""))
         tokenizer = cls(
             backend,
             eos_token_ids=read_eos_token_ids(folder) | (frozenset() if named_eos is None else {named_eos}),
             special_tokens=special_tokens,
-            chat_template=_chat_template_source(folder, settings),
+            chat_template=read_chat_template(folder),
         )
         if tokenizer._template is not None:
             tokenizer._template.check_bounds()
@@ -97,7 +95,7 @@ class Tokenizer:
     @classmethod
     def of_bytes(cls) -> Self:
         """One token for each byte: for a model of random weights without a tokenizer."""
-        backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=_byte_alphabet(), merges=[]))
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=dict(byte_alphabet()), merges=[]))
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
         return cls(backend)
@@ -117,30 +115,45 @@ class Tokenizer:
         detokenizer = IncrementalDetokenizer(self, skip_special_tokens)
         return detokenizer.push(ids) + detokenizer.flush()
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+    ) -> list[int]:
         """Token ids of a conversation, rendered with the model's own chat template. Raises InvalidRequest.
 
-        No message can add a control token (end of turn, start of a role, ...): where a text names one, it is cut inside
-        the name and the parts are encoded separately. Then the conversation is rendered once more with the first
-        characters of such names replaced. If the control tokens differ, the template has joined pieces of messages into
-        a control token, and the request is refused.
+        chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}.
+
+        No message, and no such value, can add a control token (end of turn, start of a role, ...): where a text names
+        one, it is cut inside the name and the parts are encoded separately. Then the conversation is rendered once more
+        with the first characters of such names replaced. If the control tokens differ, the template has joined pieces
+        of messages into a control token, and the request is refused.
 
         The thoughts of an earlier answer, its `reasoning_content`, are left out unless the template reads them.
         """
-        if self._template is None:
+        template = self._template
+        if template is None:
             raise InvalidRequest("this model has no chat template; send a plain prompt instead", param="messages")
         if not messages:
             raise InvalidRequest("messages must not be empty", param="messages")
         for message in messages:
             if not _ROLE.fullmatch(message.get("role", "")):
                 raise InvalidRequest(f"not a role: {message.get('role')!r}", param="messages")
-        if not self._template.reads_thoughts:
+        if not template.reads_thoughts:
             messages = [{key: text for key, text in message.items() if key != THOUGHTS_KEY} for message in messages]
-        cut = [self._map_texts(message, self._cut) for message in messages]
-        ids = self._render(self._template, cut, add_generation_prompt)
-        harmless = [self._map_texts(message, self._without_starts) for message in messages]
-        if harmless != [dict(message) for message in messages]:
-            reference = self._render(self._template, harmless, add_generation_prompt)
+        kwargs = dict(chat_template_kwargs or {})
+
+        def render(change: Callable[[str], str]) -> list[int]:
+            changed = [_map_texts(message, change) for message in messages]
+            text = template.render(
+                changed, add_generation_prompt=add_generation_prompt, kwargs=_map_texts(kwargs, change)
+            )
+            return [token_id for part in text.split(_CUT) if part for token_id in self.encode(part)]
+
+        ids = render(self._cut)
+        if any(self._without_starts(text) != text for text in _texts(*messages, kwargs)):
+            reference = render(self._without_starts)
             if self._control_tokens(ids) != self._control_tokens(reference):
                 raise InvalidRequest("a message spells out control tokens of this model", param="messages")
         return ids
@@ -170,17 +183,8 @@ class Tokenizer:
         added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
         return next((tags for tags in KNOWN_TAGS if {tags.begin, tags.end} <= added), DEFAULT_TAGS)
 
-    def _render(
-        self, template: ChatTemplate, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool
-    ) -> list[int]:
-        text = template.render(messages, add_generation_prompt=add_generation_prompt)
-        return [token_id for part in text.split(_CUT) if part for token_id in self.encode(part)]
-
     def _control_tokens(self, ids: Sequence[int]) -> list[int]:
         return [token_id for token_id in ids if token_id in self._control_ids]
-
-    def _map_texts(self, message: Mapping[str, str], change: Callable[[str], str]) -> dict[str, str]:
-        return {key: text if key == "role" else change(_valid(text)) for key, text in message.items()}
 
     def _cut(self, text: str) -> str:
         return self._control_pattern.sub(lambda match: match[0][0] + _CUT + match[0][1:], text)
@@ -189,105 +193,18 @@ class Tokenizer:
         return text.translate(self._control_starts)
 
 
+def _map_texts(values: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """The texts of a message or of template values, changed. A role is one of few words and stays."""
+    return {
+        key: change(_valid(value)) if isinstance(value, str) and key != "role" else value
+        for key, value in values.items()
+    }
+
+
+def _texts(*values: Mapping[str, Any]) -> list[str]:
+    return [text for value in values for key, text in value.items() if isinstance(text, str) and key != "role"]
+
+
 def _valid(text: str) -> str:
     """The text without lone surrogates, which JSON can carry and on which the tokenizer fails."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _read_backend(file: Path) -> tokenizers.Tokenizer:
-    try:
-        if (size := file.stat().st_size) > _MAX_TOKENIZER_BYTES:
-            raise CheckpointError(f"{file} has {size} bytes, more than {_MAX_TOKENIZER_BYTES}")
-        return tokenizers.Tokenizer.from_file(str(file))
-    except (CheckpointError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # plain Exception, and a panic of its Rust code, which is no Exception
-        raise CheckpointError(f"{file} is not a readable tokenizer: {error}") from error
-
-
-def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of the special tokens: each is a string, or an object with a `content`."""
-    found = {}
-    for name in _SPECIAL_NAMES:
-        value = settings.get(name)
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str):
-            found[name] = text
-        elif value is not None:
-            raise CheckpointError(f"tokenizer_config.json: {name} must be a text, got {quoted(value)}")
-    return found
-
-
-def _read_json(file: Path) -> Mapping[str, Any]:
-    return read_object(file) if file.is_file() else {}
-
-
-def read_eos_token_ids(folder: Path) -> frozenset[int]:
-    """The ids that end a sequence: generation_config.json decides, then config.json. Raises CheckpointError for values
-    that are no ids."""
-    for name in ("generation_config.json", "config.json"):
-        value = _read_json(folder / name).get("eos_token_id")
-        if value is not None:
-            ids = value if isinstance(value, list) else [value]
-            if not all(type(entry) is int and 0 <= entry < _MAX_TOKEN_ID for entry in ids):
-                raise CheckpointError(f"{name}: eos_token_id must be a token id or a list of them, got {quoted(value)}")
-            return frozenset(ids)
-    return frozenset()
-
-
-def _chat_template_source(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """chat_template.jinja, else the entry in tokenizer_config.json: a text, or a list of named texts."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        try:
-            with file.open(encoding="utf-8") as stream:
-                return stream.read(MAX_SOURCE_CHARS + 1)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{file} is no readable text: {error}") from error
-    source = settings.get("chat_template")
-    if isinstance(source, list) and all(isinstance(entry, dict) and "template" in entry for entry in source):
-        source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
-    if source is not None and not isinstance(source, str):
-        raise CheckpointError(f"tokenizer_config.json: chat_template must be a text, got {quoted(source)}")
-    return source
-
-
-def _byte_decoder(decoder: Mapping[str, Any] | None) -> tuple[Callable[[str], bytes], bool]:
-    """How a token's name in tokenizer.json becomes bytes, and whether a text loses its first space.
-
-    Two families cover the served models: byte-level BPE (GPT-2), whose alphabet has one printable character per byte,
-    and SentencePiece, which writes a space as U+2581 and rare bytes as <0xNN>.
-    """
-    steps = [decoder] if decoder and decoder["type"] != "Sequence" else (decoder or {}).get("decoders", [])
-    kinds = [step["type"] for step in steps]
-    if "ByteLevel" in kinds:
-        alphabet = _byte_alphabet()
-
-        def byte_level(token: str) -> bytes:
-            try:
-                return bytes([alphabet[character] for character in token])
-            except KeyError:  # an added token, written as it is
-                return token.encode("utf-8")
-
-        return byte_level, False
-    if kinds and set(kinds) <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
-
-        def sentence_piece(token: str) -> bytes:
-            if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
-                return bytes([int(token[3:5], 16)])
-            return token.replace("\u2581", " ").encode("utf-8")
-
-        strips = any(
-            step["type"] == "Strip" or (step["type"] == "Metaspace" and step.get("prepend_scheme") != "never")
-            for step in steps
-        )
-        return sentence_piece, strips
-    raise CheckpointError(f"tokenizer.json has a decoder of an unknown kind: {kinds or None}")
-
-
-@lru_cache(maxsize=1)
-def _byte_alphabet() -> dict[str, int]:
-    """Byte-level BPE's character for each byte: itself where printable in Latin-1, else the next one from U+0100."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

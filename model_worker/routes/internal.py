@@ -7,7 +7,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from model_worker.access import require_worker
-from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
+from model_worker.engine_protocol import Conversation, Delta, Finished, Piece, PromptSource
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream
@@ -35,7 +35,9 @@ async def generate(request: Request) -> Response:
     asked = await bodies.parse(request, GenerateRequest)
     if asked.epoch is not None and asked.epoch not in worker.epochs:
         raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
-    source: PromptSource = asked.messages if asked.messages is not None else asked.prompt or ""
+    source: PromptSource = asked.prompt or ""
+    if asked.messages is not None:
+        source = Conversation(asked.messages, asked.chat_template_kwargs)
     answer = worker.answer(
         source,
         asked.sampling,

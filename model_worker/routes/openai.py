@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from model_worker.access import Credentials, require_user
-from model_worker.engine_protocol import Delta, Finished, Piece, PromptSource
+from model_worker.engine_protocol import Conversation, Delta, Finished, Piece, PromptSource
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream, until_disconnect
@@ -75,7 +75,9 @@ async def chat_completions(request: Request) -> Response:
     failure after the request was accepted is one chunk with `error`, without `[DONE]`."""
     bodies: Bodies = request.app.state.bodies
     asked = await bodies.parse(request, ChatCompletionRequest)
-    return await _complete(request, asked, "chat", asked.chat_messages())
+    return await _complete(
+        request, asked, "chat", Conversation(asked.chat_messages(), asked.chat_template_kwargs or {})
+    )
 
 
 @router.post("/v1/completions")

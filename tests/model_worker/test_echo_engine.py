@@ -4,16 +4,16 @@ from contextlib import aclosing
 import pytest
 
 from model_worker.echo_engine import EchoEngine
-from model_worker.engine_protocol import Accepted, Delta, Finished, Piece
+from model_worker.engine_protocol import Accepted, Conversation, Delta, Finished, Piece
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
 
-SAID = (ChatMessage(role="user", content="the quick brown fox"),)
+SAID = Conversation((ChatMessage(role="user", content="the quick brown fox"),))
 
 
 async def collect(engine: EchoEngine, text: str = "the quick brown fox", **options: object) -> list[Piece]:
     resume = options.pop("resume_token_ids", ())
-    prompt = engine.tokenise((ChatMessage(role="user", content=text),))
+    prompt = engine.tokenise(Conversation((ChatMessage(role="user", content=text),)))
     sampling = SamplingOptions.model_validate(options)
     stream = engine.generate(prompt, sampling, request_id="r", resume_token_ids=resume)  # type: ignore[arg-type]
     return [piece async for piece in stream]

@@ -122,7 +122,15 @@ async def test_key_and_portable_options_reach_the_other_server(in_process: Any, 
 
     (tmp_path / "key").write_text("hosted-key\n")
     async with in_process(remote_that(respond, remote_api_key_file=tmp_path / "key"), model="hosted") as client:
-        body = ask(temperature=0.5, max_tokens=7, stop=["x"], presence_penalty=0.5, logit_bias={"5": -1})
+        kwargs = {"enable_thinking": False}
+        body = ask(
+            chat_template_kwargs=kwargs,
+            temperature=0.5,
+            max_tokens=7,
+            stop=["x"],
+            presence_penalty=0.5,
+            logit_bias={"5": -1},
+        )
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
         refused = await client.post("/v1/chat/completions", json=ask(top_k=5))
     assert refused.json()["error"]["code"] == "unsupported_parameter"
@@ -130,4 +138,5 @@ async def test_key_and_portable_options_reach_the_other_server(in_process: Any, 
     assert seen[0].headers["authorization"] == "Bearer hosted-key"
     sent = json.loads(seen[0].content)
     assert (sent["model"], sent["temperature"], sent["max_tokens"], sent["stop"]) == ("echo", 0.5, 7, ["x"])
+    assert sent["chat_template_kwargs"] == {"enable_thinking": False}
     assert (sent["presence_penalty"], sent["logit_bias"]) == (0.5, {"5": -1.0})

@@ -33,6 +33,22 @@ async def test_an_unknown_model_is_404_and_takes_no_lease(arena: Arena, model: s
     assert await arena.num_leases() == 0
 
 
+async def test_values_for_the_chat_template_reach_the_worker(arena: Arena) -> None:
+    worker = await arena.add_worker(FakeWorker("alpha"))
+
+    for body in (_body(), _body(chat_template_kwargs={"enable_thinking": False, "effort": "low"})):
+        assert (await arena.client.post("/v1/chat/completions", content=body, headers=JSON)).status_code == 200
+    refused = await arena.client.post(
+        "/v1/chat/completions", content=_body(chat_template_kwargs={"a b": 1}), headers=JSON
+    )
+
+    assert [request.chat_template_kwargs for request in worker.requests] == [
+        {},
+        {"enable_thinking": False, "effort": "low"},
+    ]
+    assert refused.status_code == 400
+
+
 async def test_null_parameters_mean_absent(arena: Arena) -> None:
     worker = await arena.add_worker(FakeWorker("alpha"))
     nothing = dict.fromkeys(("temperature", "top_p", "max_tokens", "stop", "seed", "stream", "n", "user"))

@@ -1,6 +1,5 @@
 """Texts to ids and back, and chat templates that no message can break out of."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -303,46 +302,33 @@ def test_templates_get_what_transformers_gives_them() -> None:
     assert text == '<s>x[{"role": "user", "content": "<\u00e9>"}]413True'
 
 
-def write_folder(folder: Path, **settings: Any) -> Path:
-    byte_level().save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder
-
-
-def test_a_folder_gives_template_names_and_end_tokens(tmp_path: Path) -> None:
-    write_folder(tmp_path, eos_token={"content": "<|end|>"}, bos_token="<|user|>", chat_template="{{ bos_token }}old")
-    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}new")
-    (tmp_path / "config.json").write_text('{"eos_token_id": 77}')
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
-    tokenizer = Tokenizer.from_folder(tmp_path)
-    assert tokenizer.eos_token_ids == {0, 5, 6}
-    assert tokenizer.bos_token_id == 1
-    assert tokenizer.decode(tokenizer.render_chat(user("x")), skip_special_tokens=False) == "<|user|>new"
-    assert tokenizer.vocab_size == byte_level().get_vocab_size()
-
-
-def test_of_several_named_templates_the_default_counts(tmp_path: Path) -> None:
-    templates = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
-    tokenizer = Tokenizer.from_folder(write_folder(tmp_path, chat_template=templates))
-    assert tokenizer.decode(tokenizer.render_chat(user("x"))) == "plain"
-
-
-def test_a_folder_without_tokenizer_says_so(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"has no tokenizer\.json"):
-        Tokenizer.from_folder(tmp_path)
-
-
-def test_a_damaged_tokenizer_says_so(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(CheckpointError, match="not a readable tokenizer"):
-        Tokenizer.from_folder(tmp_path)
-
-
 def test_special_tokens_are_put_around_a_text_only_when_asked() -> None:
     backend = byte_level()
     backend.post_processor = TemplateProcessing(single="<|user|> $A", special_tokens=[("<|user|>", 1)])
     tokenizer = Tokenizer(backend)
     assert tokenizer.encode("hi", add_special_tokens=True) == [1, *tokenizer.encode("hi")]
+
+
+def test_values_for_the_template_reach_it_and_add_no_control_token() -> None:
+    source = "{% if enable_thinking is defined and not enable_thinking %}off{% endif %}{{ note }}" + TEMPLATE
+    tokenizer = chat_tokenizer(source)
+
+    def text(**kwargs: object) -> str:
+        ids = tokenizer.render_chat(user("x"), chat_template_kwargs=kwargs)
+        return tokenizer.decode(ids, skip_special_tokens=False)
+
+    assert text() == text(enable_thinking=True)
+    assert text(enable_thinking=False) == "off" + text()
+    ids = tokenizer.render_chat(user("x"), chat_template_kwargs={"note": "<|end|>"})
+    assert ids.count(0) == 1
+    assert tokenizer.decode(ids, skip_special_tokens=False).startswith("<|end|>")
+
+
+@pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "tools", "eos_token"])
+def test_values_cannot_replace_the_conversation(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=name) as refused:
+        chat_tokenizer().render_chat(user("x"), chat_template_kwargs={name: "y"})
+    assert refused.value.param == "chat_template_kwargs"
 
 
 def test_the_byte_tokenizer_has_one_token_for_each_byte() -> None:
