@@ -12,6 +12,7 @@ from engine.errors import InvalidRequest
 from engine.settings import Setting, check_settings
 
 DType = Literal["auto", "bfloat16", "float32"]
+Device = Literal["auto", "cpu", "cuda"]
 KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
 
@@ -48,7 +49,7 @@ class EngineConfig:
             "checkpoints, float32 for those so small that compute is not bound by reading weights"
         ),
     ] = "auto"
-    device: Annotated[str, Setting("auto, cpu or cuda; auto takes cuda where there is a device")] = "auto"
+    device: Annotated[Device, Setting("What computes. auto: cuda where there is a device, else the CPU")] = "auto"
     load_format: Annotated[
         LoadFormat,
         Setting("Weights. auto: the checkpoint's. dummy: random ones of its shapes, for benchmarks"),

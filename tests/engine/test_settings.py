@@ -53,7 +53,9 @@ def test_values_at_the_bounds_are_allowed() -> None:
         check_settings(oven)
 
 
-@pytest.mark.parametrize("wrong", [{"page_tokens": 0}, {"swap_bytes": -1}, {"load_format": "pickle"}])
+@pytest.mark.parametrize(
+    "wrong", [{"page_tokens": 0}, {"swap_bytes": -1}, {"load_format": "pickle"}, {"device": "gpu"}]
+)
 def test_an_engine_is_not_configured_with_a_value_that_is_not_allowed(wrong: dict[str, object]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name} must be"):

@@ -40,7 +40,7 @@ def test_names_that_stand_only_in_the_map_of_special_tokens_count(tmp_path: Path
     names = {"bos_token": "<|assistant|>", "eos_token": {"content": "<|end|>"}}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(names))
     tokenizer = Tokenizer.from_folder(tmp_path)
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, {0})
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, frozenset({0}))
 
 
 def test_a_wrapper_may_name_the_end_inside_its_text_model(tmp_path: Path) -> None:
