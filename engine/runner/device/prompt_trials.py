@@ -47,7 +47,7 @@ class PromptTrial:
         page_tokens = case.page_tokens
         counts = [-(-context // page_tokens) for _, context in lengths]
         num_pages = min(sum(counts), max_pages or sum(counts))
-        ids = order.permutation(num_pages) + 1  # page 0 is nobody's
+        ids = order.permutation(num_pages) + 1  # no row has page 0
         entries = np.zeros((len(lengths), -(-max_context // page_tokens)), np.int64)
         for row, (first, count) in enumerate(zip(accumulate(counts, initial=0), counts, strict=False)):
             entries[row, :count] = ids[np.arange(first, first + count) % num_pages]
