@@ -7,7 +7,7 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -74,6 +74,7 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_operators,
         _check_weights,
         _check_triton,
+        _check_prompt_attention,
         _check_kv_dtype,
         _check_store,
         _check_web,
@@ -182,6 +183,36 @@ def kernels_finding(triton_version: str | None, *, can_build: bool) -> Finding:
         text = f"Triton {triton_version}, but no C compiler or no Python.h: it cannot build what launches its kernels"
         return Finding("kernels", Verdict.PROBLEM, f"{text} (Debian: apt install gcc python3-dev)")
     return Finding("kernels", Verdict.OK, f"Triton {triton_version}")
+
+
+def _check_prompt_attention() -> Iterator[Finding]:
+    try:
+        import torch
+
+        from engine.kernels.prompt_libraries import find_libraries
+    except ImportError:
+        return
+    if torch.cuda.is_available():
+        libraries = find_libraries(torch.cuda.get_device_capability())
+        asked = os.environ.get("AGON_PROMPT_ATTENTION", "auto")
+        yield prompt_attention_finding(asked, [(found.name, found.version, found.reason) for found in libraries])
+
+
+def prompt_attention_finding(asked: str, libraries: Sequence[tuple[str, str | None, str | None]]) -> Finding:
+    """Check what can attend prompts. `asked` is AGON_PROMPT_ATTENTION; of each library the name, the version (None: it
+    is not installed) and why it cannot be used (None: it can)."""
+    usable = [name for name, _, reason in libraries if reason is None and asked in ("auto", name)]
+    texts = []
+    for name, version, reason in libraries:
+        installed = name if version is None else f"{name} {version}"
+        not_asked = "" if asked in ("auto", name) else "not asked for"
+        texts.append(f"{installed}: {reason or not_asked or 'compared with Triton when a model is loaded'}")
+    text = f"{asked} (AGON_PROMPT_ATTENTION); {'; '.join(texts)}"
+    if usable:
+        text += "; the worker's log says for each model which is used or why not, /metrics which is used"
+    if asked in ("auto", "triton") or usable:
+        return Finding("prompts", Verdict.OK, text)
+    return Finding("prompts", Verdict.HINT, f"{text}; Triton serves instead")
 
 
 def _check_kv_dtype() -> Iterator[Finding]:

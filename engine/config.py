@@ -15,6 +15,7 @@ DType = Literal["auto", "bfloat16", "float32"]
 Device = Literal["auto", "cpu", "cuda"]
 KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
+PromptAttentionName = Literal["auto", "triton", "flash-attention", "flashinfer"]
 
 #: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.
 FP8_CAPABILITY = (8, 9)
@@ -120,6 +121,14 @@ class EngineConfig:
     max_graph_batch: Annotated[
         int, Setting("On CUDA: sequences in the largest decode step that gets a graph", minimum=1)
     ] = 512
+    prompt_attention: Annotated[
+        PromptAttentionName,
+        Setting(
+            "On CUDA: what attends prompts. auto: FlashAttention 3 or FlashInfer where one is installed, computes the "
+            "same as the Triton kernels and is measured to be faster when the model is loaded. The name of a library: "
+            "that one, unmeasured, if it computes the same"
+        ),
+    ] = "auto"
     device_memory_share: Annotated[
         float,
         Setting(

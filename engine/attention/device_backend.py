@@ -1,5 +1,5 @@
 """Paged attention by step kernels: two or three calls per layer, with all metadata on the device. Layers that differ in
-addresses only repeat the launches of the first of them.
+addresses only repeat the launches of the first of them. Prompts may be attended by an installed library instead.
 
 Works over any StepKernels, in Triton or in plain torch. Unlike the other backends it takes no page tables from the
 host: the runner keeps one row per slot on the device, and a step names slots. So nothing here waits for the device, and
@@ -10,16 +10,17 @@ dimension.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 
-from engine.attention.backend import AttentionShape, HeadNorms
+from engine.attention.backend import AttentionShape, HeadNorms, IntArray
 from engine.attention.layout import TypeLayout, type_layouts
 from engine.attention.rotation import Rotation
 from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
+from engine.kernels.prompt_libraries import AttendPrompts, PromptCase, PromptKernel, PromptRows
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan
 
@@ -58,6 +59,14 @@ class SharedPrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLengths:
+    """The rows after the decodes of a DeviceLayout, on the host."""
+
+    queries: IntArray  #: [rows]: tokens of the step
+    contexts: IntArray  #: [rows], including them
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceLayout:
     """Which tokens of which slots a step computes; made by the runner. Tokens of a row are adjacent, and the last ones
     of its context. A padding row has slot -1 and context length 0."""
@@ -70,6 +79,17 @@ class DeviceLayout:
     max_queries: int  #: largest number of tokens of a row
     max_context: int  #: bound on the context lengths of the rows after the decodes; 0: there are none
     shared: SharedPrefix | None = None  #: only if all rows are decodes
+    prompt_lengths: PromptLengths | None = None  #: None: there are only decodes
+
+    @property
+    def prompts(self) -> PromptRows:
+        """The rows after the decodes, as libraries take them."""
+        assert self.query_starts is not None
+        assert self.prompt_lengths is not None
+        rows, lengths = slice(self.num_decodes, None), self.prompt_lengths
+        return PromptRows(
+            self.slots[rows], self.context_lengths[rows], self.query_starts, lengths.queries, lengths.contexts
+        )
 
 
 def split_workspace(
@@ -92,6 +112,26 @@ def split_workspace(
     return SplitWorkspace.allocate(num_rows, shape.num_heads, num_parts, shape.head_dim, device)
 
 
+def prompt_cases(plan: PoolPlan, shapes: tuple[AttentionShape, ...], dtype: torch.dtype) -> tuple[PromptCase, ...]:
+    """What a library of prompt attention must compute for each layer, by layer id. dtype: of queries."""
+    layout_of = {i: layout for layout in type_layouts(plan, shapes) for i in layout.layer_type.layer_ids}
+    return tuple(
+        PromptCase(
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.head_dim,
+            layout_of[i].layer_type.page_tokens,
+            dtype,
+            layout_of[i].kv_dtype,
+            shape.scale,
+            layout_of[i].window,
+            shape.softcap,
+            has_sinks=shape.sinks is not None,
+        )
+        for i, shape in enumerate(shapes)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """What attention of a layer needs and what does not change between steps."""
@@ -103,10 +143,21 @@ class _Layer:
     scales: PageScales | None  #: of keys and values in 8 bits
     options: AttentionOptions
     workspace: SplitWorkspace  #: shared by all layers with equal heads, which run one after another
+    case: PromptCase
+    prompts: PromptKernel | None  #: the library's kernel for prompts; None: they are ours, as decodes are
 
 
 #: Group of a layer, angles of its rotation, epsilon of its head norms: what decides its launches, but for addresses.
 _GroupKey = tuple[int, int, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """What a step's first layers leave for its later ones."""
+
+    kept: dict[_GroupKey, KeptLaunches | None] = field(default_factory=dict)
+    #: by layer type and case: a library's attention of the step's prompts
+    begun: dict[tuple[int, PromptCase], AttendPrompts] = field(default_factory=dict)
 
 
 class DeviceBackend:
@@ -123,8 +174,10 @@ class DeviceBackend:
         page_tables: Mapping[str, torch.Tensor],
         max_rows: int,
         max_context: int,
+        prompt_kernels: Mapping[PromptCase, PromptKernel] | None = None,
     ) -> None:
-        """pool: bytes [plan.pool_bytes]; shapes by layer id; page_tables: by layer type [S, entries] int32."""
+        """pool: bytes [plan.pool_bytes]; shapes by layer id; page_tables: by layer type [S, entries] int32.
+        prompt_kernels: the cases whose prompts a library attends."""
         assert unsupported_reason(plan, shapes) is None
         self._kernels = kernels
         layouts = type_layouts(plan, shapes)
@@ -137,6 +190,7 @@ class DeviceBackend:
             key: split_workspace(shape, max_rows, max_context, processors, pool.device) for key, shape in heads.items()
         }
         groups: dict[tuple[int, AttentionShape], int] = {}
+        cases = prompt_cases(plan, shapes, dtype)
         self._layers = [
             _Layer(
                 type_id=type_of[i],
@@ -146,6 +200,8 @@ class DeviceBackend:
                 scales=_scales(layouts[type_of[i]], pool, i),
                 options=_options(shape, layouts[type_of[i]].window, pool.device),
                 workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
+                case=cases[i],
+                prompts=(prompt_kernels or {}).get(cases[i]),
             )
             for i, shape in enumerate(shapes)
         ]
@@ -177,11 +233,30 @@ class DeviceBackend:
         rotation: Rotation | None,
         head_norms: HeadNorms | None,
         layout: DeviceLayout,
+        memory: StepMemory,
+    ) -> None:
+        """As AttentionStep.attend, for a step of this layout, into output [T, H, D]. Queues its kernels. memory: the
+        launches of the step's earlier layers, by their group, are repeated; those of a new group are added."""
+        layer = self._layers[layer_id]
+        self._launch_or_repeat(layer, qkv, output, rotation, head_norms, layout, memory.kept)
+        if layout.query_starts is not None and layer.prompts is not None:  # a library's launches cannot be kept
+            key = layer.type_id, layer.case
+            if key not in memory.begun:
+                memory.begun[key] = layer.prompts.begin(layout.prompts, self.page_tables[layer.type_id])
+            rows = slice(layout.num_decodes, None)
+            memory.begun[key](qkv[rows, : layer.shape.num_heads], layer.pages, output[rows])
+
+    def _launch_or_repeat(
+        self,
+        layer: _Layer,
+        qkv: torch.Tensor,
+        output: torch.Tensor,
+        rotation: Rotation | None,
+        head_norms: HeadNorms | None,
+        layout: DeviceLayout,
         kept: dict[_GroupKey, KeptLaunches | None],
     ) -> None:
-        """As AttentionStep.attend, for a step of this layout, into output [T, H, D]. Queues its kernels. kept: the
-        launches of the step's earlier layers, by their group, which are repeated; those of a new group are added."""
-        layer = self._layers[layer_id]
+        """Queue the launches of our own kernels."""
         work = partial(self._launch, layer, qkv, output, rotation, head_norms, layout)
         if not qkv.is_contiguous():
             work()
@@ -213,7 +288,7 @@ class DeviceBackend:
             self._attend_shared(layer, query, output, layout, layout.shared)
         elif layout.num_decodes:
             self._attend_decodes(layer, query, output, layout)
-        if layout.query_starts is not None:
+        if layout.query_starts is not None and layer.prompts is None:
             self._attend_prompts(layer, query, output, layout, layout.query_starts)
 
     def _store(
@@ -294,7 +369,7 @@ class DeviceStep:
     def __init__(self, backend: DeviceBackend, layout: DeviceLayout) -> None:
         self._backend = backend
         self._layout = layout
-        self._kept: dict[_GroupKey, KeptLaunches | None] = {}
+        self._memory = StepMemory()
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
@@ -314,7 +389,7 @@ class DeviceStep:
     ) -> None:
         """As attend, into output [T, H * D], contiguous."""
         heads = output.view(len(qkv), -1, qkv.shape[2])
-        self._backend.attend(layer_id, qkv, heads, rotation, head_norms, self._layout, self._kept)
+        self._backend.attend(layer_id, qkv, heads, rotation, head_norms, self._layout, self._memory)
 
 
 class SmallStep(DeviceStep):

@@ -12,9 +12,10 @@ from importlib.util import find_spec
 
 import torch
 
-from engine.attention.device_backend import unsupported_reason
+from engine.attention.device_backend import prompt_cases, unsupported_reason
 from engine.config import EngineConfig, ModelLimits
 from engine.kernels.operators import Operators, WorkTimer
+from engine.kernels.prompt_libraries import PromptLibrary, open_libraries
 from engine.kernels.step_kernels import StepKernels
 from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
@@ -23,6 +24,7 @@ from engine.runner.device.cuda_timer import CudaTimer
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
+from engine.runner.device.prompt_attention import PromptAttention, PromptChoice, StepBounds
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.pool import design_of, plan_pool, smallest_pool
 
@@ -51,7 +53,8 @@ class Machinery:
     name: str  #: of the kernels, for logs and metrics
     make_recorder: Callable[[], GraphRecorder]  #: graphs of one recorder share memory
     gauge: MemoryGauge
-    timer: WorkTimer | None = None  #: measures products; None: they are not measured
+    timer: WorkTimer | None = None  #: measures products and prompt attention; None: they are not measured
+    libraries: tuple[PromptLibrary, ...] = ()  #: which may attend prompts
 
 
 Builder = Callable[[Parts], EagerRunner | DeviceRunner]
@@ -65,8 +68,15 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
             from engine.kernels import gpu  # without Triton not importable
 
             make_recorder = partial(CudaGraphRecorder, parts.device)
-            timer = CudaTimer(parts.device)
-            return build_device_runner(parts, Machinery(gpu, "triton", make_recorder, CudaGauge(parts.device), timer))
+            machinery = Machinery(
+                gpu,
+                "triton",
+                make_recorder,
+                CudaGauge(parts.device),
+                CudaTimer(parts.device),
+                _libraries(parts),
+            )
+            return build_device_runner(parts, machinery)
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
 
@@ -97,6 +107,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     step = config.step_limits
     with torch.inference_mode():
         parts.operators.choose_products(machinery.timer)
+        prompt_attention = _choose_prompt_attention(parts, machinery)
     make = partial(
         DeviceRunner,
         model,
@@ -111,6 +122,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         max_in_flight=1 if config.overlap is False else 2,
         max_graph_rows=config.max_graph_batch,
         shares_prefixes=config.enable_prefix_caching,
+        prompt_attention=prompt_attention,
     )
     has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None
@@ -131,6 +143,27 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     elif not config.enforce_eager:
         _log.info("no CUDA graphs: this model decides on the host what its steps compute")
     return runner
+
+
+def _libraries(parts: Parts) -> tuple[PromptLibrary, ...]:
+    if parts.config.prompt_attention == "triton":
+        return ()
+    return open_libraries(parts.device, torch.cuda.get_device_capability(parts.device))
+
+
+def _choose_prompt_attention(parts: Parts, machinery: Machinery) -> PromptAttention:
+    """The libraries that attend the prompts of the model's layers."""
+    model, limits, step = parts.model, parts.limits, parts.config.step_limits
+    plan = smallest_pool(design_of(parts.config, model, limits, parts.kv_dtype))
+    choice = PromptChoice(
+        machinery.kernels,
+        machinery.timer,
+        StepBounds(step.max_running, step.max_batched_tokens, limits.max_model_len),
+        parts.device,
+        has_other_pages=any(kind.spec.dtype != plan.types[0].spec.dtype for kind in plan.types),
+    )
+    cases = prompt_cases(plan, model.attention_shapes, parts.dtype)
+    return choice.choose(parts.config.prompt_attention, cases, machinery.libraries)
 
 
 def _why_not_triton(parts: Parts) -> str | None:

@@ -1,10 +1,11 @@
-"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, and the dtypes of keys and values."""
+"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, libraries, and dtypes of keys and
+values."""
 
 from pathlib import Path
 
 import pytest
 
-from cli.doctor import Verdict, _check_operators, kernels_finding, kv_dtype_finding
+from cli.doctor import Verdict, _check_operators, kernels_finding, kv_dtype_finding, prompt_attention_finding
 from engine.kernels.cpu.build import best_instruction_set, build
 
 
@@ -60,3 +61,36 @@ def test_keys_and_values_that_this_machine_cannot_keep_are_a_problem(
     finding = kv_dtype_finding(asked, capability)
     assert finding.verdict is verdict
     assert finding.text.startswith(f"{asked} (AGON_KV_DTYPE), usable here: auto, int8")
+
+
+LIBRARIES = [("flash-attention", "3.0.0", "compute capability 8.0 (9.0 is needed)"), ("flashinfer", "0.6.18", None)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict", "part"),
+    [
+        ("auto", Verdict.OK, "flashinfer 0.6.18: compared with Triton when a model is loaded; the worker's log says"),
+        (
+            "flashinfer",
+            Verdict.OK,
+            "flash-attention 3.0.0: compute capability 8.0 (9.0 is needed); flashinfer 0.6.18: c",
+        ),
+        ("flash-attention", Verdict.HINT, "flashinfer 0.6.18: not asked for; Triton serves instead"),
+        ("triton", Verdict.OK, "flashinfer 0.6.18: not asked for"),
+    ],
+)
+def test_libraries_of_prompt_attention_are_listed_with_what_becomes_of_them(
+    asked: str, verdict: Verdict, part: str
+) -> None:
+    finding = prompt_attention_finding(asked, LIBRARIES)
+    assert finding.verdict is verdict
+    assert finding.text.startswith(f"{asked} (AGON_PROMPT_ATTENTION); ")
+    assert part in finding.text
+
+
+def test_libraries_that_are_not_installed_are_no_problem() -> None:
+    finding = prompt_attention_finding("auto", [("flash-attention", None, "not installed")])
+    assert (finding.verdict, finding.text) == (
+        Verdict.OK,
+        "auto (AGON_PROMPT_ATTENTION); flash-attention: not installed",
+    )

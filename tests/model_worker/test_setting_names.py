@@ -31,6 +31,7 @@ NAMES: tuple[tuple[str, str | None, Any], ...] = (
     ("tensor_parallel", "--tensor-parallel", 1),
     ("enforce_eager", "--enforce-eager", False),
     ("max_graph_batch", "--max-graph-batch", 512),
+    ("prompt_attention", "--prompt-attention", "auto"),
     ("device_memory_share", "--device-memory-share", 0.9),
     ("load_format", "--load-format", "auto"),
     ("page_tokens", "--page-tokens", 16),

@@ -36,6 +36,7 @@ from engine.runner.device.draws import draws_of
 from engine.runner.device.graphs import GraphRecorder, Replay
 from engine.runner.device.page_tables import PageTables
 from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
+from engine.runner.device.prompt_attention import PromptAttention
 from engine.runner.device.prompt_graphs import PromptGraphs
 from engine.runner.device.shared_prefixes import SharedPrefixes
 from engine.runner.device.slot_sampling import SlotSampling
@@ -88,10 +89,11 @@ class DeviceRunner:
         max_in_flight: int = 2,
         max_graph_rows: int = MAX_GRAPH_ROWS,
         shares_prefixes: bool = False,
+        prompt_attention: PromptAttention | None = None,
     ) -> None:
         """kernels_name: for logs and metrics. max_running: number of slots. mirror: layout of the host memory for pages
         that are swapped out. operators: the ones that the model was built with. shares_prefixes: sequences may begin
-        with the same pages."""
+        with the same pages. prompt_attention: the layers whose prompts a library attends; None: there are none."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self.pool_plan = plan
@@ -114,8 +116,17 @@ class DeviceRunner:
             has_kernels = operators.state_kernels is not None
             self._states = StepStates(state_pages, self._tables, max_running, has_kernels=has_kernels)
         shapes = model.attention_shapes
+        self._prompt_attention = prompt_attention or PromptAttention()
         self._backend = DeviceBackend(
-            kernels, plan, pool, shapes, dtype, self._tables.tables, max_running, limits.max_model_len
+            kernels,
+            plan,
+            pool,
+            shapes,
+            dtype,
+            self._tables.tables,
+            max_running,
+            limits.max_model_len,
+            self._prompt_attention.kernels,
         )
         extra_bytes = _EXTRA_BYTES + _BYTES_PER_TOKEN * (max_batched_tokens + max_running)
         self._upload = Upload(COLUMNS, max_running, extra_bytes, device)
@@ -152,10 +163,11 @@ class DeviceRunner:
 
     @property
     def operators_name(self) -> str:
-        """The model's operators, those of attention if they differ, and whether there are CUDA graphs. For logs and
-        metrics."""
+        """The model's operators, those of attention if they differ, the library that attends prompts, and whether there
+        are CUDA graphs. For logs and metrics."""
         name = self._operators.name
         parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
+        parts += filter(None, [self._prompt_attention.summary])
         return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
 
     @torch.inference_mode()
@@ -332,6 +344,7 @@ class DeviceRunner:
             query_starts=inputs.prompt_starts,
             max_queries=inputs.max_queries,
             max_context=shares.max_prompt_context,
+            prompt_lengths=shares.prompt_lengths,
         )
         attention = backend.begin(layout)
         graph = self.prompt_graphs and self.prompt_graphs.find(inputs.token_ids, inputs.positions)

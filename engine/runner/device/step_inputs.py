@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.attention.backend import IntArray, StepLayout
+from engine.attention.device_backend import PromptLengths
 from engine.batch import PENDING_TOKEN, ScheduledSequence
 from engine.runner.device.draws import Draw
 from engine.runner.device.transfer import Upload
@@ -59,6 +60,12 @@ class Shares:
         """The longest context after the decodes, in tokens; 0: there are only decodes."""
         count = self.num_decodes
         return int((self.starts + self.lengths)[count:].max(initial=0))
+
+    @property
+    def prompt_lengths(self) -> PromptLengths:
+        """The sequences after the decodes."""
+        count = self.num_decodes
+        return PromptLengths(self.lengths[count:], (self.starts + self.lengths)[count:])
 
 
 @dataclass(frozen=True, slots=True)

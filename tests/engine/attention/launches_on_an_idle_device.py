@@ -19,7 +19,7 @@ from triton.runtime import driver
 from benchmarks.models import GEMMA2_TINY
 from benchmarks.steps.idle_device import IdleDevice
 from benchmarks.steps.load import MODEL, Engine
-from engine.attention.device_backend import DeviceBackend, DeviceLayout
+from engine.attention.device_backend import DeviceBackend, DeviceLayout, StepMemory
 from engine.attention.rotation import Rotation
 
 #: (compiled kernel, grid and stream, arguments with addresses in place of tensors)
@@ -51,11 +51,12 @@ def compare(counts: dict[str, Any]) -> None:
         rotation: Rotation | None,
         head_norms: Any,
         layout: DeviceLayout,
-        kept: dict[Any, Any],
+        memory: StepMemory,
     ) -> None:
         launches.clear()
+        kept = memory.kept
         num_kept = len(kept)
-        attend(self, layer_id, qkv, output, rotation, head_norms, layout, kept)
+        attend(self, layer_id, qkv, output, rotation, head_norms, layout, memory)
         ours = noted()
         layer = self._layers[layer_id]
         self._launch(layer, qkv, output, rotation, head_norms, layout)

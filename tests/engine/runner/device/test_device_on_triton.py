@@ -13,11 +13,14 @@ import pytest
 import torch
 
 from engine.config import SamplingParams
+from engine.kernels.prompt_libraries import PromptCase, open_libraries
 from engine.runner import EagerRunner, load_runner
 from engine.runner.build import Machinery
 from engine.runner.device.device_runner import DeviceRunner
+from engine.runner.device.prompt_attention import PromptChoice, StepBounds
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, settings_for
+from tests.engine.runner.device.fake_prompt_libraries import Faults, install_flash_infer
 from tests.engine.runner.device.tape import TapeRecorder, opaque
 from tests.engine.stepper import Running, Stepper, generate, random_prompt
 
@@ -111,6 +114,20 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
     # The second prompt decodes beside the first one's chunks, then in a graph of its own, then in one of two rows.
     wanted = [model.greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="the library is one of tests, on CPU")
+@pytest.mark.parametrize("faults", [Faults(), Faults(extra_window=1)], ids=["right", "wrong"])
+def test_a_library_of_prompt_attention_is_compared_with_our_kernel(
+    monkeypatch: pytest.MonkeyPatch, faults: Faults
+) -> None:
+    install_flash_infer(monkeypatch, faults)
+    case = PromptCase(4, 2, 64, 16, torch.bfloat16, torch.bfloat16, 0.125, 11, 20.0, has_sinks=False)
+    device = torch.device("cpu")
+    bounds = StepBounds(max_rows=3, max_tokens=24, max_context=40)
+    choice = PromptChoice(gpu, None, bounds, device, has_other_pages=True)
+    chosen = choice.choose("flashinfer", [case], open_libraries(device, (9, 0)))
+    assert bool(chosen.kernels) == (faults.extra_window == 0)
 
 
 @pytest.mark.skipif(HAS_CUDA, reason="on a device products are chosen by measurement")
