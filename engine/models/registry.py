@@ -13,9 +13,13 @@ from engine.errors import CheckpointError
 from engine.json_files import quoted
 from engine.layers.weights import WeightSource
 from engine.models.causal_lm import CausalLM
+from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
+from engine.models.ernie4_5 import ernie4_5
+from engine.models.falcon import falcon
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.glm4 import glm4
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
 from engine.models.jamba import jamba
@@ -25,11 +29,14 @@ from engine.models.mistral import ministral, mistral
 from engine.models.mixtral import mixtral
 from engine.models.olmo2 import olmo2
 from engine.models.opt import opt
+from engine.models.phi import phi
 from engine.models.phi3 import phi3
 from engine.models.qwen2 import qwen2
 from engine.models.qwen2_moe import qwen2_moe
 from engine.models.qwen3 import qwen3
 from engine.models.qwen3_moe import qwen3_moe
+from engine.models.stablelm import stablelm
+from engine.models.starcoder2 import starcoder2
 
 #: (config.json, weights) -> model. Raises CheckpointError for settings that the code does not implement.
 ModelBuilder = Callable[[ConfigReader, WeightSource], CausalLM]
@@ -93,6 +100,16 @@ _REGISTERED = (
         is_divisible=False,
     ),
     Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
+    Architecture("CohereForCausalLM", cohere, "Command R; attention and MLP side by side, normalised heads"),
+    Architecture("Cohere2ForCausalLM", cohere2, "Command R7B, Command A; windows, full attention without positions"),
+    Architecture("Starcoder2ForCausalLM", starcoder2, "LayerNorm, plain MLP, one window for all layers, or none"),
+    Architecture("Glm4ForCausalLM", glm4, "GLM-4-0414; norms before and after each part, partly rotated heads"),
+    Architecture("StableLmForCausalLM", stablelm, "LayerNorm, partly rotated heads; StableLM 2 too"),
+    Architecture("PhiForCausalLM", phi, "Phi-1 and Phi-2; attention and MLP side by side", "normalised heads"),
+    Architecture(
+        "FalconForCausalLM", falcon, "one key head, or one per group; attention and MLP side by side", "alibi"
+    ),
+    Architecture("Ernie4_5ForCausalLM", ernie4_5, "adjacent channels rotate together"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in _REGISTERED}

@@ -45,6 +45,17 @@ _GEMMA = {
     "query_pre_attn_scalar": 24,
 }
 
+_FALCON = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "ffn_hidden_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+    "eos_token_id": None,
+}
+
 #: name -> (registered architecture, which is also the class of transformers; settings of its config). Every registered
 #: architecture has one variant or more: tests/engine/models and tests/engine/parallel run over all of them.
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -206,6 +217,34 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
+    "cohere": ("CohereForCausalLM", {**_SIZES, "head_dim": 8, "pad_token_id": None, "attention_bias": True}),
+    "cohere-with-head-norms": (
+        "CohereForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "use_qk_norm": True, "logit_scale": 0.5},
+    ),
+    "cohere2": (
+        "Cohere2ForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "sliding_window": WINDOW, "sliding_window_pattern": 2},
+    ),
+    "starcoder2": ("Starcoder2ForCausalLM", {**_SIZES, "head_dim": 8, "sliding_window": WINDOW}),
+    "glm4": ("Glm4ForCausalLM", {**_SIZES, "pad_token_id": None, "attention_bias": True}),
+    "stablelm": ("StableLmForCausalLM", {**_SIZES, "hidden_size": 96, "use_qkv_bias": True}),
+    "stablelm-parallel": (
+        "StableLmForCausalLM",
+        {**_SIZES, "hidden_size": 96, "use_parallel_residual": True, "qk_layernorm": True},
+    ),
+    "phi": ("PhiForCausalLM", {**_SIZES, "head_dim": 8, "num_key_value_heads": None}),
+    "falcon": ("FalconForCausalLM", {**_FALCON, "bias": True}),
+    "falcon-in-sequence": (
+        "FalconForCausalLM",
+        {**_FALCON, "parallel_attn": False, "multi_query": False, "tie_word_embeddings": False},
+    ),
+    "falcon-new": ("FalconForCausalLM", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon-new-with-one-norm": (
+        "FalconForCausalLM",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    "ernie4-5": ("Ernie4_5ForCausalLM", {**_SIZES, "pad_token_id": None, "use_bias": True}),
 }
 
 
