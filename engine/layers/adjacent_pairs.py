@@ -44,9 +44,9 @@ class AdjacentPairs:
     def __contains__(self, name: str) -> bool:
         return name in self._weights
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """As WeightSource.take. A process holds whole heads, so each part is reordered by itself."""
-        return self._reordered(name, self._weights.take(name, *shape))
+        return self._reordered(name, self._weights.take(name, *shape, dtype=dtype))
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
