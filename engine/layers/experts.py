@@ -66,6 +66,34 @@ class Experts:
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
 
+    @classmethod
+    def stacked(
+        cls,
+        weights: WeightSource,
+        router: Linear,
+        gate_up: str,
+        down: str,
+        num_experts: int,
+        hidden: int,
+        ffn: Shard,
+        routing: Routing,
+    ) -> Self:
+        """As `load`, from a checkpoint with one tensor for all experts: gate_up names the gates and ups
+        [experts, 2 * ffn, hidden], down the downs [experts, hidden, ffn]."""
+        _check_choice(routing, num_experts)
+        gate_ups = weights.take_matrix(f"{gate_up}.weight", num_experts, Shard.stacked([ffn, ffn]), hidden)
+        downs = weights.take_matrix(f"{down}.weight", num_experts, hidden, ffn)
+        group = None if ffn.is_whole else weights.group
+        operators = weights.operators
+        if operators.grouped_experts is not None:
+            mixture = operators.grouped_experts(gate_ups, downs, routing)
+            return cls(router, mixture, waits=False, summed_over=group)
+        mlps = [
+            GatedMLP(Linear.bind(operators, up), Linear.bind(operators, down), operators.silu_mul)
+            for up, down in zip(gate_ups, downs, strict=True)
+        ]
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
         partial = self.partial(x)

@@ -38,6 +38,14 @@ class ConfigReader:
         value = self._values.get(key)
         return None if value is None else self._typed(key, value, kind)
 
+    def by_layer(self, key: str, num_layers: int) -> list[int]:
+        """A number for each layer: the key holds one for all of them, or a list."""
+        value = self._values.get(key)
+        values = value if isinstance(value, list) else [value] * num_layers
+        if len(values) < num_layers:
+            raise CheckpointError(f"{self._name}: {key} has {len(values)} numbers for {num_layers} layers")
+        return [self._typed(key, each, int) for each in values[:num_layers]]
+
     def section(self, key: str) -> "ConfigReader | None":
         """The object under this key; None if the key is missing or null."""
         value = self._values.get(key)

@@ -59,9 +59,9 @@ class LlamaConfig:
     load_layer: "LayerLoader | None" = None  #: makes a whole layer; None: Llama's own
 
     @classmethod
-    def read(cls, config: ConfigReader, *, is_gated: bool = True) -> Self:
-        """is_gated: the MLP is that of Llama; otherwise the caller reads the activation. Raises CheckpointError for a
-        config.json that is incomplete or contradicts itself."""
+    def read(cls, config: ConfigReader, *, is_gated: bool = True, rope: Rope | None = None) -> Self:
+        """is_gated: the MLP is that of Llama; otherwise the caller reads the activation. rope: None: that of the
+        config. Raises CheckpointError for a config.json that is incomplete or contradicts itself."""
         if is_gated:
             config.expect("hidden_act", "silu")
         hidden_size = config.require("hidden_size", int)
@@ -83,7 +83,7 @@ class LlamaConfig:
             windows=(None,) * num_layers,
             max_positions=config.get("max_position_embeddings", int, 2048),
             norm_eps=config.get("rms_norm_eps", float, 1e-6),
-            rope=read_rope(config),
+            rope=rope or read_rope(config),
             has_qkv_bias=has_bias,
             has_output_bias=has_bias,
             has_mlp_bias=config.get("mlp_bias", bool, False),
@@ -184,7 +184,7 @@ def self_attention(config: LlamaConfig, heads: HeadShare, layer_id: int, weights
         heads.shape,
         (config.load_qkv or _qkv)(config, heads, name, weights),
         Linear.load(weights, f"{name}.o_proj", heads.queries, config.hidden_size, bias=config.has_output_bias),
-        _head_norms(config, name, weights) if config.has_head_norm else None,
+        head_norms(config, name, weights) if config.has_head_norm else None,
     )
 
 
@@ -209,6 +209,7 @@ def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> Gate
     )
 
 
-def _head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
+def head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
+    """The norms of query heads and key heads of the attention of that name."""
     query, key = (weights.take(f"{name}.{part}_norm.weight", config.shape.head_dim).float() for part in "qk")
     return HeadNorms(query, key, config.norm_eps)

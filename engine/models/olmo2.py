@@ -33,7 +33,7 @@ def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: Weight
         mixer=SelfAttention(
             layer_id,
             heads.shape,
-            _normed_qkv(config, heads, f"{name}.self_attn", weights),
+            normed_qkv(config, heads, f"{name}.self_attn", weights),
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
         ),
         mixer_output_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
@@ -49,7 +49,8 @@ def _add(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
     return stream if update is None else stream.add_(update)
 
 
-def _normed_qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource) -> Linear:
+def normed_qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource) -> Linear:
+    """The projections of the attention of that name; those of queries and of keys are normalised as a whole."""
     names = [f"{name}.{part}_proj" for part in "qkv"]
     qkv = Linear.fused(weights, names, config.hidden_size, heads.qkv, bias=config.has_qkv_bias)
     scales = weights.take(f"{name}.q_norm.weight", heads.queries), weights.take(f"{name}.k_norm.weight", heads.keys)

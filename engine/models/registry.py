@@ -16,18 +16,25 @@ from engine.models.causal_lm import CausalLM
 from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
 from engine.models.ernie4_5 import ernie4_5
+from engine.models.ernie4_5_moe import NEXT_TOKEN_PARTS, ernie4_5_moe
 from engine.models.falcon import falcon
+from engine.models.gemma import gemma
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
 from engine.models.glm4 import glm4
+from engine.models.glm4_moe import NEXT_TOKEN_LAYERS, glm4_moe
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
+from engine.models.granite_moe import granite_moe
+from engine.models.hunyuan import hunyuan, hunyuan_moe
 from engine.models.jamba import jamba
 from engine.models.llama import ROTARY_FREQUENCIES, llama
 from engine.models.mamba import mamba
+from engine.models.minimax_m2 import minimax_m2
 from engine.models.mistral import ministral, mistral
 from engine.models.mixtral import mixtral
 from engine.models.olmo2 import olmo2
+from engine.models.olmoe import olmoe
 from engine.models.opt import opt
 from engine.models.phi import phi
 from engine.models.phi3 import phi3
@@ -110,6 +117,24 @@ _REGISTERED = (
         "FalconForCausalLM", falcon, "one key head, or one per group; attention and MLP side by side", "alibi"
     ),
     Architecture("Ernie4_5ForCausalLM", ernie4_5, "adjacent channels rotate together"),
+    Architecture(
+        "Ernie4_5_MoeForCausalLM",
+        ernie4_5_moe,
+        "mixture of experts with a corrected choice, shared experts",
+        ignored=NEXT_TOKEN_PARTS,
+    ),
+    Architecture(
+        "Glm4MoeForCausalLM",
+        glm4_moe,
+        "GLM-4.5 to 4.7; sigmoid experts with a corrected choice, in groups, and shared experts",
+        ignored=NEXT_TOKEN_LAYERS,
+    ),
+    Architecture("HunYuanDenseV1ForCausalLM", hunyuan, "heads normalised after their rotation"),
+    Architecture("HunYuanMoEV1ForCausalLM", hunyuan_moe, "mixture of experts and a shared expert"),
+    Architecture("OlmoeForCausalLM", olmoe, "mixture of experts, norms over whole projections", "clipped projections"),
+    Architecture("GraniteMoeForCausalLM", granite_moe, "mixture of experts; factors on the parts of the network"),
+    Architecture("MiniMaxM2ForCausalLM", minimax_m2, "sigmoid experts with a corrected choice; partly rotated heads"),
+    Architecture("GemmaForCausalLM", gemma, "Gemma 1; scaled embeddings, norms around one"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in _REGISTERED}

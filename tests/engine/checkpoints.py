@@ -245,6 +245,76 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
     ),
     "ernie4-5": ("Ernie4_5ForCausalLM", {**_SIZES, "pad_token_id": None, "use_bias": True}),
+    "ernie4-5-moe": (
+        "Ernie4_5_MoeForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "head_dim": 8,
+            "moe_intermediate_size": 24,
+            "moe_num_experts": 5,
+            "moe_k": 2,
+        },
+    ),
+    "glm4-moe": (
+        "Glm4MoeForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "glm4-moe-without-groups": (
+        "Glm4MoeForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 5,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 2,
+        },
+    ),
+    "hunyuan": (
+        "HunYuanDenseV1ForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "attention_bias": True,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 1.0, "alpha": 50.0},
+        },
+    ),
+    "hunyuan-moe": (
+        "HunYuanMoEV1ForCausalLM",
+        {**_SIZES, "pad_token_id": None, "num_experts": 4, "moe_topk": [2, 1, 3]},
+    ),
+    "olmoe": (
+        "OlmoeForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "num_experts": 5, "num_experts_per_tok": 2},
+    ),
+    "granite-moe": (
+        "GraniteMoeForCausalLM",
+        {
+            **_SIZES,
+            "num_local_experts": 4,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.3,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 2.0,
+        },
+    ),
+    "minimax-m2": (
+        "MiniMaxM2ForCausalLM",
+        {**_SIZES, "num_local_experts": 5, "num_experts_per_tok": 2, "rotary_dim": 8},
+    ),
+    "gemma": ("GemmaForCausalLM", {**_SIZES, "pad_token_id": None}),
 }
 
 
@@ -304,6 +374,9 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             "model.language_model.norm.weight",
         ):
             parameter.data += 15.0
+    for tensor_name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor_name.endswith("e_score_correction_bias"):
+            tensor.data += 0.2 * torch.randn_like(tensor)
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return TinyModel(folder)
