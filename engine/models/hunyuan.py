@@ -66,7 +66,7 @@ class NormedAfterRotation:
         heads = self._qkv(x).view(len(x), -1, shape.head_dim)
         if rotation is not None:
             rotation.apply_(heads[:, : shape.num_heads + shape.num_kv_heads])
-        queries, keys, _ = torch.split(heads, (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads), dim=1)
+        queries, keys, _ = torch.split(heads, [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads], dim=1)
         for part, norm in zip((queries, keys), self._norms, strict=True):
             part.copy_(norm(part.reshape(-1, shape.head_dim).contiguous(), None).view(part.shape))
         return self._output(batch.attention.attend(self._layer_id, heads, None, None))
