@@ -150,11 +150,11 @@ def registered_architecture(config: ConfigReader) -> Architecture | None:
 
 
 def architecture_of(config: ConfigReader) -> Architecture:
-    """The architecture that serves this checkpoint. Raises CheckpointError, with the supported names, if none does."""
+    """The architecture that serves this checkpoint. Raises CheckpointError if none does."""
     architecture = registered_architecture(config)
     if architecture is None:
         names = config.require("architectures", list)
         raise CheckpointError(
-            f"no code for architecture {quoted(names)}; supported: {', '.join(sorted(ARCHITECTURES))}"
+            f"no code for architecture {quoted(names)}; docs/models.md lists the {len(ARCHITECTURES)} that are supported"
         )
     return architecture

@@ -217,10 +217,16 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
-    "cohere": ("CohereForCausalLM", {**_SIZES, "head_dim": 8, "pad_token_id": None, "attention_bias": True}),
-    "cohere-with-head-norms": (
+    "cohere": (
         "CohereForCausalLM",
-        {**_SIZES, "head_dim": 8, "pad_token_id": None, "use_qk_norm": True, "logit_scale": 0.5},
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "pad_token_id": None,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "logit_scale": 0.5,
+        },
     ),
     "cohere2": (
         "Cohere2ForCausalLM",
@@ -265,21 +271,11 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "use_qk_norm": True,
             "moe_intermediate_size": 24,
             "n_routed_experts": 12,
+            "n_shared_experts": 2,
             "num_experts_per_tok": 3,
             "n_group": 4,
             "topk_group": 2,
             "routed_scaling_factor": 1.5,
-        },
-    ),
-    "glm4-moe-without-groups": (
-        "Glm4MoeForCausalLM",
-        {
-            **_SIZES,
-            "head_dim": 8,
-            "moe_intermediate_size": 24,
-            "n_routed_experts": 5,
-            "num_experts_per_tok": 2,
-            "n_shared_experts": 2,
         },
     ),
     "hunyuan": (
