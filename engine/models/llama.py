@@ -47,6 +47,11 @@ class LlamaConfig:
     has_fused_weights: bool = False  #: q, k and v are one tensor, gate and up another (Phi-3)
     load_mlp: "MLPLoader | None" = None  #: makes a layer's feed-forward part; None: the gated MLP
     load_layer: "LayerLoader | None" = None  #: makes a whole layer; None: Llama's own
+    #: Rotary embeddings by layer, None where heads are not rotated; None: `rope` in all of them.
+    layer_ropes: tuple[Rope | None, ...] | None = None
+    sinks: tuple[tuple[float, ...], ...] | None = None  #: by layer, of all heads (gpt-oss)
+    embedding_scale: float = 1.0  #: factor on embeddings
+    logit_scale: float = 1.0  #: factor on logits
 
     @classmethod
     def read(cls, config: ConfigReader) -> Self:
@@ -79,6 +84,17 @@ class LlamaConfig:
             is_tied=config.get("tie_word_embeddings", bool, False),
         )
 
+    @property
+    def ropes(self) -> list[Rope]:
+        """The different rotary embeddings; a step computes each of them once."""
+        ropes = (self.rope,) if self.layer_ropes is None else self.layer_ropes
+        return list(dict.fromkeys(rope for rope in ropes if rope is not None))
+
+    def rotation_of(self, layer_id: int) -> int | None:
+        """Index into `ropes` of that layer's embedding; None: it rotates no heads."""
+        rope = self.rope if self.layer_ropes is None else self.layer_ropes[layer_id]
+        return None if rope is None else self.ropes.index(rope)
+
 
 def llama(config: ConfigReader, weights: WeightSource) -> "Llama":
     """Builds Llama; every setting comes from `LlamaConfig.read` unchanged."""
@@ -94,12 +110,16 @@ class Llama:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         heads = HeadShare.of(config.shape, weights.group.place)
-        self.attention_shapes = tuple(replace(heads.shape, window=window) for window in config.windows)
+        self.attention_shapes = tuple(
+            HeadShare.of(replace(config.shape, window=window, sinks=sinks), weights.group.place).shape
+            for window, sinks in zip(config.windows, config.sinks or (None,) * config.num_layers, strict=True)
+        )
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
-        self._rotary = config.rope.rotary(config.shape.head_dim)
+        self._embedding_scale, self._logit_scale = config.embedding_scale, config.logit_scale
+        self._rotaries = [rope.rotary(config.shape.head_dim) for rope in config.ropes]
         load_layer = config.load_layer or _layer
         layers = [load_layer(config, heads, i, weights) for i in range(config.num_layers)]
         self._layers = Decoder(layers, weights.operators)
@@ -109,12 +129,15 @@ class Llama:
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids)
-        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch)
+        if self._embedding_scale != 1.0:
+            hidden *= self._embedding_scale
+        update = self._layers(hidden, [rotary.at(batch.positions) for rotary in self._rotaries], batch)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""
-        return self._tokens.logits(hidden)
+        logits = self._tokens.logits(hidden)
+        return logits if self._logit_scale == 1.0 else logits.mul_(self._logit_scale)
 
 
 def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
@@ -129,11 +152,12 @@ def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: Weight
             heads.shape,
             Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
-            _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
+            head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
+            scales_queries=config.rope.query_scaling is not None,
         ),
         mlp_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps),
         mlp=(config.load_mlp or gated_mlp)(config, layer_id, weights),
-        rotation=0,
+        rotation=config.rotation_of(layer_id),
     )
 
 
@@ -157,6 +181,7 @@ def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> Gate
     )
 
 
-def _head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
+def head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
+    """The norms of query heads and key heads of the attention of that name."""
     query, key = (weights.take(f"{name}.{part}_norm.weight", config.shape.head_dim).float() for part in "qk")
     return HeadNorms(query, key, config.norm_eps)
