@@ -6,15 +6,15 @@ tokens, which is free on CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertsFunction, Routing
+from engine.kernels.operators import ExpertOptions, ExpertsFunction, Routing
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
+from engine.layers.mlp import GatedMLP, clamped
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
@@ -66,6 +66,30 @@ class Experts:
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
 
+    @classmethod
+    def stacked(
+        cls,
+        weights: WeightSource,
+        router: Linear,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        routing: Routing,
+        options: ExpertOptions,
+        *,
+        summed_over: Group | None,
+    ) -> Self:
+        """Experts whose matrices are stacked already: gate_up [experts, 2 * ffn, hidden], gates first, and down
+        [experts, hidden, ffn]. summed_over: the processes that hold the other parts of each."""
+        if routing.num_chosen > len(down):
+            raise CheckpointError(f"config.json: {routing.num_chosen} of {len(down)} experts cannot be chosen")
+        grouped = weights.operators.grouped_experts
+        if grouped is not None:
+            if summed_over is not None and summed_over.place.rank > 0:
+                options = replace(options, down_bias=None)  # rank 0 adds it to the sum
+            return cls(router, grouped(gate_up, down, routing, options), waits=False, summed_over=summed_over)
+        mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
         partial = self.partial(x)
@@ -113,6 +137,27 @@ def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Siz
     """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
     gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
     return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+
+
+def _cut_out(
+    weights: WeightSource,
+    index: int,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    options: ExpertOptions,
+    summed_over: Group | None,
+) -> GatedMLP:
+    """An expert by itself out of stacked ones."""
+    operators = weights.operators
+
+    def bias_in(stack: torch.Tensor | None) -> torch.Tensor | None:
+        return None if stack is None else stack[index].to(weights.dtype)
+
+    return GatedMLP(
+        Linear.bind(operators, gate_up[index], bias_in(options.gate_up_bias)),
+        Linear.bind(operators, down[index], bias_in(options.down_bias), summed_over=summed_over),
+        operators.silu_mul if options.gate is None else clamped(options.gate),
+    )
 
 
 def _stacked(

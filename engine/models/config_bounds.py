@@ -80,6 +80,8 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "embedding_multiplier": _FACTOR,
     "residual_multiplier": _FACTOR,
     "logits_scaling": _FACTOR,
+    "swiglu_alpha": _FACTOR,
+    "swiglu_limit": _FACTOR,
     "query_pre_attn_scalar": (1e-6, 1e9),
     "attn_logit_softcapping": _FACTOR,
     "final_logit_softcapping": _FACTOR,

@@ -19,6 +19,7 @@ from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
+from engine.models.gpt_oss import gpt_oss
 from engine.models.granite import granite
 from engine.models.jamba import jamba
 from engine.models.llama import ROTARY_FREQUENCIES, llama
@@ -99,6 +100,12 @@ _REGISTERED = (
         is_divisible=False,
     ),
     Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
+    Architecture(
+        "GptOssForCausalLM",
+        gpt_oss,
+        "windows in every other layer, attention sinks, yarn scaling, mixture of experts with biases",
+        "MXFP4 weights",
+    ),
     Architecture("Ministral3ForCausalLM", ministral3, "yarn scaling, queries that grow with their position"),
     Architecture(
         "Mistral3ForConditionalGeneration",

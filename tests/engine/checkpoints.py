@@ -234,6 +234,17 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        {
+            **_SIZES,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": WINDOW,
+            "swiglu_limit": 1.5,
+            "rope_parameters": {**_YARN_ROPE, "truncate": False},
+        },
+    ),
     "ministral3": (
         "Ministral3ForCausalLM",
         {

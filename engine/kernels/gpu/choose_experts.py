@@ -124,7 +124,7 @@ def _num_warps(block: int) -> int:
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B and Qwen3-30B-A3B, and for decodes and prompts."""
+    """Configurations for Mixtral-8x7B, gpt-oss-20b and Qwen3-30B-A3B, and for decodes and prompts."""
     pointers = {"scores_ptr": "*bf16", "chosen_ptr": "*i32", "weights_ptr": "*fp32"}
     choose = [
         Compilation(
@@ -144,7 +144,11 @@ def shipped() -> list[Compilation]:
             # A row is a few hundred bytes: 16 to 64 bits a thread.
             expectation=Expectation(max_registers=64, has_wide_loads=False),
         )
-        for num_experts, num_chosen, strides in ((8, 2, frozenset[str]()), (128, 8, frozenset({"scores_stride"})))
+        for num_experts, num_chosen, strides in (
+            (8, 2, frozenset[str]()),
+            (32, 4, frozenset({"scores_stride"})),
+            (128, 8, frozenset({"scores_stride"})),
+        )
     ]
     order = [
         Compilation(
