@@ -69,9 +69,38 @@ class Routing:
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
 ExpertsFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-#: (gate_up [experts, 2 * size, hidden], gates first, down [experts, hidden, size], routing) -> the function of these
-#: experts: down(silu(gate(x)) * up(x)) of each chosen one, times its weight, added in the order of choice
-GroupedExperts = Callable[[torch.Tensor, torch.Tensor, Routing], ExpertsFunction]
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedGate:
+    """In place of silu(gate) * up, with gate at most `limit` and up between -limit and limit:
+    gate * sigmoid(alpha * gate) * (up + 1) (gpt-oss)."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertOptions:
+    """What some experts have beside their matrices."""
+
+    gate_up_bias: torch.Tensor | None = None  #: [experts, 2 * size] float32, gates first
+    down_bias: torch.Tensor | None = None  #: [experts, hidden] float32
+    gate: ClampedGate | None = None  #: None: silu(gate) * up
+
+
+PLAIN_EXPERTS = ExpertOptions()
+
+
+class GroupedExperts(Protocol):
+    """Binds the matrices of experts to the function of them."""
+
+    def __call__(
+        self, gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+    ) -> ExpertsFunction:
+        """gate_up [experts, 2 * size, hidden], gates first, down [experts, hidden, size] -> the function that computes
+        down(silu(gate(x)) * up(x)) of each chosen expert, times its weight, added in the order of choice."""
+        ...
 
 
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]

@@ -6,16 +6,16 @@ tokens, which is free on CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertsFunction, Routing
+from engine.kernels.operators import ExpertOptions, ExpertsFunction, Routing
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
+from engine.layers.mlp import GatedMLP, clamped
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
@@ -71,28 +71,23 @@ class Experts:
         cls,
         weights: WeightSource,
         router: Linear,
-        gate_up: str,
-        down: str,
-        num_experts: int,
-        hidden: int,
-        ffn: Shard,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
         routing: Routing,
+        options: ExpertOptions,
+        *,
+        summed_over: Group | None,
     ) -> Self:
-        """As `load`, from a checkpoint with one tensor for all experts: gate_up names the gates and ups
-        [experts, 2 * ffn, hidden], down the downs [experts, hidden, ffn]."""
-        _check_choice(routing, num_experts)
-        gate_ups = weights.take_matrix(f"{gate_up}.weight", num_experts, Shard.stacked([ffn, ffn]), hidden)
-        downs = weights.take_matrix(f"{down}.weight", num_experts, hidden, ffn)
-        group = None if ffn.is_whole else weights.group
-        operators = weights.operators
-        if operators.grouped_experts is not None:
-            mixture = operators.grouped_experts(gate_ups, downs, routing)
-            return cls(router, mixture, waits=False, summed_over=group)
-        mlps = [
-            GatedMLP(Linear.bind(operators, up), Linear.bind(operators, down), operators.silu_mul)
-            for up, down in zip(gate_ups, downs, strict=True)
-        ]
-        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
+        """Experts whose matrices are stacked already: gate_up [experts, 2 * ffn, hidden], gates first, and down
+        [experts, hidden, ffn]. summed_over: the processes that hold the other parts of each."""
+        _check_choice(routing, len(down))
+        grouped = weights.operators.grouped_experts
+        if grouped is not None:
+            if summed_over is not None and summed_over.place.rank > 0:
+                options = replace(options, down_bias=None)  # rank 0 adds it to the sum
+            return cls(router, grouped(gate_up, down, routing, options), waits=False, summed_over=summed_over)
+        mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
@@ -154,6 +149,27 @@ def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Siz
     """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
     gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
     return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+
+
+def _cut_out(
+    weights: WeightSource,
+    index: int,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    options: ExpertOptions,
+    summed_over: Group | None,
+) -> GatedMLP:
+    """An expert by itself out of stacked ones."""
+    operators = weights.operators
+
+    def bias_in(stack: torch.Tensor | None) -> torch.Tensor | None:
+        return None if stack is None else stack[index].to(weights.dtype)
+
+    return GatedMLP(
+        Linear.bind(operators, gate_up[index], bias_in(options.gate_up_bias)),
+        Linear.bind(operators, down[index], bias_in(options.down_bias), summed_over=summed_over),
+        operators.silu_mul if options.gate is None else clamped(options.gate),
+    )
 
 
 def _stacked(

@@ -17,6 +17,7 @@ _BASE = (1.0, 1e15)
 _SHARE = (0.0, 1.0)
 _EPSILON = (0.0, 1.0)
 _FACTOR = (1e-6, 1e6)
+_GAIN = (0.0, 1e6)
 
 #: key of config.json, or of an object in it -> least and greatest value
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
@@ -30,6 +31,7 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "decoder_sparse_step": _LAYERS,
     "sliding_window_pattern": _LAYERS,
     "_sliding_window_pattern": _LAYERS,
+    "no_rope_layer_interval": _LAYERS,
     "n_head": _HEADS,
     "num_attention_heads": _HEADS,
     "num_key_value_heads": _HEADS,
@@ -80,10 +82,18 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "factor": _FACTOR,
     "low_freq_factor": _FACTOR,
     "high_freq_factor": _FACTOR,
+    "beta_fast": _FACTOR,
+    "beta_slow": _FACTOR,
+    "attention_factor": _FACTOR,
+    "mscale": _GAIN,
+    "mscale_all_dim": _GAIN,
+    "llama_4_scaling_beta": _GAIN,
     "rms_norm_eps": _EPSILON,
     "layer_norm_eps": _EPSILON,
     "layer_norm_epsilon": _EPSILON,
     "norm_epsilon": _EPSILON,
+    "swiglu_alpha": _FACTOR,
+    "swiglu_limit": _FACTOR,
     "query_pre_attn_scalar": (1e-6, 1e9),
     "logit_scale": _FACTOR,
     "alpha": _FACTOR,

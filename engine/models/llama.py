@@ -49,6 +49,7 @@ class LlamaConfig:
     is_parallel: bool = False  #: attention and MLP read the output of one norm, side by side (Cohere)
     #: Rotary embeddings by layer, None where heads are not rotated; None: `rope` in all of them.
     layer_ropes: tuple[Rope | None, ...] | None = None
+    sinks: tuple[tuple[float, ...], ...] | None = None  #: by layer, of all heads (gpt-oss)
     embedding_scale: float = 1.0  #: factor on embeddings
     logit_scale: float = 1.0  #: factor on logits
     embedding_name: str = "model.embed_tokens"
@@ -117,7 +118,10 @@ class Llama:
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         heads = HeadShare.of(config.shape, weights.group.place)
-        self.attention_shapes = tuple(replace(heads.shape, window=window) for window in config.windows)
+        self.attention_shapes = tuple(
+            HeadShare.of(replace(config.shape, window=window, sinks=sinks), weights.group.place).shape
+            for window, sinks in zip(config.windows, config.sinks or (None,) * config.num_layers, strict=True)
+        )
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(
             weights,
@@ -127,14 +131,13 @@ class Llama:
             head=head,
             has_head_bias=config.has_head_bias,
         )
-        self._embedding_scale = config.embedding_scale
+        self._embedding_scale, self._logit_scale = config.embedding_scale, config.logit_scale
         self._rotaries = [rope.rotary(config.shape.head_dim) for rope in config.ropes]
         load_layer = config.load_layer or _layer
         layers = [load_layer(config, heads, i, weights) for i in range(config.num_layers)]
         self._layers = Decoder(layers, weights.operators)
         self.is_capturable = self._layers.is_capturable
         self._norm = config.load_norm(weights, config.norm_name, config.hidden_size, config.norm_eps)
-        self._logit_scale = config.logit_scale
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
@@ -184,7 +187,8 @@ def self_attention(config: LlamaConfig, heads: HeadShare, layer_id: int, weights
         heads.shape,
         (config.load_qkv or _qkv)(config, heads, name, weights),
         Linear.load(weights, f"{name}.o_proj", heads.queries, config.hidden_size, bias=config.has_output_bias),
-        head_norms(config, name, weights) if config.has_head_norm else None,
+        _head_norms(config, name, weights) if config.has_head_norm else None,
+        scales_queries=config.rope.query_scaling is not None,
     )
 
 
@@ -209,7 +213,6 @@ def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> Gate
     )
 
 
-def head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
-    """The norms of query heads and key heads of the attention of that name."""
+def _head_norms(config: LlamaConfig, name: str, weights: WeightSource) -> HeadNorms:
     query, key = (weights.take(f"{name}.{part}_norm.weight", config.shape.head_dim).float() for part in "qk")
     return HeadNorms(query, key, config.norm_eps)

@@ -1,5 +1,6 @@
 """Tiny random checkpoints of every architecture, written by transformers, which is also the reference for results."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,15 @@ _LLAMA3_ROPE = {
     "original_max_position_embeddings": 32,
 }
 _LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+
+#: The blend of frequencies lies between two channels; the original context ends inside of the prompts.
+_YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "beta_fast": 4.0,
+    "original_max_position_embeddings": 32,
+}
 
 _GEMMA = {
     **_SIZES,
@@ -119,6 +129,24 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "phi3": ("Phi3ForCausalLM", {**_SIZES, "pad_token_id": None}),
+    # transformers chooses by the length of a sequence: it takes the long factors of all but the first position, which
+    # is not rotated.
+    "phi3-longrope": (
+        "Phi3ForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "pad_token_id": None,
+            "original_max_position_embeddings": 1,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "short_factor": [9.0, 9.0, 9.0],
+                "long_factor": [1.0, 1.5, 6.0],
+                "attention_factor": 1.2,
+                "partial_rotary_factor": 0.75,
+            },
+        },
+    ),
     "phi3-partly-rotated-window": (
         "Phi3ForCausalLM",
         {
@@ -311,6 +339,93 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         {**_SIZES, "num_local_experts": 5, "num_experts_per_tok": 2, "rotary_dim": 8},
     ),
     "gemma": ("GemmaForCausalLM", {**_SIZES, "pad_token_id": None}),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        {
+            **_SIZES,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": WINDOW,
+            "swiglu_limit": 1.5,
+            "rope_parameters": {**_YARN_ROPE, "truncate": False},
+        },
+    ),
+    "ministral3": (
+        "Ministral3ForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "sliding_window": 40,
+            "rope_parameters": {
+                **_YARN_ROPE,
+                "mscale": 0.5,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 16,
+                "llama_4_scaling_beta": 0.5,
+            },
+        },
+    ),
+    "mistral3": (
+        "Mistral3ForConditionalGeneration",
+        {
+            "text_config": {
+                **_SIZES,
+                "model_type": "ministral3",
+                "pad_token_id": None,
+                "rope_parameters": {**_YARN_ROPE, "llama_4_scaling_beta": 0.1},
+            },
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "head_dim": 8,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "tie_word_embeddings": False,
+        },
+    ),
+    "olmo3": (
+        "Olmo3ForCausalLM",
+        {
+            **_SIZES,
+            "num_hidden_layers": 4,
+            "sliding_window": WINDOW,
+            "pad_token_id": None,
+            "rope_parameters": {
+                "full_attention": {**_YARN_ROPE, "attention_factor": 1.3},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            },
+        },
+    ),
+    "smollm3": (
+        "SmolLM3ForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+            "rope_parameters": {**_YARN_ROPE, "truncate": False},
+            "tie_word_embeddings": False,
+        },
+    ),
+    "exaone4": (
+        "Exaone4ForCausalLM",
+        {**_SIZES, "sliding_window": WINDOW, "sliding_window_pattern": 3},
+    ),
+    "granite": (
+        "GraniteForCausalLM",
+        {
+            **_SIZES,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.6,
+            "logits_scaling": 2.0,
+            "rms_norm_eps": 0.01,
+        },
+    ),
 }
 
 
@@ -323,9 +438,11 @@ class TinyModel:
     @cached_property
     def reference(self) -> Any:
         """The same checkpoint in transformers, float32. Eager attention: the faster forms ignore soft caps."""
-        from transformers import AutoModelForCausalLM
+        import transformers
 
-        model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
+        (architecture,) = json.loads((self.folder / "config.json").read_text())["architectures"]
+        model_class: Any = getattr(transformers, architecture)
+        model = model_class.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
         return model.eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:

@@ -185,7 +185,7 @@ def _num_warps(block: int) -> int:
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B, Qwen3-30B-A3B and DeepSeek V3, and for decodes and prompts."""
+    """Configurations for Mixtral-8x7B, gpt-oss-20b, Qwen3-30B-A3B and DeepSeek V3, and for decodes and prompts."""
     pointers = {"scores_ptr": "*bf16", "chosen_ptr": "*i32", "weights_ptr": "*fp32"}
     plain: dict[str, object] = {
         "correction_ptr": None,
@@ -203,7 +203,7 @@ def shipped() -> list[Compilation]:
         "BLOCK_G": 8,
     }
     choose = []
-    for num_experts, num_chosen, form in ((8, 2, plain), (128, 8, plain), (256, 8, grouped)):
+    for num_experts, num_chosen, form in ((8, 2, plain), (32, 4, plain), (128, 8, plain), (256, 8, grouped)):
         mine = pointers if form is plain else pointers | {"correction_ptr": "*fp32"}
         in_groups = "" if form is plain else " in 8 groups"
         choose.append(

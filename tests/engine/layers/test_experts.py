@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertGroups, Operators, Routing
+from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, Operators, Routing
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import ExpertNames, Experts
 from engine.layers.linear import Linear
@@ -117,6 +117,42 @@ def test_a_correction_changes_the_choice_and_not_the_weights(is_grouped: bool) -
     weight = torch.nn.functional.linear(x, matrices.router).sigmoid()[:, 3:4]
     chosen = matrices.experts(replace(corrected, sums_to_one=True, scale=2.5))(x)
     torch.testing.assert_close(chosen * weight / 2.5, matrices.experts(corrected)(x))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_stacked_experts_with_biases_and_a_clamped_gate(size: int) -> None:
+    """The same on a device and on the host, alone and as the sum over two processes: biases of outputs count once."""
+    generator = torch.Generator().manual_seed(2)
+    gate_up, down = torch.randn(5, 12, 8, generator=generator), torch.randn(5, 8, 6, generator=generator)
+    biases = torch.randn(5, 12, generator=generator), torch.randn(5, 8, generator=generator)
+    gate, routing = ClampedGate(alpha=1.7, limit=0.8), Routing(2, sums_to_one=True)
+    x = torch.randn(9, 8, generator=generator)
+
+    def partial(operators: Operators, rank: int) -> torch.Tensor:
+        matrices, own = Matrices(operators, Place(rank, size)), slice(rank * 6 // size, (rank + 1) * 6 // size)
+        rows = torch.arange(12).view(2, 6)[:, own].flatten()
+        experts = Experts.stacked(
+            matrices,
+            Linear.bind(operators, matrices.router),
+            gate_up[:, rows].contiguous(),
+            down[:, :, own].contiguous(),
+            routing,
+            ExpertOptions(biases[0][:, rows].contiguous(), biases[1], gate),
+            summed_over=matrices.group if size > 1 else None,
+        )
+        assert experts.is_capturable == isinstance(operators, TorchWithGroupedExperts)
+        return experts.partial(x)
+
+    expected = torch.zeros(9, 8)
+    for row, scores in enumerate(x @ Matrices(TorchOperators()).router.T):
+        values, chosen = scores.topk(2)
+        for weight, index in zip(values.softmax(0), chosen.tolist(), strict=True):
+            gates, ups = (gate_up[index] @ x[row] + biases[0][index]).chunk(2)
+            gates, ups = gates.clamp(max=0.8), ups.clamp(-0.8, 0.8)
+            expected[row] += weight * (down[index] @ (gates * (1.7 * gates).sigmoid() * (ups + 1)) + biases[1][index])
+    for operators in (TorchOperators(), TorchWithGroupedExperts()):
+        total = sum((partial(operators, rank) for rank in range(size)), torch.zeros(9, 8))
+        torch.testing.assert_close(total, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_stacked_experts_are_not_held_a_second_time() -> None:

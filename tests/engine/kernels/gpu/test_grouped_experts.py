@@ -14,7 +14,7 @@ from engine.kernels.gpu import grouped_experts as grouping
 from engine.kernels.gpu.choose_experts import choose_experts, order_by_expert
 from engine.kernels.gpu.grouped_experts import _num_tiles, _tiles_for, grouped_experts
 from engine.kernels.gpu.operators import GpuOperators
-from engine.kernels.operators import ExpertGroups, Routing
+from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, Routing
 from engine.runner.warm_up import warm_up_steps
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 
@@ -132,6 +132,32 @@ def test_the_sum_of_the_chosen_experts_is_that_of_the_reference(
     x = rows.to(dtype).to(device)[:, 8:]
     ours = grouped_experts(x, chosen, weights, gate_up, down)
     assert_near(ours, reference.grouped_experts(x, chosen, weights, gate_up, down), num_roundings=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("gate", [None, ClampedGate(alpha=1.7, limit=0.6)])
+@pytest.mark.parametrize(("has_gate_up_bias", "has_down_bias"), [(False, False), (True, False), (True, True)])
+def test_experts_may_have_biases_and_a_clamped_gate(
+    dtype: torch.dtype,
+    gate: ClampedGate | None,
+    has_gate_up_bias: bool,
+    has_down_bias: bool,
+    device: torch.device,
+) -> None:
+    """Sizes that are no multiple of a tile; a row of NaN is not clamped to a number."""
+    gate_up, down = matrices(4, 40, 24, dtype, device)
+    chosen, weights = (part.to(device) for part in choices(6, 4, 2))
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(6, 40, generator=generator).to(dtype).to(device)
+    x[3] = NAN
+    gate_up_bias, down_bias = (torch.randn(4, size, generator=generator).to(device) for size in (48, 40))
+    options = ExpertOptions(gate_up_bias if has_gate_up_bias else None, down_bias if has_down_bias else None, gate)
+    ours = grouped_experts(x, chosen, weights, gate_up, down, options)
+    theirs = reference.grouped_experts(x, chosen, weights, gate_up, down, options)
+    assert ours[3].isnan().all()
+    assert theirs[3].isnan().all()
+    is_number = torch.arange(6) != 3
+    assert_near(ours[is_number], theirs[is_number], num_roundings=3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
