@@ -65,6 +65,9 @@ class Routing:
     correction: torch.Tensor | None = field(default=None, compare=False)
     groups: ExpertGroups | None = None  #: None: any experts can be chosen
     scale: float = 1.0  #: factor on the weights, after they have been made to sum to one
+    #: SparseMixer (Phi-3.5-MoE): an expert's weight is its share of a softmax over the experts that are not chosen yet
+    #: and near it: below it by this part of the larger magnitude at most. None: its weight is its probability.
+    nearness: float | None = None
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
