@@ -69,6 +69,12 @@ class Routing:
     #: and near it: below it by this part of the larger magnitude at most. None: its weight is its probability.
     nearness: float | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether experts are chosen and weighted by the softmax alone."""
+        is_changed = self.correction is not None or self.groups is not None or self.nearness is not None
+        return not is_changed and not self.is_sigmoid and self.scale == 1.0
+
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
 ExpertsFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
