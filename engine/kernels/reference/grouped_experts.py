@@ -29,7 +29,8 @@ def grouped_experts(
         wide = torch.einsum("toh,th->to", gate_up[experts].float(), x.float())
         if options.gate_up_bias is not None:
             wide += options.gate_up_bias[experts]
-        activated = _activated(*wide.chunk(2, dim=-1), options.gate).to(x.dtype)
+        gate, up = wide.chunk(2, dim=-1)
+        activated = _activated(gate, up, options.gate).to(x.dtype)
         outputs = torch.einsum("thi,ti->th", down[experts].float(), activated.float())
         if options.down_bias is not None:
             outputs += options.down_bias[experts]
