@@ -6,12 +6,14 @@ Every result depends on its own row only, to the last bit: not on other rows, th
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm
+from engine.kernels.cpu.functions import CppActivation, CppGroupedLinear, CppLinear, CppNorm
+from engine.kernels.cpu.grouped_weights import PackedGroups
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
 from engine.kernels.operators import Draws, LinearFunction, NormFunction, WorkTimer
+from engine.kernels.quantised import Matrix, QuantisedMatrix
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
 _INT8_ROWS = 256
@@ -57,8 +59,11 @@ class CppOperators:
     def choose_products(self, timer: WorkTimer | None) -> None:
         """There is one kernel for all products."""
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """Packs the weight into weight_memory; an odd number of inputs is padded with zeros."""
+        if isinstance(weight, QuantisedMatrix):
+            groups = PackedGroups(self.library, self.weight_memory, weight)
+            return CppGroupedLinear(self.library, groups, None if bias is None else bias.to(self.dtype), self.dtype)
         if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
             # Products take inputs in pairs (bfloat16) or fours (int8). Zeros after the last input change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
@@ -66,17 +71,21 @@ class CppOperators:
         own_bias = None if bias is None else bias.to(self.dtype).clone()
         return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
-        """Copies the table into weight_memory, in the dtype of activations."""
+    def embedding(self, table: Matrix) -> LinearFunction:
+        """Copies the table into weight_memory, in the dtype of activations; a quantised one stays as it is."""
+        if isinstance(table, QuantisedMatrix):
+            return table.in_memory().rows
         own = self.weight_memory.empty(table.numel(), self.dtype).view(table.shape)
         if not self.weight_memory.is_filled:
             own.copy_(table)
         return lambda ids: F.embedding(ids, own)
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
-        """Both read one packed table, unless weights are int8 or rows have an odd size."""
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
+        """Both read one packed table, unless weights are quantised or rows have an odd size."""
         size = table.shape[1]
-        if self._has_int8_weights or size % 2:  # int8 rows are too inexact for embeddings
+        if (
+            isinstance(table, QuantisedMatrix) or self._has_int8_weights or size % 2
+        ):  # int8 rows are too inexact for embeddings
             return self.embedding(table), self.linear(table, None)
         packed = self._packed(table.to(self.dtype))
         call, num_threads = self._unpack_rows, self.library.num_threads
