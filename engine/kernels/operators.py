@@ -146,6 +146,10 @@ class Operators(Protocol):
         no reference to them."""
         ...
 
+    def head(self, weight: Matrix) -> LinearFunction:
+        """As linear, for the output head: x [R, size] -> logits [R, tokens]. weight [tokens, size]."""
+        ...
+
     def embedding(self, table: Matrix) -> LinearFunction:
         """table [rows, size]: ids [T] -> rows [T, size]."""
         ...

@@ -1,7 +1,7 @@
-"""Quantised matrices, in one form for all formats of checkpoints: codes of 4 or 8 bits, and a scale for every output and
-group of inputs.
+"""Quantised matrices, in one form for all formats of checkpoints: codes of 4 or 8 bits, and a scale for every output
+and group of inputs.
 
-Readers of formats (engine/formats) make them, layers cut and join them, operators bring them into a layout of their own.
+Readers of formats (engine/formats) make them, layers cut and join them, operators bring them into their own layout.
 O = outputs, I = inputs, G = groups of inputs, all of the same size and adjacent.
 """
 
@@ -42,6 +42,15 @@ class QuantisedMatrix:
         """Inputs of a group."""
         return self.codes.shape[1] // self.scales.shape[1]
 
+    def __getitem__(self, outputs: slice) -> Self:
+        """Only these outputs, as of a tensor: an expert of a stack, or its gates where they alternate with ups."""
+        return replace(
+            self,
+            codes=self.codes[outputs],
+            scales=self.scales[outputs],
+            zeros=self.zeros if isinstance(self.zeros, int) else self.zeros[outputs],
+        )
+
     def outputs(self, ranges: Sequence[Range]) -> Self:
         """Only the outputs in these ranges."""
         return replace(
@@ -69,6 +78,18 @@ class QuantisedMatrix:
             return self
         zeros = self.zeros if isinstance(self.zeros, int) else self.zeros.repeat_interleave(times, dim=1)
         return replace(self, scales=self.scales.repeat_interleave(times, dim=1), zeros=zeros)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
+        """On that device, for weights in that dtype."""
+        return replace(
+            self,
+            codes=self.codes.to(device),
+            scales=self.scales.to(device),
+            zeros=self.zeros if isinstance(self.zeros, int) else self.zeros.to(device),
+            book=None if self.book is None else self.book.to(device),
+            order=None if self.order is None else self.order.to(device),
+            dtype=dtype,
+        )
 
     def padded_outputs(self, count: int) -> Self:
         """With zeros behind the last output, to that many."""
@@ -149,10 +170,12 @@ def joined(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix | None:
 
 def quantised(weight: torch.Tensor, bits: int, group_size: int) -> QuantisedMatrix:
     """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit). Codes of 8 bits are
-    symmetric. Codes of 4 bits have a zero point, and of several ranges, from the group's own down to 0.75 of it, the
+    symmetric. Codes of 4 bits have a zero point, and of several ranges, from the group's own down to 0.8 of it, the
     one with the smallest sum of squared errors."""
     group_size = math.gcd(group_size, weight.shape[1])
-    codes, scales, zeros = [], [], []
+    codes: list[torch.Tensor] = []
+    scales: list[torch.Tensor] = []
+    zeros: list[torch.Tensor] = []
     for rows in weight.split(_ROWS):
         groups = rows.float().view(len(rows), -1, group_size)
         found = _symmetric(groups) if bits == 8 else _with_zero_points(groups)
@@ -162,7 +185,13 @@ def quantised(weight: torch.Tensor, bits: int, group_size: int) -> QuantisedMatr
     return QuantisedMatrix(torch.cat(codes).view(weight.shape), torch.cat(scales), bits, zero_points)
 
 
-_SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
+def hollow(shape: torch.Size, bits: int, group_size: int) -> QuantisedMatrix:
+    """A matrix of the form that `quantised` gives, with undefined values."""
+    codes, scales = torch.empty(shape, dtype=torch.uint8), torch.empty(shape[0], shape[1] // group_size)
+    return QuantisedMatrix(codes, scales, bits, 128 if bits == 8 else torch.empty_like(scales))
+
+
+_SHRINKS = (1.0, 0.93, 0.86, 0.8)
 _LEAST_SCALE = 1e-30
 
 

@@ -62,6 +62,10 @@ class TorchOperators:
         multiply = _packed_linear(weight.float(), None if bias is None else bias.float())
         return lambda x: multiply(x.float()).to(weight.dtype)
 
+    def head(self, weight: Matrix) -> LinearFunction:
+        """As linear."""
+        return self.linear(weight, None)
+
     def embedding(self, table: Matrix) -> LinearFunction:
         """Looks up rows of the table itself."""
         if isinstance(table, QuantisedMatrix):

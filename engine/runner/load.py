@@ -11,6 +11,8 @@ import torch
 from engine.attention.layout import is_quantised
 from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
 from engine.errors import CheckpointError, NotDivisible
+from engine.formats.format import QuantisedFormat
+from engine.formats.selection import read_format
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
@@ -89,7 +91,11 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     architecture = architecture_of(settings)
     is_dummy = config.load_format == "dummy"
     checkpoint = None if is_dummy else Checkpoint(folder)
-    num_parameters = _count_parameters(architecture, settings) if checkpoint is None else checkpoint.num_parameters
+    quantised_by = None if is_dummy else read_format(settings)
+    if checkpoint is None or quantised_by is not None:
+        num_parameters = _count_parameters(architecture, settings)
+    else:
+        num_parameters = checkpoint.num_parameters
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
@@ -100,8 +106,9 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         torch.get_num_threads(),
         allow_compiled=config.operators == "auto",
         has_int8_weights=config.weights == "int8",
+        has_int4_weights=config.weights == "int4",
     )
-    model = _build(architecture, settings, config, checkpoint, dtype, device, operators, group)
+    model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
     has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
     limits = ModelLimits(
@@ -134,6 +141,7 @@ def _build(
     settings: ConfigReader,
     config: EngineConfig,
     checkpoint: Checkpoint | None,
+    quantised_by: QuantisedFormat | None,
     dtype: torch.dtype,
     device: torch.device,
     operators: Operators,
@@ -145,7 +153,13 @@ def _build(
 
     def make(has_matrices: bool) -> CausalLM:
         weights = CheckpointWeights(
-            checkpoint, dtype=dtype, device=device, operators=operators, group=group, has_matrices=has_matrices
+            checkpoint,
+            dtype=dtype,
+            device=device,
+            operators=operators,
+            group=group,
+            has_matrices=has_matrices,
+            quantised_by=quantised_by,
         )
         with torch.inference_mode():
             model = architecture.build(settings, weights)

@@ -145,7 +145,7 @@ template <typename T>
 static RowBlock quantize_block(const GroupedWeights& w, const T* x, const int32_t* order, int8_t* bytes, int64_t count) {
   float values[kMostBlock + kLanes] = {};
   if (order != nullptr)
-    for (int64_t i = 0; i < count; i++) values[i] = to_float(x[order[i]]);
+    for (int64_t i = 0; i < count; i++) values[i] = order[i] < 0 ? 0.0f : to_float(x[order[i]]);
   else
     for (int64_t i = 0; i < count; i++) values[i] = to_float(x[i]);
   Floats most{};
@@ -170,7 +170,8 @@ void quantize_blocks(const GroupedWeights& w, const T* x, int64_t x_stride, int8
   team.each(num_rows, [&](int64_t row, int64_t) {
     const T* from = x + row * x_stride;
     for (int64_t b = 0; b < num_blocks; b++) {
-      const int64_t first = b * w.block, count = std::min(w.block, w.num_inputs - first);
+      const int64_t first = b * w.block;
+      const int64_t count = w.order == nullptr ? std::min(w.block, w.num_inputs - first) : w.block;
       blocks[row * num_blocks + b] =
           w.order == nullptr ? quantize_block(w, from + first, nullptr, bytes + row * w.num_columns + first, count)
                              : quantize_block(w, from, w.order + first, bytes + row * w.num_columns + first, count);

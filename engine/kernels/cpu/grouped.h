@@ -21,7 +21,7 @@ struct GroupedWeights {
   const uint16_t* scales;   // float16 [panels, groups, kPanel]
   const uint16_t* offsets;  // likewise; may be null
   const float* factors;     // [panels, kPanel]
-  const int32_t* order;     // [inputs]: the input of x that a column of weights takes; null: the same
+  const int32_t* order;     // [columns]: the input of x that a column of weights takes, -1: none; null: the same
   const uint8_t* book;      // [16]: values of codes of 4 bits; null: the code itself
   int64_t bits;             // 4 or 8
   int64_t num_inputs;       // elements of a row of x

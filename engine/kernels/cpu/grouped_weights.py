@@ -4,16 +4,16 @@ Float16 holds a scale relative to the largest one of its output, so its range is
 list of small integers (FP8) become codes of 8 bits in groups of 32: the product's integers need that.
 """
 
+import math
 from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
-from engine.errors import CheckpointError
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.steps import GroupedWeights
 from engine.kernels.cpu.weight_memory import WeightMemory
-from engine.kernels.quantised import QuantisedMatrix, quantised
+from engine.kernels.quantised import QuantisedMatrix, hollow, quantised
 
 _MOST_BLOCK = 128  #: kMostBlock in grouped.h
 _STEP = 8  #: columns of a step: every block holds whole ones
@@ -26,10 +26,10 @@ class PackedGroups:
     """A packed matrix; `weights` points into the tensors that it keeps."""
 
     def __init__(self, library: Library, memory: WeightMemory, matrix: QuantisedMatrix) -> None:
-        """Raises CheckpointError for groups that the product does not take."""
+        """library: packs. memory: where the packed matrix lies."""
         self.shape = matrix.shape
         num_outputs, num_inputs = matrix.shape
-        book, matrix = _integer_book(matrix)
+        book, matrix = _integer_book(matrix, has_values=not memory.is_filled)
         matrix = _padded_inputs(matrix)
         num_columns, group = matrix.shape[1], matrix.group_size
         num_panels = -(-num_outputs // library.panel_outputs)
@@ -40,7 +40,7 @@ class PackedGroups:
         factors = memory.empty(num_padded, torch.float32)
         scales = memory.empty(num_padded * num_groups, torch.float16)
         offsets = memory.empty(num_padded * num_groups, torch.float16) if has_offsets else None
-        places = None if order is None else memory.empty(num_inputs, torch.int32)
+        places = None if order is None else memory.empty(num_columns, torch.int32)
         if not memory.is_filled:
             own = matrix.codes.contiguous()
             library.pack_grouped(
@@ -81,7 +81,7 @@ class PackedGroups:
         return self.num_columns // self.block
 
 
-def _integer_book(matrix: QuantisedMatrix) -> tuple[torch.Tensor | None, QuantisedMatrix]:
+def _integer_book(matrix: QuantisedMatrix, *, has_values: bool) -> tuple[torch.Tensor | None, QuantisedMatrix]:
     """The code book as bytes [16], and the matrix with scales and zero point of those bytes. None: it needs none."""
     book = matrix.book
     if book is None:
@@ -90,25 +90,30 @@ def _integer_book(matrix: QuantisedMatrix) -> tuple[torch.Tensor | None, Quantis
     step = float(steps[steps > 0].min()) if bool((steps > 0).any()) else 1.0
     bytes_of = (book - book.min()) / step
     zero = -float(book.min()) / step
-    exact = (
-        bool((bytes_of == bytes_of.round()).all()) and float(bytes_of.max()) <= _LARGEST_BYTE and zero == round(zero)
-    )
-    if matrix.bits == 4 and exact and matrix.zeros == 0:
+    is_whole = bool((bytes_of == bytes_of.round()).all()) and zero == round(zero)
+    if matrix.bits == 4 and is_whole and float(bytes_of.max()) <= _LARGEST_BYTE and matrix.zeros == 0:
         return bytes_of.to(torch.uint8), replace(matrix, scales=matrix.scales * step, zeros=round(zero), book=None)
+    if not has_values:
+        empty = hollow(matrix.shape, 8, math.gcd(_REGROUPED, matrix.shape[1]))
+        return None, replace(empty, order=matrix.order)
     ordered = matrix.order
     rounded = quantised(replace(matrix, order=None, dtype=torch.float32).dequantised(), 8, _REGROUPED)
     return None, replace(rounded, order=ordered)
 
 
 def _padded_inputs(matrix: QuantisedMatrix) -> QuantisedMatrix:
-    """A matrix whose groups are whole blocks. Columns without an input have any code: their x is zero."""
-    if matrix.group_size % _STEP == 0:
+    """A matrix whose groups are whole blocks, with -1 in its order for columns without an input. Their codes are of no
+    importance, since their x is zero."""
+    group, (num_outputs, num_inputs) = matrix.group_size, matrix.shape
+    if group % _STEP == 0:
         return matrix
-    if matrix.scales.shape[1] > 1:
-        raise CheckpointError(f"groups of {matrix.group_size} inputs are not served (multiples of {_STEP} are)")
-    num_inputs = matrix.shape[1]
-    padding = -num_inputs % (_STEP if num_inputs <= _MOST_BLOCK else _WIDE_STEP)
-    return replace(matrix, codes=F.pad(matrix.codes, (0, padding)))
+    is_wide = group == num_inputs and group > _MOST_BLOCK
+    padding = -group % (_WIDE_STEP if is_wide else _STEP)
+    order = torch.arange(num_inputs) if matrix.order is None else matrix.order
+    places = F.pad(order.view(-1, group), (0, padding), value=-1).flatten()
+    codes = F.pad(matrix.codes.reshape(num_outputs, -1, group), (0, padding)).flatten(1)
+    is_plain = matrix.order is None and group == num_inputs  # then columns behind the last input need no order
+    return replace(matrix, codes=codes, order=None if is_plain else places)
 
 
 def _block(group: int) -> int:

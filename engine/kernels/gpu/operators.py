@@ -67,6 +67,10 @@ class GpuOperators:
             return quantised_linear(weight, bias, lambda part: lambda x: F.linear(x, part))
         return self._products.bind(weight, bias)
 
+    def head(self, weight: Matrix) -> LinearFunction:
+        """As linear."""
+        return self.linear(weight, None)
+
     def embedding(self, table: Matrix) -> LinearFunction:
         """Looks up rows of the table itself."""
         if isinstance(table, QuantisedMatrix):

@@ -53,6 +53,12 @@ class Matrices:
 
     take_matrix = take
 
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> torch.Tensor:
+        return self.take(f"{layer}.weight", out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        return False
+
     def num_held(self) -> int:
         return sum(reference() is not None for reference in self.taken)
 
