@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError, CheckpointUnavailable
-from engine.formats.format import QuantisedFormat
+from engine.formats.format import FLOATS, QuantisedFormat
 from engine.json_files import read_object
 from engine.kernels.operators import Operators
 from engine.kernels.quantised import Matrix, QuantisedMatrix
@@ -269,9 +269,17 @@ class CheckpointWeights:
     def check_all_taken(self, ignored: re.Pattern[str]) -> None:
         """Raise CheckpointError for a tensor that no layer took: the code would not compute the checkpoint's model."""
         left = sorted(self._checkpoint.names - self._taken - {_TIED_HEAD})
-        left = [name for name in left if not ignored.fullmatch(name)]
+        left = [name for name in left if not ignored.fullmatch(name) and not self._is_empty_bias(name)]
         if left:
             raise CheckpointError(f"the checkpoint has tensors that this architecture does not use: {_some(left)}")
+
+    def _is_empty_bias(self, name: str) -> bool:
+        """Whether it is a bias of zeros, which some writers of GPTQ add to every quantised layer."""
+        layer = name.removesuffix(".bias")
+        if layer == name or not self.is_quantised(layer):
+            return False
+        bias = self._checkpoint.read_exactly(name, self._checkpoint.shape_of(name), FLOATS)
+        return not bool(bias.any())
 
 
 class DummyWeights:

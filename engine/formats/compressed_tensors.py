@@ -34,7 +34,8 @@ class CompressedTensors:
         """Raises CheckpointError for settings that are not served."""
         config.expect("quantization_status", "compressed", "frozen")
         config.expect("kv_cache_scheme", None)
-        config.expect("sparsity_config", None, {})
+        if (sparsity := config.section("sparsity_config")) is not None:
+            sparsity.expect("format", "dense")
         config.expect("format", *_FORMATS)
         groups = config.require("config_groups", dict)
         schemes = [_weight_scheme(name, value) for name, value in groups.items()]

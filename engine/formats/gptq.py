@@ -29,6 +29,7 @@ class Gptq:
             raise CheckpointError(f"a GPTQ checkpoint of {bits} bits is not served, only 4 and 8 bits")
         config.expect("checkpoint_format", "gptq", "gptq_v2")
         config.expect("pack_dtype", "int32")
+        config.expect("dynamic", {})  # settings of single layers
         version = config.get("checkpoint_format", str, "gptq")
         return cls(bits, config.get("group_size", int, -1), 0 if version == "gptq_v2" else 1)
 

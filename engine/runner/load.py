@@ -54,11 +54,13 @@ class ModelInfo:
     device: str
     kv_dtype: str = "auto"  #: of keys and values in pages, as torch calls it
     operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
+    weights: str = ""  #: how linear weights are quantised, "AWQ 4 bits" or "int4"; empty: they are not
 
     @property
     def precision(self) -> str:
-        """The dtype, and that of keys and values if it differs: "bfloat16, KV int8"."""
-        return self.dtype if self.kv_dtype in ("auto", self.dtype) else f"{self.dtype}, KV {self.kv_dtype}"
+        """The dtype, and those of weights, keys and values if they differ: "bfloat16, AWQ 4 bits, KV int8"."""
+        keys_and_values = "" if self.kv_dtype in ("auto", self.dtype) else f"KV {self.kv_dtype}"
+        return ", ".join(filter(None, (self.dtype, self.weights, keys_and_values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=runner.operators_name,
+        weights=", ".join(_roundings(config, quantised_by)),
     )
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
@@ -169,6 +172,12 @@ def _build(
     if isinstance(operators, CppOperators):
         return build_with_packed_weights(make, operators, checkpoint, config, group.place)
     return make(True)
+
+
+def _roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
+    """How linear weights are quantised: by the checkpoint, and what is left by the configuration."""
+    own = [] if quantised_by is None else [quantised_by.name]
+    return own if config.weights == "auto" else [*own, config.weights]
 
 
 def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int:

@@ -246,6 +246,8 @@ HOSTILE: Mapping[str, tuple[str, dict[str, Any], Callable[[dict[str, torch.Tenso
     "an order that is none": ("gptq", {}, _put("g_idx", torch.zeros(96, dtype=torch.int32)), "does not divide"),
     "an order out of range": ("gptq", {}, _put("g_idx", torch.full((96,), -7, dtype=torch.int32)), "does not divide"),
     "codes twice": ("gptq", {}, _put("weight", torch.ones(48, 96)), "does not use"),
+    "a bias": ("gptq", {}, _put("bias", torch.ones(48)), r"does not use: model\.layers\.0\.self_attn\.o_proj\.bias"),
+    "settings of single layers": ("gptq", {"dynamic": {"a": {}}}, _nothing, "dynamic .* is not supported"),
     "marlin": ("gptq", {"checkpoint_format": "marlin"}, _nothing, "checkpoint_format 'marlin' is not supported"),
     "another method": ("gptq", {"quant_method": "quip"}, _nothing, "quantised by 'quip' is not served"),
     "no method": ("gptq", {"quant_method": None}, _nothing, "has no quant_method"),
@@ -280,6 +282,16 @@ def test_what_is_not_served_is_said_in_a_sentence(tiny_model: TinyModels, tmp_pa
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match=message):
         load(folder)
+
+
+def test_biases_of_zeros_that_no_layer_has_are_ignored(tiny_model: TinyModels, tmp_path: Path) -> None:
+    write(tiny_model("llama").folder, tmp_path / "model", *FORMATS["gptq"])
+    expected = generate(load(tmp_path / "model").runner, [PROMPT], 4, chunk=16)
+    file = tmp_path / "model" / "model.safetensors"
+    save_file({**load_file(file), f"{LAYER}.bias": torch.zeros(48, dtype=torch.float16)}, file)
+    loaded = load(tmp_path / "model", kv_dtype="int8")
+    assert loaded.info.precision == "float32, GPTQ 4 bits, KV int8"
+    assert generate(load(tmp_path / "model").runner, [PROMPT], 4, chunk=16) == expected
 
 
 def test_weights_rounded_to_4_bits_when_they_are_loaded(tiny_model: TinyModels) -> None:
