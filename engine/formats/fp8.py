@@ -61,8 +61,8 @@ def read_fp8(
         rows, columns = block
         blocks = tensors.read(scale_name, (-(-outputs // rows), -(-inputs // columns)), *FLOATS).float()
         size = math.gcd(columns, inputs)  # the last block may be a part
-        spread = blocks.repeat_interleave(columns // size, dim=1)[:, : inputs // size]
-        scales = spread.repeat_interleave(rows, dim=0)[:outputs]
+        spread = blocks.repeat_interleave(min(columns, inputs) // size, dim=1)[:, : inputs // size]
+        scales = spread.repeat_interleave(min(rows, outputs), dim=0)[:outputs]
     book = torch.arange(256, dtype=torch.uint8).view(FP8).float().nan_to_num(0.0)
     return QuantisedMatrix(codes, scales.contiguous(), 8, book=book)
 

@@ -36,7 +36,8 @@ class Mxfp4:
         if inputs % _GROUP:
             raise CheckpointError(f"{layer}: MXFP4 groups of {_GROUP} do not divide its {inputs} inputs")
         groups = inputs // _GROUP
-        experts = tensors.shape_of(f"{layer}_blocks")[0]
+        found = tensors.shape_of(f"{layer}_blocks")
+        experts = found[0] if found else 0
         if experts < 1 or outputs % experts:
             raise CheckpointError(f"tensor {layer}_blocks has {experts} experts, which do not divide {outputs} outputs")
         shape = (experts, outputs // experts, groups)
