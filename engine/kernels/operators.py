@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.kernels.quantised import Matrix
 from engine.kernels.state_kernels import StateKernels
 
 #: x [R, in] -> [R, out]
@@ -192,16 +193,20 @@ class Operators(Protocol):
         before the first step. timer: measures them; None: they cannot be measured."""
         ...
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """x [R, in] -> x weight^T + bias [R, out]. weight [out, in], bias [out]; implementations that pack weights keep
         no reference to them."""
         ...
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
+    def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """As linear, for the output head: x [R, size] -> logits [R, tokens]. weight [tokens, size], bias [tokens]."""
+        ...
+
+    def embedding(self, table: Matrix) -> LinearFunction:
         """table [rows, size]: ids [T] -> rows [T, size]."""
         ...
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """table [tokens, size]: ids [T] -> rows [T, size], and x [R, size] -> x table^T [R, tokens].
 
         Both read the same memory if the layout allows it.

@@ -61,7 +61,7 @@ class Experts:
         _check_choice(routing, len(names))
         group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
         grouped = weights.operators.grouped_experts
-        if grouped is None:
+        if grouped is None or weights.is_quantised(names[0].gate):  # the grouped product takes tensors
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
