@@ -5,13 +5,14 @@ weights bind them once, in a layout of their own. R = rows, T = tokens.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.kernels.quantised import Matrix
 from engine.kernels.state_kernels import StateKernels
 
 #: x [R, in] -> [R, out]
@@ -46,18 +47,70 @@ WorkTimer = Callable[[Callable[[], None]], float]
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertGroups:
+    """Consecutive experts in groups of equal size: only those of the best groups can be chosen (DeepSeek)."""
+
+    count: int
+    num_chosen: int
+    num_summed: int  #: a group is as good as the sum of that many of its best experts: 1 or 2
+
+
+@dataclass(frozen=True, slots=True)
 class Routing:
-    """How the scores of experts become a choice: softmax over all of them, then the most probable ones."""
+    """How the scores of experts become a choice: each a probability, then the most probable ones with their weights."""
 
     num_chosen: int
     sums_to_one: bool  #: the chosen experts' weights are scaled to sum to one
+    is_sigmoid: bool = False  #: a probability is the sigmoid of its score; False: softmax over all scores
+    #: [experts] float32: added to probabilities for the choice, not for the weights; None: nothing is added.
+    correction: torch.Tensor | None = field(default=None, compare=False)
+    groups: ExpertGroups | None = None  #: None: any experts can be chosen
+    scale: float = 1.0  #: factor on the weights, after they have been made to sum to one
+    #: SparseMixer (Phi-3.5-MoE): an expert's weight is its share of a softmax over the experts that are not chosen yet
+    #: and near it: below it by this part of the larger magnitude at most. None: its weight is its probability.
+    nearness: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether experts are chosen and weighted by the softmax alone."""
+        is_changed = self.correction is not None or self.groups is not None or self.nearness is not None
+        return not is_changed and not self.is_sigmoid and self.scale == 1.0
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
 ExpertsFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-#: (gate_up [experts, 2 * size, hidden], gates first, down [experts, hidden, size], routing) -> the function of these
-#: experts: down(silu(gate(x)) * up(x)) of each chosen one, times its weight, added in the order of choice
-GroupedExperts = Callable[[torch.Tensor, torch.Tensor, Routing], ExpertsFunction]
+
+
+@dataclass(frozen=True, slots=True)
+class ClampedGate:
+    """In place of silu(gate) * up, with gate at most `limit` and up between -limit and limit:
+    gate * sigmoid(alpha * gate) * (up + 1) (gpt-oss)."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertOptions:
+    """What some experts have beside their matrices."""
+
+    gate_up_bias: torch.Tensor | None = None  #: [experts, 2 * size] float32, gates first
+    down_bias: torch.Tensor | None = None  #: [experts, hidden] float32
+    gate: ClampedGate | None = None  #: None: silu(gate) * up
+
+
+PLAIN_EXPERTS = ExpertOptions()
+
+
+class GroupedExperts(Protocol):
+    """Binds the matrices of experts to the function of them."""
+
+    def __call__(
+        self, gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+    ) -> ExpertsFunction:
+        """gate_up [experts, 2 * size, hidden], gates first, down [experts, hidden, size] -> the function that computes
+        down(silu(gate(x)) * up(x)) of each chosen expert, times its weight, added in the order of choice."""
+        ...
 
 
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
@@ -140,16 +193,20 @@ class Operators(Protocol):
         before the first step. timer: measures them; None: they cannot be measured."""
         ...
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """x [R, in] -> x weight^T + bias [R, out]. weight [out, in], bias [out]; implementations that pack weights keep
         no reference to them."""
         ...
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
+    def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """As linear, for the output head: x [R, size] -> logits [R, tokens]. weight [tokens, size], bias [tokens]."""
+        ...
+
+    def embedding(self, table: Matrix) -> LinearFunction:
         """table [rows, size]: ids [T] -> rows [T, size]."""
         ...
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """table [tokens, size]: ids [T] -> rows [T, size], and x [R, size] -> x table^T [R, tokens].
 
         Both read the same memory if the layout allows it.

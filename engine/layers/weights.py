@@ -7,6 +7,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
+from engine.kernels.quantised import Matrix
 from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
@@ -31,13 +32,14 @@ class WeightSource(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The model's data type: that of every tensor handed out."""
+        """The model's data type: that of every tensor handed out, unless another one is asked for."""
         ...
 
     def __contains__(self, name: str) -> bool: ...
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
-        """The tensor of that name; of sharded dimensions only the part that this process holds.
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The tensor of that name; of sharded dimensions only the part that this process holds. dtype: None: the
+        model's own.
 
         Raises CheckpointError where it is missing or has another shape.
         """
@@ -47,8 +49,17 @@ class WeightSource(Protocol):
         """Like take, for tensors that only the operators' `linear`, `embedding` or `tied_embedding` will read.
 
         Where the operators hold them already the result has no values (a meta tensor). It may be cut, joined and
-        transposed like any other tensor.
+        transposed like any other tensor. A quantised matrix is dequantised.
         """
+        ...
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """The weight [out, in] of the linear layer of that name (without ".weight"), quantised if the checkpoint holds
+        it so. Raises CheckpointError as `take` does."""
+        ...
+
+    def is_quantised(self, layer: str) -> bool:
+        """Whether the checkpoint holds the weight of the linear layer of that name quantised."""
         ...
 
 
@@ -78,13 +89,21 @@ class Within:
     def __contains__(self, name: str) -> bool:
         return f"{self._prefix}{name}" in self._weights
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """As WeightSource.take."""
-        return self._weights.take(f"{self._prefix}{name}", *shape)
+        return self._weights.take(f"{self._prefix}{name}", *shape, dtype=dtype)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
         return self._weights.take_matrix(f"{self._prefix}{name}", *shape)
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As WeightSource.take_linear_weight."""
+        return self._weights.take_linear_weight(f"{self._prefix}{layer}", out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        """As WeightSource.is_quantised."""
+        return self._weights.is_quantised(f"{self._prefix}{layer}")
 
 
 class ShapesOnly:
@@ -105,17 +124,25 @@ class ShapesOnly:
     def __contains__(self, name: str) -> bool:
         return True
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Zeros of the shape that this process holds."""
         held = self._counted(shape)
         self._num_zeros += math.prod(held)
         if self._num_zeros > _MAX_ZEROS:
             raise CheckpointError(f"config.json describes norms and biases of more than {_MAX_ZEROS} numbers")
-        return torch.zeros(held, dtype=self.dtype)
+        return torch.zeros(held, dtype=dtype or self.dtype)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """A meta tensor of the shape that this process holds."""
         return torch.empty(self._counted(shape), dtype=self.dtype, device="meta")
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As take_matrix."""
+        return self.take_matrix(f"{layer}.weight", out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        """False: there are no values."""
+        return False
 
     def _counted(self, shape: tuple[Size, ...]) -> tuple[int, ...]:
         self.num_parameters += math.prod(map(full_size, shape))

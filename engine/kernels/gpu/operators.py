@@ -6,9 +6,11 @@ import torch.nn.functional as F
 
 from engine.kernels.gpu import activation, choose_experts, grouped_experts, mamba, norm
 from engine.kernels.gpu.layer_recorder import LayerRecorder
-from engine.kernels.gpu.products import Product, Products
+from engine.kernels.gpu.products import Products
 from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
+    PLAIN_EXPERTS,
+    ExpertOptions,
     ExpertsFunction,
     GroupedExperts,
     LinearFunction,
@@ -16,7 +18,9 @@ from engine.kernels.operators import (
     Routing,
     WorkTimer,
 )
+from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.kernels.state_kernels import StateKernels
+from engine.kernels.torch_operators import quantised_linear
 
 
 class GpuOperators:
@@ -36,10 +40,12 @@ class GpuOperators:
     def grouped_experts(self) -> GroupedExperts:
         """The Triton kernels of choose_experts.py and grouped_experts.py: five launches."""
 
-        def bind(gate_up: torch.Tensor, down: torch.Tensor, routing: Routing) -> ExpertsFunction:
+        def bind(
+            gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+        ) -> ExpertsFunction:
             def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
                 chosen, weights = choose_experts.choose_experts(scores, routing)
-                return grouped_experts.grouped_experts(x, chosen, weights, gate_up, down)
+                return grouped_experts.grouped_experts(x, chosen, weights, gate_up, down, options)
 
             return mix
 
@@ -58,15 +64,24 @@ class GpuOperators:
         """The Triton kernels of mamba.py."""
         return mamba
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-        """A product of cuBLAS, or of our own kernel for few rows: see choose_products."""
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """A product of cuBLAS, or of our own kernel for few rows: see choose_products. A quantised weight stays
+        quantised, and each product computes its weights in plain torch."""
+        if isinstance(weight, QuantisedMatrix):
+            return quantised_linear(weight, bias, lambda part: lambda x: F.linear(x, part))
         return self._products.bind(weight, bias)
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
+    def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """As linear."""
+        return self.linear(weight, bias)
+
+    def embedding(self, table: Matrix) -> LinearFunction:
         """Looks up rows of the table itself."""
+        if isinstance(table, QuantisedMatrix):
+            return table.in_memory().rows
         return lambda ids: F.embedding(ids, table)
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """Both read the table itself."""
         return self.embedding(table), self.linear(table, None)
 
