@@ -51,6 +51,9 @@ class Routing:
 
     num_chosen: int
     sums_to_one: bool  #: the chosen experts' weights are scaled to sum to one
+    #: Weights are the sigmoid of scores, and factors on the experts' inputs instead of outputs (Llama 4). Grouped
+    #: experts do not have it.
+    scales_inputs: bool = False
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]

@@ -12,7 +12,7 @@ from typing import Self
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertOptions, ExpertsFunction, Routing
+from engine.kernels.operators import ExpertOptions, ExpertsFunction, GroupedExperts, Routing
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP, clamped
 from engine.layers.weights import WeightSource
@@ -60,7 +60,7 @@ class Experts:
         if routing.num_chosen > len(names):
             raise CheckpointError(f"config.json: {routing.num_chosen} of {len(names)} experts cannot be chosen")
         group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
-        grouped = weights.operators.grouped_experts
+        grouped = _grouped(weights, routing)
         if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
@@ -82,7 +82,7 @@ class Experts:
         [experts, hidden, ffn]. summed_over: the processes that hold the other parts of each."""
         if routing.num_chosen > len(down):
             raise CheckpointError(f"config.json: {routing.num_chosen} of {len(down)} experts cannot be chosen")
-        grouped = weights.operators.grouped_experts
+        grouped = _grouped(weights, routing)
         if grouped is not None:
             if summed_over is not None and summed_over.place.rank > 0:
                 options = replace(options, down_bias=None)  # rank 0 adds it to the sum
@@ -101,9 +101,10 @@ class Experts:
 
 
 class WithSharedExpert:
-    """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE)."""
+    """Experts, and a shared expert for every token, which may be weighted by the sigmoid of a score (Qwen2-MoE)."""
 
-    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear) -> None:
+    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear | None) -> None:
+        """gate gives the score; None: the weight is one."""
         self.is_capturable = experts.is_capturable
         self._experts = experts
         self._shared = shared
@@ -111,15 +112,18 @@ class WithSharedExpert:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        partial = self._experts.partial(x) + self._gate(x).sigmoid() * self._shared.partial(x)
-        return self._shared.completed(partial)
+        shared = self._shared.partial(x)
+        if self._gate is not None:
+            shared = self._gate(x).sigmoid() * shared
+        return self._shared.completed(self._experts.partial(x) + shared)
 
 
 def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunction:
     """The mixture in which each expert has products of its own: the host reads which ones some token chooses."""
 
     def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        probabilities = scores.softmax(dim=-1, dtype=torch.float32)
+        scores = scores.float()
+        probabilities = scores.sigmoid() if routing.scales_inputs else scores.softmax(dim=-1)
         weights, chosen = probabilities.topk(routing.num_chosen, dim=-1)  # [T, chosen]
         if routing.sums_to_one:
             weights /= weights.sum(dim=-1, keepdim=True)
@@ -127,7 +131,9 @@ def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunc
         output = torch.zeros_like(x)
         for index in sorted(set(chosen.flatten().tolist())):
             rows, places = (chosen == index).nonzero(as_tuple=True)
-            output.index_add_(0, rows, experts[index].partial(x[rows]) * weights[rows, places, None])
+            own, weight = x[rows], weights[rows, places, None]
+            result = experts[index].partial(own * weight if routing.scales_inputs else own)
+            output.index_add_(0, rows, result if routing.scales_inputs else result * weight)
         return output
 
     return mix
@@ -137,6 +143,11 @@ def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Siz
     """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
     gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
     return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+
+
+def _grouped(weights: WeightSource, routing: Routing) -> GroupedExperts | None:
+    """The operators' grouped product; None where there is none for this routing."""
+    return None if routing.scales_inputs else weights.operators.grouped_experts
 
 
 def _cut_out(

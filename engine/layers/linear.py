@@ -58,12 +58,21 @@ class Linear:
             for name, out in zip(names, out_features, strict=True)
         ]
         biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
-        return cls.bind(
-            weights.operators,
-            _stacked(parts),
-            torch.cat(biases) if bias else None,
-            summed_over=weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None,
-        )
+        group = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
+        return cls.joined(weights.operators, parts, biases, summed_over=group)
+
+    @classmethod
+    def joined(
+        cls,
+        operators: Operators,
+        parts: Sequence[torch.Tensor],
+        biases: Sequence[torch.Tensor],
+        *,
+        summed_over: Group | None = None,
+    ) -> Self:
+        """As bind, of matrices [out, in] and biases [out] one after another; biases may be empty."""
+        bias = torch.cat(list(biases)) if biases else None
+        return cls.bind(operators, _stacked(parts), bias, summed_over=summed_over)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [rows, in] -> [rows, out]."""
