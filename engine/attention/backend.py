@@ -32,6 +32,8 @@ class AttentionShape:
     score_scale: float | None = None  #: factor on query times key; None: head_dim ** -0.5
     #: Per query head a learned score that takes part in the softmax and has no value (gpt-oss).
     sinks: tuple[float, ...] | None = None
+    #: A query reads the tokens of its own chunk of that many, up to itself; None: no chunks. Beside no window.
+    chunk: int | None = None
 
     @property
     def scale(self) -> float:
@@ -59,8 +61,9 @@ class StepLayout:
 
     Sequence b computes tokens [starts[b], starts[b] + lengths[b]) of its context. Row b of a page table holds its small
     pages: token t of the sequence lies in page t // page_tokens. Entries after the context are undefined. With a
-    window, entries before the page of token starts[b] - window + 1 are undefined too: those pages have been freed, and
-    may hold what another sequence or another layer type has written since.
+    window, entries before the page of token starts[b] - window + 1 are undefined too, with chunks those before the page
+    in which the chunk of token starts[b] begins: those pages have been freed, and may hold what another sequence or
+    another layer type has written since.
     """
 
     starts: IntArray  #: [B]

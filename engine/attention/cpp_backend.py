@@ -88,6 +88,7 @@ class CppBackend:
                     page_stride=pages.stride(0),
                     has_int8_pages=layout.is_quantised,
                     window=layout.window or 0,
+                    chunk=layout.chunk or 0,
                     sinks=None if sinks is None else sinks.ctypes.data,
                     scale=shape.scale,
                     softcap=shape.softcap or 0.0,

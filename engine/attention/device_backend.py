@@ -198,7 +198,7 @@ class DeviceBackend:
                 shape=shape,
                 pages=layouts[type_of[i]].layer_pages(pool, i),
                 scales=_scales(layouts[type_of[i]], pool, i),
-                options=_options(shape, layouts[type_of[i]].window, pool.device),
+                options=_options(shape, layouts[type_of[i]], pool.device),
                 workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
                 case=cases[i],
                 prompts=(prompt_kernels or {}).get(cases[i]),
@@ -209,7 +209,7 @@ class DeviceBackend:
     @property
     def can_share_prefixes(self) -> bool:
         """Whether some layers read whole contexts, with workspaces for the partial results of prefix and suffix."""
-        splits = [layer.workspace.lse.shape[2] for layer in self._layers if layer.options.window is None]
+        splits = [layer.workspace.lse.shape[2] for layer in self._layers if layer.options.most_tokens is None]
         return bool(splits) and min(splits) > 1
 
     def num_heads(self, layer_id: int) -> int:
@@ -284,7 +284,7 @@ class DeviceBackend:
         # Two launches if a step has decodes and prompts: tiles of prompts have 64 rows or more, of which a decode would
         # use one in ten, and prompts are cut into other parts. So a decode's last bits are the same with and without
         # prompts.
-        if layout.shared is not None and layer.options.window is None:
+        if layout.shared is not None and layer.options.most_tokens is None:
             self._attend_shared(layer, query, output, layout, layout.shared)
         elif layout.num_decodes:
             self._attend_decodes(layer, query, output, layout)
@@ -431,9 +431,9 @@ def _moving(
     )
 
 
-def _options(shape: AttentionShape, window: int | None, device: torch.device) -> AttentionOptions:
+def _options(shape: AttentionShape, layout: TypeLayout, device: torch.device) -> AttentionOptions:
     sinks = None if shape.sinks is None else torch.tensor(shape.sinks, dtype=torch.float32, device=device)
-    return AttentionOptions(shape.scale, window, shape.softcap, sinks=sinks)
+    return AttentionOptions(shape.scale, layout.window, shape.softcap, sinks=sinks, chunk=layout.chunk)
 
 
 def _scales(layout: TypeLayout, pool: torch.Tensor, layer_id: int) -> PageScales | None:

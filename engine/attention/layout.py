@@ -30,17 +30,19 @@ def is_quantised(kv_dtype: torch.dtype) -> bool:
 
 
 def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_model_len: int) -> list[LayerSpec]:
-    """What each attention layer stores. dtype: of keys and values. A window of max_model_len or more counts as no
-    window, so that its layers need no type of their own."""
+    """What each attention layer stores. dtype: of keys and values. A window or a chunk of max_model_len or more counts
+    as none, so that its layers need no type of their own."""
     specs = []
     for shape in shapes:
         head_bytes = shape.head_dim * dtype.itemsize + (_SCALE_BYTES if is_quantised(dtype) else 0)
         token_bytes = 2 * shape.num_kv_heads * head_bytes
         name = str(dtype).removeprefix("torch.")
-        if shape.window is None or shape.window >= max_model_len:
-            specs.append(LayerSpec("full", token_bytes, name))
-        else:
+        if shape.window is not None and shape.window < max_model_len:
             specs.append(LayerSpec("window", token_bytes, name, span=shape.window))
+        elif shape.chunk is not None and shape.chunk < max_model_len:
+            specs.append(LayerSpec("chunked", token_bytes, name, span=shape.chunk))
+        else:
+            specs.append(LayerSpec("full", token_bytes, name))
     return specs
 
 
@@ -87,6 +89,11 @@ class TypeLayout:
         """Tokens that a query reads, including its own; None: its whole context. Taken from the layer type, since the
         shape may have a window that is as long as the context and counts as none."""
         return self.layer_type.spec.span if self.layer_type.spec.kind == "window" else None
+
+    @property
+    def chunk(self) -> int | None:
+        """Tokens of a chunk, which its queries do not read beyond; None: there are no chunks."""
+        return self.layer_type.spec.span if self.layer_type.spec.kind == "chunked" else None
 
     @property
     def kv_dtype(self) -> torch.dtype:
@@ -176,7 +183,7 @@ def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[Ty
     for layer_type in plan.types:
         if layer_type.spec.kind == "recurrent":
             continue
-        if layer_type.spec.kind not in ("full", "window"):
+        if layer_type.spec.kind not in ("full", "window", "chunked"):
             raise ValueError(f"{layer_type.name}: attention of kind {layer_type.spec.kind} cannot be computed")
         heads = {(shapes[i].num_heads, shapes[i].num_kv_heads, shapes[i].head_dim) for i in layer_type.layer_ids}
         if len(heads) != 1:

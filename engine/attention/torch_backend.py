@@ -100,7 +100,8 @@ class TorchBackend:
             self._clear_new_tails(layout, table, page_tokens, pages)
             page_ids = table[sequence_of, positions // page_tokens]
             stores.append(stored.store_places(page_ids, positions % page_tokens))
-            key = (type_layout.window, page_tokens, shape.num_heads, shape.num_kv_heads, needs_scores)
+            spec = type_layout.layer_type.spec
+            key = (spec.kind, spec.span, page_tokens, shape.num_heads, shape.num_kv_heads, needs_scores)
             if key not in alike:
                 alike[key] = tuple(self._groups(type_layout, layout, needs_scores))
             groups.append(alike[key])
@@ -183,7 +184,7 @@ class TorchBackend:
         is_alone: bool,
         needs_scores: bool,
     ) -> _Group:
-        shape, window, page_tokens = type_layout.shape, type_layout.window, type_layout.layer_type.page_tokens
+        shape, page_tokens = type_layout.shape, type_layout.layer_type.page_tokens
         starts, lengths = layout.starts[members], layout.lengths[members]
         num_queries = int(lengths.max())
         steps = np.minimum(np.arange(num_queries), lengths[:, None] - 1)  # [B, Q]
@@ -195,15 +196,15 @@ class TorchBackend:
             first_keys = _first_keys(type_layout, starts)
             entries = _entries(first_keys // page_tokens, -(-(starts + lengths) // page_tokens))
             key_positions = first_keys[:, None] + np.arange(entries.shape[1] * page_tokens)  # [B, L]
-            mask = self._mask((starts[:, None] + steps)[:, :, None], key_positions[:, None], window)  # [B, Q, L]
+            mask = self._mask((starts[:, None] + steps)[:, :, None], key_positions[:, None], type_layout)  # [B, Q, L]
             if num_queries > _MAX_SHORT_QUERIES:
                 mask = mask[:, None]
             else:
                 repeats = shape.group_size if num_queries > 1 else 1
                 mask = mask.repeat_interleave(shape.num_kv_heads, dim=0).repeat(1, repeats, 1)
-        elif needs_scores or (window is not None and window < num_queries):
+        elif needs_scores or 0 < type_layout.layer_type.spec.span < num_queries:
             positions = np.arange(num_queries)
-            mask = self._mask(positions[:, None], positions, window)[None, None]
+            mask = self._mask(positions[:, None], positions, type_layout)[None, None]
         return _Group(
             members=members,
             num_queries=num_queries,
@@ -214,11 +215,9 @@ class TorchBackend:
             mask=mask,
         )
 
-    def _mask(self, queries: IntArray, keys: IntArray, window: int | None) -> torch.Tensor:
+    def _mask(self, queries: IntArray, keys: IntArray, type_layout: TypeLayout) -> torch.Tensor:
         """0 where the query reads the key, -inf elsewhere. queries, keys: positions, which are broadcast."""
-        is_hidden = keys > queries
-        if window is not None:
-            is_hidden |= keys <= queries - window
+        is_hidden = (keys > queries) | (keys < _first_visible(type_layout, queries))
         mask = torch.zeros(is_hidden.shape, dtype=self._dtype, device=self._device)
         return mask.masked_fill_(self._tensor(is_hidden), float("-inf"))
 
@@ -333,10 +332,17 @@ def _attend_short(
 def _first_keys(type_layout: TypeLayout, starts: IntArray) -> IntArray:
     """Position of the first key that each sequence reads: the start of its first live page. starts: position of its
     first query."""
-    if type_layout.window is None:
-        return np.zeros_like(starts)
     page_tokens = type_layout.layer_type.page_tokens
-    return np.maximum(0, starts - type_layout.window + 1) // page_tokens * page_tokens
+    return _first_visible(type_layout, starts) // page_tokens * page_tokens
+
+
+def _first_visible(type_layout: TypeLayout, positions: IntArray) -> IntArray:
+    """Position of the first key that the query of each position reads."""
+    if type_layout.window is not None:
+        return np.maximum(0, positions - type_layout.window + 1)
+    if type_layout.chunk is not None:
+        return positions // type_layout.chunk * type_layout.chunk
+    return np.zeros_like(positions)
 
 
 def _entries(first_pages: IntArray, end_pages: IntArray) -> IntArray:

@@ -69,6 +69,8 @@ class Routing:
     #: SparseMixer (Phi-3.5-MoE): an expert's weight is its share of a softmax over the experts that are not chosen yet
     #: and near it: below it by this part of the larger magnitude at most. None: its weight is its probability.
     nearness: float | None = None
+    #: Weights are factors on the experts' inputs instead of outputs (Llama 4). Grouped experts do not have it.
+    scales_inputs: bool = False
 
     @property
     def is_plain(self) -> bool:

@@ -39,6 +39,12 @@ class AttentionOptions:
     alibi_slopes: torch.Tensor | None = None  #: [H] float32: slope * (key position - query position) is added
     sinks: torch.Tensor | None = None  #: [H] float32: a score that takes part in the softmax and has no value
     is_causal: bool = True  #: False: every query reads the whole context (cross attention, encoders)
+    chunk: int | None = None  #: a query reads its own chunk of that many tokens, up to itself; beside no window
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Tokens that a query reads at most; None: its whole context."""
+        return self.chunk if self.window is None else self.window
 
 
 @dataclass(frozen=True, slots=True)

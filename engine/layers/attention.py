@@ -43,4 +43,6 @@ class SelfAttention:
             assert rotation is not None
             assert rotation.query_scale is not None
             heads[:, : self._shape.num_heads] *= rotation.query_scale
+            if not rotation.cos.shape[1]:
+                rotation = None  # it has nothing but the scale
         return self.output(batch.attention.attend(self.layer_id, heads, rotation, self.head_norms))

@@ -12,7 +12,7 @@ from typing import Self
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertOptions, ExpertsFunction, Routing
+from engine.kernels.operators import ExpertOptions, ExpertsFunction, GroupedExperts, Routing
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP, clamped
@@ -60,8 +60,8 @@ class Experts:
         experts are to be chosen than there are, or in groups that there are not."""
         _check_choice(routing, len(names))
         group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
-        grouped = weights.operators.grouped_experts
-        if grouped is None or weights.is_quantised(names[0].gate):  # the grouped product takes tensors
+        grouped = None if weights.is_quantised(names[0].gate) else _grouped(weights, routing)  # it takes tensors
+        if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
@@ -81,7 +81,7 @@ class Experts:
         """Experts whose matrices are stacked already: gate_up [experts, 2 * ffn, hidden], gates first, and down
         [experts, hidden, ffn]. summed_over: the processes that hold the other parts of each."""
         _check_choice(routing, len(down))
-        grouped = weights.operators.grouped_experts
+        grouped = _grouped(weights, routing)
         if grouped is not None:
             if summed_over is not None and summed_over.place.rank > 0:
                 options = replace(options, down_bias=None)  # rank 0 adds it to the sum
@@ -128,7 +128,9 @@ def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunc
         output = torch.zeros_like(x)
         for index in sorted(set(chosen.flatten().tolist())):
             rows, places = (chosen == index).nonzero(as_tuple=True)
-            output.index_add_(0, rows, experts[index].partial(x[rows]) * weights[rows, places, None])
+            own, weight = x[rows], weights[rows, places, None]
+            result = experts[index].partial(own * weight if routing.scales_inputs else own)
+            output.index_add_(0, rows, result if routing.scales_inputs else result * weight)
         return output
 
     return mix
@@ -159,6 +161,11 @@ def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Siz
     """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
     gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
     return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+
+
+def _grouped(weights: WeightSource, routing: Routing) -> GroupedExperts | None:
+    """The operators' grouped product; None where there is none for this routing."""
+    return None if routing.scales_inputs else weights.operators.grouped_experts
 
 
 def _cut_out(

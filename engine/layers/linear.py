@@ -58,11 +58,24 @@ class Linear:
             weights.take_linear_weight(name, out, in_features) for name, out in zip(names, out_features, strict=True)
         ]
         biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
-        summed_over = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
+        group = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
+        return cls.joined(weights.operators, parts, biases, summed_over=group)
+
+    @classmethod
+    def joined(
+        cls,
+        operators: Operators,
+        parts: Sequence[Matrix],
+        biases: Sequence[torch.Tensor],
+        *,
+        summed_over: Group | None = None,
+    ) -> Self:
+        """As bind, of matrices [out, in] and biases [out] one after another; biases may be empty."""
         if (whole := _stacked(parts)) is not None:
-            return cls.bind(weights.operators, whole, torch.cat(biases) if bias else None, summed_over=summed_over)
+            bias = torch.cat(list(biases)) if biases else None
+            return cls.bind(operators, whole, bias, summed_over=summed_over)
         products = [
-            cls.bind(weights.operators, part, biases[index] if bias else None, summed_over=summed_over).multiply
+            cls.bind(operators, part, biases[index] if biases else None, summed_over=summed_over).multiply
             for index, part in enumerate(parts)
         ]
         return cls(_side_by_side(products), summed_over=summed_over)

@@ -21,7 +21,8 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Llama 3.1: frequencies of long waves are divided by `factor`, those of short waves kept, others blended."""
+    """Llama 3.1: frequencies of long waves are divided by `factor`, those of short waves kept, others blended. With
+    equal bounds there are no others (Llama 4)."""
 
     factor: float
     low_freq_factor: float
@@ -56,14 +57,15 @@ RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling | LongScaling | None
 
 @dataclass(frozen=True)
 class QueryScaling:
-    """Queries grow with their position: by 1 + beta * log(1 + position // original_context) (Llama 4)."""
+    """Queries grow with their position: by 1 + beta * log(1 + (position + offset) // original_context) (Llama 4)."""
 
     beta: float
     original_context: int
+    offset: int = 0
 
     def at(self, positions: torch.Tensor) -> torch.Tensor:
         """positions [T] -> factors [T, 1, 1], float32."""
-        periods = positions.div(self.original_context, rounding_mode="floor")
+        periods = (positions + self.offset).div(self.original_context, rounding_mode="floor")
         return periods.float().log1p_().mul_(self.beta).add_(1.0)[:, None, None]
 
 
@@ -78,7 +80,7 @@ def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) 
             return frequencies / factor
         case Llama3Scaling(factor, low, high, original_context):
             turns = original_context * frequencies / (2 * math.pi)  # full turns within the original context
-            keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+            keep = ((turns - low) / (high - low)).clamp(0.0, 1.0) if low < high else (turns >= low).float()
             return frequencies * keep + frequencies / factor * (1.0 - keep)
         case YarnScaling():
             keep = 1.0 - _yarn_ramp(num_channels, base, scaling)

@@ -49,6 +49,7 @@ class LlamaConfig:
     is_parallel: bool = False  #: attention and MLP read the output of one norm, side by side (Cohere)
     #: Rotary embeddings by layer, None where heads are not rotated; None: `rope` in all of them.
     layer_ropes: tuple[Rope | None, ...] | None = None
+    chunks: tuple[int | None, ...] | None = None  #: by layer (Llama 4)
     sinks: tuple[tuple[float, ...], ...] | None = None  #: by layer, of all heads (gpt-oss)
     embedding_scale: float = 1.0  #: factor on embeddings
     logit_scale: float = 1.0  #: factor on logits
@@ -98,10 +99,23 @@ class LlamaConfig:
         ropes = (self.rope,) if self.layer_ropes is None else self.layer_ropes
         return list(dict.fromkeys(rope for rope in ropes if rope is not None))
 
+    def rope_of(self, layer_id: int) -> Rope | None:
+        """That layer's embedding; None: it rotates no heads."""
+        return self.rope if self.layer_ropes is None else self.layer_ropes[layer_id]
+
     def rotation_of(self, layer_id: int) -> int | None:
         """Index into `ropes` of that layer's embedding; None: it rotates no heads."""
-        rope = self.rope if self.layer_ropes is None else self.layer_ropes[layer_id]
+        rope = self.rope_of(layer_id)
         return None if rope is None else self.ropes.index(rope)
+
+    def shape_of(self, layer_id: int) -> AttentionShape:
+        """Heads and options of that layer, as all processes hold them together."""
+        return replace(
+            self.shape,
+            window=self.windows[layer_id],
+            chunk=None if self.chunks is None else self.chunks[layer_id],
+            sinks=None if self.sinks is None else self.sinks[layer_id],
+        )
 
 
 def llama(config: ConfigReader, weights: WeightSource) -> "Llama":
@@ -119,8 +133,7 @@ class Llama:
         self.max_positions = config.max_positions
         heads = HeadShare.of(config.shape, weights.group.place)
         self.attention_shapes = tuple(
-            HeadShare.of(replace(config.shape, window=window, sinks=sinks), weights.group.place).shape
-            for window, sinks in zip(config.windows, config.sinks or (None,) * config.num_layers, strict=True)
+            HeadShare.of(config.shape_of(index), weights.group.place).shape for index in range(config.num_layers)
         )
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(
@@ -188,7 +201,7 @@ def self_attention(config: LlamaConfig, heads: HeadShare, layer_id: int, weights
         (config.load_qkv or _qkv)(config, heads, name, weights),
         Linear.load(weights, f"{name}.o_proj", heads.queries, config.hidden_size, bias=config.has_output_bias),
         _head_norms(config, name, weights) if config.has_head_norm else None,
-        scales_queries=config.rope.query_scaling is not None,
+        scales_queries=(rope := config.rope_of(layer_id)) is not None and rope.query_scaling is not None,
     )
 
 

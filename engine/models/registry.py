@@ -32,6 +32,7 @@ from engine.models.granite_moe import granite_moe
 from engine.models.hunyuan import hunyuan, hunyuan_moe
 from engine.models.jamba import jamba
 from engine.models.llama import ROTARY_FREQUENCIES, llama
+from engine.models.llama4 import LLAMA4_VISION, llama4, llama4_with_vision
 from engine.models.mamba import mamba
 from engine.models.minimax_m2 import minimax_m2
 from engine.models.ministral3 import ministral3
@@ -163,6 +164,16 @@ _REGISTERED = (
     Architecture("Olmo3ForCausalLM", olmo3, "OLMo 2 with windows in three layers of four, yarn scaling in the others"),
     Architecture("SmolLM3ForCausalLM", smollm3, "layers without positions"),
     Architecture("Exaone4ForCausalLM", exaone4, "EXAONE 4; post-norms, windows, no positions in layers without one"),
+    Architecture(
+        "Llama4ForCausalLM", llama4, "attention in chunks, layers without positions, experts with a shared one"
+    ),
+    Architecture(
+        "Llama4ForConditionalGeneration",
+        llama4_with_vision,
+        "the text model of the Llama 4 checkpoints with a vision tower",
+        "images",
+        ignored=LLAMA4_VISION,
+    ),
     Architecture("GraniteForCausalLM", granite, "Granite 3, dense; factors on the parts of the network"),
 )
 

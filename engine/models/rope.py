@@ -112,8 +112,8 @@ def _scaling(section: ConfigReader, base: float) -> RotaryScaling:
             return LinearScaling(section.require("factor", float))
         case "llama3":
             low, high = section.require("low_freq_factor", float), section.require("high_freq_factor", float)
-            if low >= high:
-                raise CheckpointError(f"config.json: low_freq_factor {low} is not below high_freq_factor {high}")
+            if low > high:
+                raise CheckpointError(f"config.json: low_freq_factor {low} is above high_freq_factor {high}")
             return Llama3Scaling(section.require("factor", float), low, high, original_context(section))
         case "yarn":
             return _yarn(section, base)

@@ -13,7 +13,7 @@ from engine.models.windows import read_windows
 def smollm3(config: ConfigReader, weights: WeightSource) -> Llama:
     """Builds SmolLM3. If windows are on, layers without positions have one, or those that `layer_types` lists."""
     settings = LlamaConfig.read(config)
-    is_rotated = _read_rotated(config, settings.num_layers)
+    is_rotated = read_rotated(config, settings.num_layers)
     rope = read_rope(config, default_base=2_000_000.0)
     window = config.optional("sliding_window", int) if config.get("use_sliding_window", bool, False) else None
     rule = [window is not None and not is_it for is_it in is_rotated]
@@ -28,10 +28,10 @@ def smollm3(config: ConfigReader, weights: WeightSource) -> Llama:
     )
 
 
-def _read_rotated(config: ConfigReader, num_layers: int) -> list[bool]:
+def read_rotated(config: ConfigReader, num_layers: int) -> list[bool]:
     """By layer: whether its heads are rotated."""
     listed = config.optional("no_rope_layers", list)
-    if listed is None:
+    if not listed:
         period = config.get("no_rope_layer_interval", int, 4)
         return [(index + 1) % period != 0 for index in range(num_layers)]
     if len(listed) < num_layers or not all(value in (0, 1) for value in listed):

@@ -45,7 +45,7 @@ def test_page_size_and_dtype_change_the_plan(capsys: pytest.CaptureFixture[str])
     assert coarse["types"][0]["small_page_bytes"] == 32 * 32 * 16 * (128 + 4)
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-4-scout"])  # from model code, and from rules
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.2-11b-vision"])  # from model code, and from rules
 @pytest.mark.parametrize("kv_dtype", ["fp8", "int8", "float16"])
 def test_data_types_have_the_names_of_the_flag(capsys: pytest.CaptureFixture[str], model: str, kv_dtype: str) -> None:
     data = plan_data(capsys, model, "--kv-dtype", kv_dtype)

@@ -48,6 +48,19 @@ _YARN_ROPE = {
     "original_max_position_embeddings": 32,
 }
 
+#: Layers 1 and 3 have no positions, and read more than a chunk.
+_LLAMA4 = {
+    **_SIZES,
+    "num_hidden_layers": 4,
+    "intermediate_size_mlp": 64,
+    "num_local_experts": 3,
+    "num_experts_per_tok": 2,
+    "no_rope_layer_interval": 2,
+    "attention_chunk_size": WINDOW,
+    "floor_scale": 16,
+    "attn_scale": 0.5,
+}
+
 _GEMMA = {
     **_SIZES,
     "head_dim": 16,
@@ -369,6 +382,28 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "sliding_window": WINDOW,
             "swiglu_limit": 1.5,
             "rope_parameters": {**_YARN_ROPE, "truncate": False},
+        },
+    ),
+    "llama4": ("Llama4ForCausalLM", {**_LLAMA4, "interleave_moe_layer_step": 2, "attention_bias": True}),
+    "llama4-with-vision": (
+        "Llama4ForConditionalGeneration",
+        {
+            "text_config": {
+                **_LLAMA4,
+                "use_qk_norm": False,
+                "rope_parameters": {**_LLAMA3_ROPE, "high_freq_factor": 1.0},
+            },
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+                "vision_output_dim": 16,
+                "projector_input_dim": 16,
+                "projector_output_dim": 16,
+            },
         },
     ),
     "ministral3": (

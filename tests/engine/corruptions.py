@@ -75,8 +75,13 @@ _ROPES = (
     '{"partial_rotary_factor": 2}',
     "[]",
     "7",
-    '{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 1,'
+    '{"rope_type": "llama3", "factor": 8, "low_freq_factor": 2, "high_freq_factor": 1,'
     ' "original_max_position_embeddings": 32}',
+    '{"rope_type": "yarn", "factor": 8, "beta_fast": 0, "original_max_position_embeddings": 32}',
+    '{"rope_type": "yarn", "factor": 8, "rope_theta": 1, "original_max_position_embeddings": 32}',
+    '{"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 0}',
+    '{"rope_type": "longrope", "short_factor": [1e999], "long_factor": [0], "original_max_position_embeddings": 32}',
+    '{"rope_type": "longrope", "short_factor": [1], "long_factor": [1], "original_max_position_embeddings": 32}',
 )
 _EOS = ('"</s>"', "-1", "[1, -1]", "[[1]]", "[null]", "{}", "true", "1.5", "1e999", "NaN", "99999999999", "[[]]")
 _SAMPLING = ('{"eos_token_id": ', "}")

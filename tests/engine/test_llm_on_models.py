@@ -90,6 +90,21 @@ def test_so_they_are_where_all_layers_read_a_window(tiny_model: TinyModels) -> N
     check_every_prompt(tiny_model("mistral-window"), {"kv_cache_tokens": 64, "max_batched_tokens": 20})
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"page_tokens": 4, "max_batched_tokens": 7}, id="small pages and steps"),
+        pytest.param({"kv_cache_tokens": 56, "max_batched_tokens": 5}, id="a small pool"),
+        pytest.param(
+            {"kv_cache_tokens": 56, "max_batched_tokens": 5, "swap_bytes": 1 << 20}, id="a small pool that swaps"
+        ),
+    ],
+)
+def test_so_they_are_where_layers_read_chunks(tiny_model: TinyModels, settings: dict[str, object]) -> None:
+    stats = check_every_prompt(tiny_model("llama4"), settings)
+    assert (stats.preemptions_total > 0) == ("kv_cache_tokens" in settings)
+
+
 def pool_bytes(model: TinyModel, num_tokens: int) -> int:
     """Bytes of that many tokens in all layers."""
     config = model.reference.config

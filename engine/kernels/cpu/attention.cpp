@@ -249,9 +249,15 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
   sums.weight[row] += sum(weight);
 }
 
+// First token that the query at a position reads.
+static int64_t first_visible(const AttentionLayer& layer, int64_t position) {
+  if (layer.chunk > 0) return position / layer.chunk * layer.chunk;
+  return layer.window > 0 ? std::max<int64_t>(0, position - layer.window + 1) : 0;
+}
+
 // First token that any row of the item reads.
 static int64_t lowest_token(const AttentionLayer& layer, const Item& item) {
-  return layer.window > 0 ? std::max<int64_t>(0, item.first_query - layer.window + 1) : 0;
+  return first_visible(layer, item.first_query);
 }
 
 // Adds the context's part [first_token, end_token) to the sums of the item's rows. following: the item that this thread
@@ -281,7 +287,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
     in_row_tiles<kRowTile<T>>(rows, Score<T, S>{scratch.query.data(), D / kGroup<T>, tile, next, scratch.scores.data()});
     for (int64_t row = 0; row < rows; row++) {
       const int64_t position = item.first_query + row / heads;
-      const int64_t row_low = layer.window > 0 ? std::max(low, position - layer.window + 1) : low;
+      const int64_t row_low = std::max(low, first_visible(layer, position));
       soften<T, S>(scratch.scores.data() + row * kTile, tile,
                    scratch.weights.data() + row * kTile / kGroup<T> * kInputWords<T>, sums,
                    row, D, float(layer.scale), float(layer.softcap), row_low - first,
@@ -317,7 +323,7 @@ AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& s
   int64_t first_row = 0;
   for (int64_t b = 0; b < sequences.count; b++) {
     const int64_t start = sequences.starts[b], length = sequences.lengths[b], end = start + length;
-    const int64_t begin = layer.window > 0 ? std::max<int64_t>(0, start - layer.window + 1) / kSplit * kSplit : 0;
+    const int64_t begin = first_visible(layer, start) / kSplit * kSplit;
     for (int64_t token = start; length > 1 && token < end;) {
       const int64_t last = std::min(end, (token / layer.page_tokens + 1) * layer.page_tokens);
       plan.runs.push_back({b, first_row + token - start, token, last - token});

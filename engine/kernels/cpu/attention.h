@@ -22,6 +22,7 @@ struct AttentionLayer {
   int64_t page_stride;  // elements of the type in pages
   int64_t has_int8_pages;  // 0: pages hold the type that is computed with
   int64_t window;       // tokens that a query reads, its own included; 0: all
+  int64_t chunk;        // a query reads its own chunk of that many tokens, up to itself; 0: all
   const float *query_norm, *key_norm;  // [D]; null: no norm
   const float* sinks;                  // [H]: a score without a value that takes part in the softmax; null: none
   double norm_eps, scale, softcap;     // softcap 0: none

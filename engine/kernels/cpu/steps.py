@@ -28,6 +28,7 @@ class AttentionLayer(ctypes.Structure):
         ("page_stride", _I),
         ("has_int8_pages", _I),
         ("window", _I),
+        ("chunk", _I),
         ("query_norm", _P),
         ("key_norm", _P),
         ("sinks", _P),

@@ -96,6 +96,7 @@ def _read_tiles(
     score_scale,
     softcap,
     HAS_WINDOW: tl.constexpr,
+    IS_CHUNKED: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
     IS_MASKED: tl.constexpr,
@@ -135,7 +136,10 @@ def _read_tiles(
             # before the first. Padding rows of the tile need no mask.
             is_visible = tokens[None, :] <= positions[:, None] if IS_CAUSAL else is_read[None, :]
             if HAS_WINDOW:
-                is_visible = is_visible & (tokens[None, :] > positions[:, None] - window)
+                if IS_CHUNKED:
+                    is_visible = is_visible & (tokens[None, :] >= (positions // window * window)[:, None])
+                else:
+                    is_visible = is_visible & (tokens[None, :] > positions[:, None] - window)
             scores = tl.where(is_visible, scores, float("-inf"))
         new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
         # With a mask a row may have read no token yet: -inf - -inf would be NaN.
@@ -212,6 +216,7 @@ def attend_pages(
     MODE: tl.constexpr,
     HAS_PARTS: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    IS_CHUNKED: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
     GROUP_SIZE: tl.constexpr,
@@ -266,7 +271,7 @@ def attend_pages(
     lower = tl.minimum(length, 0) if HAS_PARTS else owner * 0
     upper = length
     if HAS_WINDOW:
-        lower = tl.maximum(first_position - window + 1, 0)
+        lower = first_position // window * window if IS_CHUNKED else tl.maximum(first_position - window + 1, 0)
     if MODE == "suffix":
         lower = tl.load(prefixes_ptr + owner)
     if MODE == "mixed" and IS_CAUSAL:
@@ -360,7 +365,10 @@ def attend_pages(
             if IS_CAUSAL:
                 whole_last = tl.minimum((first_position + 1) // BLOCK_T * BLOCK_T, whole_last)
             if HAS_WINDOW:
-                last_begin = tl.maximum(first_position + num_queries - window, 0)
+                if IS_CHUNKED:
+                    last_begin = (first_position + num_queries - 1) // window * window
+                else:
+                    last_begin = tl.maximum(first_position + num_queries - window, 0)
                 whole_first = tl.minimum(tl.maximum(tl.cdiv(last_begin, BLOCK_T) * BLOCK_T, first), part_upper)
             whole_last = tl.maximum(whole_first, whole_last)
 
@@ -370,7 +378,7 @@ def attend_pages(
                 table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
-                HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
+                HAS_WINDOW and HAS_EDGES, IS_CHUNKED, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
                 PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
             )  # fmt: skip
         if MODE == "mixed" or MODE == "prefix":
@@ -379,7 +387,7 @@ def attend_pages(
                 table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
-                False, HAS_SOFTCAP, False, False,
+                False, IS_CHUNKED, HAS_SOFTCAP, False, False,
                 PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
             )  # fmt: skip
             accumulator, row_max, row_sum, page_ids = _read_tiles(
@@ -387,7 +395,7 @@ def attend_pages(
                 table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
-                HAS_WINDOW and HAS_EDGES, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
+                HAS_WINDOW and HAS_EDGES, IS_CHUNKED, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
                 PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
             )  # fmt: skip
 

@@ -54,6 +54,7 @@ class Attention:
     page_tokens: int = 16
     has_parts: bool = False
     has_window: bool = False
+    is_chunked: bool = False  #: a window that is a chunk
     has_softcap: bool = False
     has_alibi: bool = False
     has_sinks: bool = False
@@ -104,7 +105,8 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
     }
     features = {
         "in parts": a.has_parts,
-        "window": a.has_window,
+        "window": a.has_window and not a.is_chunked,
+        "chunks": a.is_chunked,
         "soft cap": a.has_softcap,
         "ALiBi": a.has_alibi,
         "sinks": a.has_sinks,
@@ -127,6 +129,7 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
             "MODE": a.mode,
             "HAS_PARTS": a.has_parts,
             "HAS_WINDOW": a.has_window,
+            "IS_CHUNKED": a.is_chunked,
             "HAS_SOFTCAP": a.has_softcap,
             "IS_CAUSAL": a.is_causal,
             "GROUP_SIZE": a.group_size,
@@ -191,6 +194,8 @@ def shipped() -> list[Compilation]:
         Attention("Phi-3-mini", "decode", 96, 1, has_parts=True),
         Attention("MPT-7B", "mixed", 128, 1, 512, has_alibi=True),
         Attention("gpt-oss-20b", "decode", 64, 8, has_parts=True, has_window=True, has_sinks=True),
+        Attention("Llama-4-Scout", "decode", 128, 5, has_parts=True, has_window=True, is_chunked=True),
+        Attention("Llama-4-Scout", "mixed", 128, 5, 512, has_window=True, is_chunked=True),
     ]
     return [c for attention in everywhere for c in compilations(attention, attention.architectures)] + [
         c for attention in elsewhere for c in compilations(attention, (90,))

@@ -72,7 +72,7 @@ def attend_decode(
         return
     tiles = step_tiles("decode", query, pages, 1, options)
     limit = workspace.outputs.shape[2]
-    has_parts = most_parts(tiles, options.window, limit) > 1
+    has_parts = most_parts(tiles, options.most_tokens, limit) > 1
     counts = workspace.counts[0]
     launch(
         "decode",
@@ -115,7 +115,7 @@ def attend_mixed(
     tiles = step_tiles("mixed", query, pages, max_queries, options)
     num_kv_heads = pages.shape[2]
     group_size = query.shape[1] // num_kv_heads
-    max_tokens = max_context if options.window is None else min(max_context, options.window)
+    max_tokens = max_context if options.most_tokens is None else min(max_context, options.most_tokens)
     limit = prompt_parts(
         tiles, group_size, len(query), len(slots), num_kv_heads, max_tokens, num_multiprocessors(query.device)
     )
@@ -170,7 +170,7 @@ def launch(
     strides: tuple[int, ...] = (*output.stride()[:2], 0, 0, 0)
     lse, counts, earlier = None, None, None
     if parts is not None:
-        most = most_parts(tiles, options.window, parts.workspace.lse.shape[2], tile_queries)
+        most = most_parts(tiles, options.most_tokens, parts.workspace.lse.shape[2], tile_queries)
         programs = num_programs(grid_tiles, num_kv_heads, most, num_multiprocessors(query.device))
         max_parts, counts, earlier = parts.limit, parts.counts, parts.earlier
         output, lse = parts.workspace.outputs, parts.workspace.lse
@@ -199,12 +199,13 @@ def launch(
         *scale_strides,
         num_owners,
         max_parts,
-        options.window or 0,
+        options.most_tokens or 0,
         options.scale,
         options.softcap or 1.0,
         MODE=mode,
         HAS_PARTS=parts is not None,
-        HAS_WINDOW=options.window is not None,
+        HAS_WINDOW=options.most_tokens is not None,
+        IS_CHUNKED=options.chunk is not None,
         HAS_SOFTCAP=options.softcap is not None,
         IS_CAUSAL=options.is_causal,
         GROUP_SIZE=group_size,
@@ -226,7 +227,7 @@ def step_tiles(
 ) -> AttentionTiles:
     """Tile sizes for these tensors on their device; max_queries as in tiles_for."""
     sizes = (query.shape[2], query.shape[1] // pages.shape[2], max_queries)
-    is_plain = options.window is None and options.softcap is None
+    is_plain = options.most_tokens is None and options.softcap is None
     return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
 
 

@@ -35,7 +35,7 @@ def attend_shared_prefix(
     check_rows(query, slots, workspace)
     check_starts(group_starts, len(group_starts) - 1)
     max_parts = workspace.outputs.shape[2] // 2
-    if options.window is not None:
+    if options.most_tokens is not None:
         raise ValueError("a layer with a window has no shared prefix: attend_decode reads what its window leaves")
     if prefix_lengths.shape != slots.shape or prefix_lengths.dtype != torch.int32 or not prefix_lengths.is_contiguous():
         raise ValueError(f"prefix lengths must be {len(slots)} adjacent int32, not {list(prefix_lengths.shape)}")

@@ -94,6 +94,8 @@ def _attend(
         is_visible = is_visible & (key_positions <= positions[:, :, None])
     if options.window is not None:
         is_visible = is_visible & (key_positions > positions[:, :, None] - options.window)
+    if options.chunk is not None:
+        is_visible = is_visible & (key_positions >= (positions // options.chunk * options.chunk)[:, :, None])
     is_read = is_visible.any(1)  # [B, L]: no other token and no other table entry is used
 
     is_page_read = is_read.view(num_rows, num_entries, page_tokens).any(2)

@@ -1,6 +1,6 @@
 """What the layers of models that Agon does not serve store, by rules on config.json; no torch, no model code.
 
-The rules cover two things. The first are architectures without model code (Llama 4, Gemma 3n, Mllama, Mamba 2, ...):
+The rules cover two things. The first are architectures without model code (Gemma 3n, Mllama, Mamba 2, ...):
 `layer_types` is read where a config has it, older configs follow the rule of their architecture. The second is storage
 that no served model has yet: the embeddings of images, and three keys of Agon's own, because published configs have no
 fields for them. The keys are `kv_budgets` (tokens kept per layer, PyramidKV), `kv_shared_with` (for each layer null or
@@ -100,8 +100,6 @@ class _Config:
 #: Sizes that the authors' configs leave out because they are their code's defaults.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3n_text": {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "num_kv_shared_layers": 15},
-    "llama4_text": {"head_dim": 128, "attention_chunk_size": 8192, "num_key_value_heads": 8},
-    "llama4": {"head_dim": 128, "attention_chunk_size": 8192, "num_key_value_heads": 8},
     "mllama_text_model": {"num_key_value_heads": 8, "num_attention_heads": 32, "hidden_size": 4096},
     "mllama": {"num_key_value_heads": 8, "num_attention_heads": 32, "hidden_size": 4096, "num_hidden_layers": 40},
 }
@@ -207,11 +205,6 @@ def _kind_by_rule(config: _Config, index: int) -> LayerKind:
         return "recurrent"
     if model_type == "bamba":
         return "full" if index in (config.sequence("attn_layer_indices") or ()) else "recurrent"
-    if model_type in ("llama4", "llama4_text"):
-        rotated = config.sequence("no_rope_layers")
-        interval = config.integer("no_rope_layer_interval", default=4)
-        is_local = bool(rotated[index]) if rotated else (index + 1) % interval != 0
-        return "chunked" if is_local and config.integer("attention_chunk_size", default=0) else "full"
     window = config.values.get("sliding_window")
     if isinstance(window, list):  # one per layer, repeated
         return "window" if window and window[index % len(window)] else "full"

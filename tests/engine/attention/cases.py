@@ -30,6 +30,7 @@ class Case:
     seed: int
     dtype: torch.dtype
     windows: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer
+    chunks: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer; beside no windows
     padding: int = 0  #: elements at the end of the pages of the first type; those of the others have one more each
     kv_dtype: torch.dtype | None = None  #: None: that of the step
 
@@ -39,7 +40,11 @@ class Case:
 
     @property
     def shapes(self) -> tuple[AttentionShape, ...]:
-        return tuple(replace(self.shape, window=window) for window in self.windows)
+        chunks = (*self.chunks, *(None,) * len(self.windows))
+        return tuple(
+            replace(self.shape, window=window, chunk=chunk)
+            for window, chunk in zip(self.windows, chunks[: len(self.windows)], strict=True)
+        )
 
     @property
     def plan(self) -> PoolPlan:
@@ -83,6 +88,8 @@ def cases(draw: st.DrawFn) -> Case:
         )
     )
     starts, lengths = map(list, zip(*sequences, strict=True))
+    windows = draw(st.sampled_from([(None, None), (None, 20), (1, None, 1), (5, 5), (33, None, 7)]))
+    chunks = (None,) * len(windows) if any(windows) else draw(st.sampled_from([(None, None), (20, None), (1, 7)]))
     return Case(
         shape,
         page_tokens=draw(st.sampled_from([1, 4, 7, 16])),
@@ -90,7 +97,8 @@ def cases(draw: st.DrawFn) -> Case:
         lengths=lengths,
         seed=draw(st.integers(0, 2**20)),
         dtype=draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])),
-        windows=draw(st.sampled_from([(None, None), (None, 20), (1, None, 1), (5, 5), (33, None, 7)])),
+        windows=windows,
+        chunks=chunks,
         padding=draw(st.sampled_from([0, 0, 3, 64])),
         kv_dtype=draw(st.sampled_from([None, None, torch.int8])),
     )
@@ -128,8 +136,10 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
             pages, scales = type_layout.layer_pages(pool, layer_id), type_layout.layer_scales(pool, layer_id)
             for row, start in enumerate(case.starts):
                 past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
-                window = case.windows[layer_id]
+                window, chunk = case.shapes[layer_id].window, case.shapes[layer_id].chunk
                 first_live = 0 if window is None else max(0, start - window + 1) // case.page_tokens
+                if chunk is not None:
+                    first_live = start // chunk * chunk // case.page_tokens
                 table[row, :first_live] = nowhere
                 positions = np.arange(first_live * case.page_tokens, start)
                 page_ids = torch.from_numpy(table[row, positions // case.page_tokens])
@@ -172,7 +182,8 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     query_starts = torch.from_numpy(np.concatenate(([0], np.cumsum(layout.lengths))))
     ends = torch.from_numpy(layout.starts + layout.lengths)
     sinks = None if shape.sinks is None else torch.tensor(shape.sinks)
-    options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap, sinks=sinks)
+    window, chunk = case.shapes[layer_id].window, case.shapes[layer_id].chunk
+    options = AttentionOptions(shape.scale, window, shape.softcap, sinks=sinks, chunk=chunk)
     factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
     output = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
     return output

@@ -40,7 +40,10 @@ def paged_attention(
     output = torch.empty_like(query)
     for b, context_length in enumerate(context_lengths.tolist()):
         first, last = int(query_starts[b]), int(query_starts[b + 1])
-        behind = 0 if options.window is None else max(0, context_length - (last - first) - options.window + 1)
+        start = context_length - (last - first)
+        behind = 0 if options.window is None else max(0, start - options.window + 1)
+        if options.chunk is not None:
+            behind = start // options.chunk * options.chunk
         positions = torch.arange(behind, context_length, device=query.device)
         page_ids, offsets = page_table[b, positions // page_tokens].long(), positions % page_tokens
         key, value = pages[page_ids, :, :, offsets].float().unbind(1)  # [L, K, D]
@@ -57,6 +60,8 @@ def paged_attention(
         is_hidden = positions > query_positions if options.is_causal else torch.zeros_like(scores[0], dtype=torch.bool)
         if options.window is not None:
             is_hidden = is_hidden | (positions <= query_positions - options.window)
+        if options.chunk is not None:
+            is_hidden = is_hidden | (positions // options.chunk != query_positions // options.chunk)
         scores = scores.masked_fill(is_hidden, float("-inf"))
         if options.sinks is not None:
             sinks = options.sinks[:, None, None].expand(-1, last - first, 1)

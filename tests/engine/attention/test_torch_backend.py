@@ -92,6 +92,6 @@ def test_layers_of_one_type_must_have_one_shape() -> None:
 
 
 def test_attention_of_other_kinds_is_refused() -> None:
-    plan = plan_pool([LayerSpec("chunked", 2 * 64 * 4, "float32", span=8)], page_tokens=4, pool_bytes=1 << 20)
-    with pytest.raises(ValueError, match="kind chunked cannot be computed"):
+    plan = plan_pool([LayerSpec("budgeted", 2 * 64 * 4, "float32", span=8)], page_tokens=4, pool_bytes=1 << 20)
+    with pytest.raises(ValueError, match="kind budgeted cannot be computed"):
         type_layouts(plan, (AttentionShape(4, 4, 16),))

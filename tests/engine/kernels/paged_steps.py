@@ -105,11 +105,12 @@ def paged_step(
 
 
 def options_of(kind: str, num_heads: int, window: int | None = None, device: torch.device = CPU) -> AttentionOptions:
-    """Options by name: plain, softcap, alibi, sinks, whole (not causal)."""
+    """Options by name: plain, softcap, alibi, sinks, whole (not causal), chunks (of the window's tokens)."""
     generator = torch.Generator().manual_seed(num_heads)
     return AttentionOptions(
         scale=0.3,
-        window=window,
+        window=None if kind == "chunks" else window,
+        chunk=window if kind == "chunks" else None,
         softcap=2.0 if kind == "softcap" else None,
         alibi_slopes=torch.rand(num_heads, generator=generator).to(device) if kind == "alibi" else None,
         sinks=torch.randn(num_heads, generator=generator).to(device) if kind == "sinks" else None,

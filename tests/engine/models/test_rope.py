@@ -66,6 +66,20 @@ def test_yarn_is_that_of_transformers(changes: dict[str, Any]) -> None:
     assert_same(rotation({"rope_parameters": section}), reference({"rope_parameters": dict(section)}, "yarn"))
 
 
+@pytest.mark.parametrize("high_freq_factor", [4.0, 1.0])
+def test_llama3_is_that_of_transformers(high_freq_factor: float) -> None:
+    """Llama 4 has equal bounds: nothing is blended."""
+    section = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 16.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": high_freq_factor,
+        "original_max_position_embeddings": 512,
+    }
+    assert_same(rotation({"rope_parameters": section}), reference({"rope_parameters": dict(section)}, "llama3"))
+
+
 def test_older_configs_spell_the_same_embedding_in_another_way() -> None:
     section = {"type": "yarn", "factor": 8.0}
     older = {"rope_theta": 10_000.0, "rope_scaling": section, "original_max_position_embeddings": 512}

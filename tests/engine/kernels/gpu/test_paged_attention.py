@@ -95,6 +95,8 @@ MIXED = {
     "float32, a window of some tiles": (Shape(6, dtype=torch.float32), "softcap", 130, [300, 131, 70], [60, 1, 70]),
     "a window that nothing outgrows": (Shape(4, 16, 128), "alibi", 400, [300, 131], [40, 131]),
     "groups of 32": (Shape(32), "plain", None, [65, 20], [5, 2]),
+    "chunks within a tile": (Shape(2), "chunks", 7, [200, 64, 7, 8], [66, 1, 3, 8]),
+    "float32, chunks of some tiles": (Shape(6, dtype=torch.float32), "chunks", 130, [300, 131, 130], [60, 2, 70]),
 }  # fmt: skip
 
 
@@ -116,6 +118,7 @@ DECODE = {
     "groups of 32, heads of 112": (Shape(32, 112), "plain", None, [2, 300]),
     "a window within a tile": (Shape(2), "sinks", 3, [2, 200, 1000]),
     "a window of several parts": (Shape(2, 16, 8), "softcap", 511, [600, 1213, 100]),
+    "chunks": (Shape(5, 16, 8), "chunks", 511, [511, 512, 1213, 100]),
 }
 
 

@@ -64,23 +64,6 @@ def test_layer_types_are_believed_before_any_rule() -> None:
     assert by_rule(config) == {("full", 1024, 0): 1, ("window", 1024, 128): 2}
 
 
-def test_llama_4_has_three_chunked_layers_to_one_with_full_attention() -> None:
-    config = {
-        "model_type": "llama4",
-        "text_config": {
-            "model_type": "llama4_text",
-            "num_hidden_layers": 48,
-            "num_attention_heads": 40,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "hidden_size": 5120,
-            "attention_chunk_size": 8192,
-            "no_rope_layers": [1, 1, 1, 0] * 12,
-        },
-    }
-    assert by_rule(config) == {("full", 4096, 0): 12, ("chunked", 4096, 8192): 36}
-
-
 def test_a_window_without_a_rule_is_in_all_layers() -> None:
     config = {"model_type": "starcoder2", "num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096}
     assert by_rule({**config, "sliding_window": 4096}) == {("window", 16384, 4096): 32}
