@@ -12,7 +12,7 @@ from typing import Self
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertsFunction, Routing
+from engine.kernels.operators import ExpertsFunction, Operators, Routing
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.weights import WeightSource
@@ -65,6 +65,23 @@ class Experts:
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
+
+    @classmethod
+    def bind(
+        cls, operators: Operators, router: Linear, gate_up: torch.Tensor, down: torch.Tensor, routing: Routing
+    ) -> Self:
+        """Experts whose matrices are stored together: gate_up [experts, 2 * ffn, hidden], gates first, and down
+        [experts, hidden, ffn]. Raises CheckpointError as `load`."""
+        if routing.num_chosen > len(gate_up):
+            raise CheckpointError(f"config.json: {routing.num_chosen} of {len(gate_up)} experts cannot be chosen")
+        if operators.grouped_experts is not None:
+            mixture = operators.grouped_experts(gate_up, down, routing)
+            return cls(router, mixture, waits=False, summed_over=None)
+        mlps = [
+            GatedMLP(Linear.bind(operators, up), Linear.bind(operators, out), operators.silu_mul)
+            for up, out in zip(gate_up, down, strict=True)
+        ]
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=None)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
