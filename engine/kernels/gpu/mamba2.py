@@ -94,12 +94,12 @@ def _scan(
     x, dt, b, c = _load_token(pointers, strides, masks, token, last)
     while token < last:
         next_x, next_dt, next_b, next_c = _load_token(pointers, strides, masks, token + 1, last)
-        x = x.to(tl.float32)
+        value = x.to(tl.float32)
         step = tl.minimum(tl.maximum(softplus(dt.to(tl.float32) + dt_bias), least_step), largest_step)
-        state = tl.exp(step * a) * state + (step * x)[:, None] * b.to(tl.float32)[None, :]
-        y = tl.sum(state * c.to(tl.float32)[None, :], axis=1) + d * x
+        state = tl.exp(step * a) * state + (step * value)[:, None] * b.to(tl.float32)[None, :]
+        y = tl.sum(state * c.to(tl.float32)[None, :], axis=1) + d * value
         tl.store(output_ptr + token * output_stride, y.to(output_ptr.dtype.element_ty), mask=is_channel)
-        x, dt, b, c = next_x.to(tl.float32), next_dt, next_b, next_c
+        x, dt, b, c = next_x, next_dt, next_b, next_c
         token += 1
     tl.store(state_ptr, state, mask=is_place)
 
