@@ -1,7 +1,8 @@
 """Kernels of recurrent layers that read and write states where they lie: in pages.
 
-engine/kernels/gpu/mamba.py (Triton) and engine/kernels/reference/mamba.py (plain torch) have both functions; either
-module is a StateKernels. Padding rows have page -1: nothing is read for them, and their output is zero.
+engine/kernels/reference/state_kernels.py (plain torch: the meaning), engine/kernels/gpu/state_kernels.py (Triton) and
+CppStateKernels in engine/kernels/cpu (C++) implement the protocol. Padding rows have page -1: nothing is read for them,
+and their output is zero.
 
 T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution,
 N = pages.
@@ -24,13 +25,35 @@ class StatesInPlace:
     max_queries: int  #: largest number of tokens of a sequence
 
 
+@dataclass(frozen=True, slots=True)
+class ScanHeads:
+    """What the heads of a Mamba-2 layer do not compute from tokens. H = heads."""
+
+    a: torch.Tensor  #: [H] float32, negative: the decay of the state
+    d: torch.Tensor  #: [H] float32: the share of the input in the output
+    dt_bias: torch.Tensor  #: [H] float32
+    step_limits: tuple[float, float]  #: least and largest step
+
+
 class StateKernels(Protocol):
-    """Kernels of Mamba layers (Gu and Dao 2023). Both queue their work and do not wait for the device."""
+    """Kernels of recurrent layers. A result depends on its own sequence only, and not on how its tokens were divided
+    into steps."""
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether calls can be captured as a CUDA graph: they queue work and do not read numbers on the host."""
+        ...
 
     def causal_conv(
-        self, x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace
+        self,
+        x: torch.Tensor,
+        taps: torch.Tensor,
+        bias: torch.Tensor | None,
+        states: StatesInPlace,
+        *,
+        has_silu: bool = True,
     ) -> torch.Tensor:
-        """silu of each channel's convolution over time, [T, I], newly allocated. Updates the states.
+        """Each channel's convolution over time, or silu of it, [T, I], newly allocated. Updates the states.
 
         x [T, I], strided rows; taps [K, I], the last tap is for the token itself; bias [I]; states: the last K - 1
         inputs, [N, K - 1, I].
@@ -48,9 +71,43 @@ class StateKernels(Protocol):
         d: torch.Tensor,
         states: StatesInPlace,
     ) -> torch.Tensor:
-        """h(t) = exp(s a) h(t - 1) + s b x with s = softplus(dt); returns (h c + d x) silu(gate), [T, I] in the dtype
-        of x, newly allocated. Updates the states.
+        """The recurrence of Mamba (Gu and Dao 2023): h(t) = exp(s a) h(t - 1) + s b x with s = softplus(dt); returns
+        (h c + d x) silu(gate), [T, I] in the dtype of x, newly allocated. Updates the states.
 
         x, dt, gate [T, I] and b, c [T, S], strided rows; a [I, S] and d [I] float32; states [N, I, S] float32.
+        """
+        ...
+
+    def head_scan(
+        self,
+        x: torch.Tensor,
+        dt: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        heads: ScanHeads,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """The recurrence of Mamba-2 (Dao and Gu 2024), for H heads of P channels whose b and c are those of G groups of
+        consecutive heads: h(t) = exp(s a) h(t - 1) + s x b^T with s = softplus(dt + dt_bias) within the limits; returns
+        h c + d x, [T, H P] in the dtype of x, newly allocated. Updates the states.
+
+        x [T, H P], dt [T, H] and b, c [T, G S], strided rows; states [N, H, P, S] float32.
+        """
+        ...
+
+    def gated_norm(
+        self,
+        x: torch.Tensor,
+        gate: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        num_groups: int,
+        *,
+        is_gated_first: bool,
+    ) -> torch.Tensor:
+        """weight * norm(x silu(gate)) if is_gated_first, else weight * norm(x) silu(gate): [T, I] in the dtype of x,
+        newly allocated. norm divides each of the groups of channels by its root mean square, in float32.
+
+        x [T, I], contiguous; gate [T, I], strided rows; weight [I] float32.
         """
         ...

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from engine.errors import CheckpointError
 from engine.json_files import quoted
 from engine.layers.weights import WeightSource
+from engine.models.bamba import bamba
 from engine.models.causal_lm import CausalLM
 from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
@@ -19,6 +20,7 @@ from engine.models.ernie4_5 import ernie4_5
 from engine.models.ernie4_5_moe import NEXT_TOKEN_PARTS, ernie4_5_moe
 from engine.models.exaone4 import exaone4
 from engine.models.falcon import falcon
+from engine.models.falcon_h1 import falcon_h1
 from engine.models.gemma import gemma
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
@@ -28,17 +30,22 @@ from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
 from engine.models.gpt_oss import gpt_oss
 from engine.models.granite import granite
+from engine.models.granite_hybrid import granite_hybrid
 from engine.models.granite_moe import granite_moe
 from engine.models.hunyuan import hunyuan, hunyuan_moe
 from engine.models.jamba import jamba
+from engine.models.lfm2 import lfm2
+from engine.models.lfm2_moe import lfm2_moe
 from engine.models.llama import ROTARY_FREQUENCIES, llama
 from engine.models.llama4 import LLAMA4_VISION, llama4, llama4_with_vision
-from engine.models.mamba import mamba
+from engine.models.mamba import falcon_mamba, mamba
+from engine.models.mamba2 import mamba2
 from engine.models.minimax_m2 import minimax_m2
 from engine.models.ministral3 import ministral3
 from engine.models.mistral import ministral, mistral
 from engine.models.mistral3 import MISTRAL3_VISION, mistral3
 from engine.models.mixtral import mixtral
+from engine.models.nemotron_h import nemotron_h
 from engine.models.olmo2 import olmo2
 from engine.models.olmo3 import olmo3
 from engine.models.olmoe import olmoe
@@ -114,6 +121,38 @@ _REGISTERED = (
         "Mamba layers, attention in every eighth, mixture of experts",
         ignored=_NO_TENSORS,
         is_divisible=False,
+    ),
+    Architecture(
+        "FalconMambaForCausalLM",
+        falcon_mamba,
+        "Mamba with normalised dt, B and C",
+        ignored=_NO_TENSORS,
+        is_divisible=False,
+    ),
+    Architecture("Mamba2ForCausalLM", mamba2, "Mamba-2, Codestral Mamba too", ignored=_NO_TENSORS, is_divisible=False),
+    Architecture(
+        "BambaForCausalLM", bamba, "Mamba-2 layers, attention with half-rotated heads in some", is_divisible=False
+    ),
+    Architecture(
+        "FalconH1ForCausalLM", falcon_h1, "attention and Mamba-2 side by side in every layer", is_divisible=False
+    ),
+    Architecture(
+        "GraniteMoeHybridForCausalLM",
+        granite_hybrid,
+        "Granite 4: Mamba-2 or attention; shared MLP, with or without mixture of experts",
+        is_divisible=False,
+    ),
+    Architecture(
+        "NemotronHForCausalLM",
+        nemotron_h,
+        "one part per layer: Mamba-2, attention or MLP",
+        "mixtures of experts",
+        ignored=_NO_TENSORS,
+        is_divisible=False,
+    ),
+    Architecture("Lfm2ForCausalLM", lfm2, "gated short convolutions, attention in some layers", is_divisible=False),
+    Architecture(
+        "Lfm2MoeForCausalLM", lfm2_moe, "LFM2 with mixture of experts in the upper layers", is_divisible=False
     ),
     Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
     Architecture("CohereForCausalLM", cohere, "Command R; attention and MLP side by side, normalised heads"),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3")
-RECURRENT = ("mamba", "jamba")
+RECURRENT = ("mamba", "jamba", "bamba", "lfm2")
 DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
 
 

@@ -26,6 +26,10 @@ _SIGNATURES = {
     "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,
     "draw": _P + _I + 7 * _P + 2 * _I,
+    "causal_conv": _P + _I + 3 * _P + _I + 3 * _P + _I + _P + 3 * _I,
+    "selective_scan": 5 * (_P + _I) + 3 * _P + _I + 3 * _P + _I + _P + 2 * _I,
+    "gated_norm": 2 * _P + _I + 2 * _P + 4 * _I + _F,
+    "head_scan": 4 * (_P + _I) + 3 * _P + 2 * _F + _P + _I + 3 * _P + _I + _P + 4 * _I,
     "run_steps": _P + _I + _P,
 }
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}

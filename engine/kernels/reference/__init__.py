@@ -6,10 +6,12 @@ serves a CUDA runner without Triton, and the tests compare the Triton kernels wi
 
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
 from engine.kernels.reference.choose_experts import choose_experts, order_by_expert
+from engine.kernels.reference.gated_norm import gated_norm
 from engine.kernels.reference.grouped_experts import grouped_experts
 from engine.kernels.reference.launching import keep_launches
 from engine.kernels.reference.logprobs import top_logprobs
 from engine.kernels.reference.mamba import causal_conv, selective_scan
+from engine.kernels.reference.mamba2 import head_scan
 from engine.kernels.reference.merge_states import merge_states
 from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
@@ -28,10 +30,12 @@ __all__ = [
     "causal_conv",
     "choose_experts",
     "copy_pages",
+    "gated_norm",
     "gather_pages",
     "gelu_tanh",
     "gelu_tanh_mul",
     "grouped_experts",
+    "head_scan",
     "keep_launches",
     "layer_norm",
     "merge_states",

@@ -1,0 +1,12 @@
+"""The kernels of recurrent layers in plain torch. This module implements the protocol StateKernels."""
+
+from typing import Final
+
+from engine.kernels.reference.gated_norm import gated_norm
+from engine.kernels.reference.mamba import causal_conv, selective_scan
+from engine.kernels.reference.mamba2 import head_scan
+
+__all__ = ["causal_conv", "gated_norm", "head_scan", "is_capturable", "selective_scan"]
+
+#: Sequences are grouped by their lengths on the host.
+is_capturable: Final = False
