@@ -24,6 +24,7 @@ _SIGNATURES = {
     "norm": 5 * _P + 2 * _I + _F,
     "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,
+    "gated_delta": 4 * (_P + _I) + 4 * _P + _I + 4 * _P + 5 * _I + _F,
     "draw": _P + _I + 7 * _P + 2 * _I,
     "run_steps": _P + _I + _P,
 }
