@@ -125,23 +125,10 @@ class AttentionBackend(Protocol):
 
 
 class StateStep(Protocol):
-    """The recurrent states of a step's sequences. B = sequences, in the order of the step."""
-
-    @property
-    def lengths(self) -> IntArray:
-        """[B]: tokens that the step computes of each; its tokens are adjacent."""
-        ...
-
-    def read(self, state_id: int) -> torch.Tensor:
-        """[B, *shape]: states after the tokens before this step; zeros for a sequence that begins."""
-        ...
-
-    def write(self, state_id: int, states: torch.Tensor) -> None:
-        """Store states [B, *shape]: those after the step's tokens."""
-        ...
+    """The recurrent states of a step's sequences."""
 
     def in_place(self, state_id: int) -> StatesInPlace:
-        """The states in their pages, for kernels that read and write them there."""
+        """The states in their pages: kernels read and write them there."""
         ...
 
 

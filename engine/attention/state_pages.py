@@ -6,12 +6,12 @@ state into the next page. So a step reads and writes one page of each sequence i
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from engine.attention.backend import IntArray, StateShape, StepLayout
+from engine.attention.backend import StateShape, StepLayout
 from engine.attention.layout import num_small_pages
 from engine.kernels.state_kernels import StatesInPlace
 from engine.memory.spec import LayerType, PoolPlan
@@ -37,130 +37,60 @@ class StatePages:
 
     def begin(self, layout: StepLayout) -> "StatePagesStep":
         """The states of a step's sequences, looked up in page tables on the host."""
-        pages = {}
+        page_ids = {}
         for kind in set(self._types.values()):
             rows = np.arange(len(layout.starts))
-            page_ids = layout.page_tables[kind.name][rows, layout.starts // kind.page_tokens]
-            pages[kind.name] = torch.from_numpy(page_ids).to(self._device)
-        return StatePagesStep(self, layout, pages, self._device)
+            found = layout.page_tables[kind.name][rows, layout.starts // kind.page_tokens]
+            page_ids[kind.name] = torch.from_numpy(found).to(self._device)
+        bounds = np.zeros(len(layout.lengths) + 1, np.int32)
+        np.cumsum(layout.lengths, out=bounds[1:])
+        starts, query_starts = (
+            torch.from_numpy(rows).to(self._device) for rows in (layout.starts.astype(np.int32), bounds)
+        )
+        return StatePagesStep(self, page_ids, starts, query_starts, int(layout.lengths.max()))
 
     def begin_on_device(
         self,
         slots: torch.Tensor,
         starts: torch.Tensor,
         query_starts: torch.Tensor,
-        lengths: IntArray,
+        max_queries: int,
         tables: Mapping[str, torch.Tensor],
-    ) -> "DeviceStatesStep":
+    ) -> "StatePagesStep":
         """As begin, but looked up in page tables on the device, without waiting for it. slots [B] int32, -1: padding;
-        starts [B] and query_starts [B + 1] int32; lengths [B], or [1] if all are equal; tables by layer type [S,
+        starts [B] and query_starts [B + 1] int32; max_queries: most tokens of a sequence; tables by layer type [S,
         entries] int32."""
         rows, page_ids = slots.clamp(min=0).long(), {}
         for kind in set(self._types.values()):
             found = tables[kind.name][rows, (starts // kind.page_tokens).long()].long()
             page_ids[kind.name] = torch.where(slots < 0, -1, found)
-        return DeviceStatesStep(self, lengths, page_ids, starts, query_starts)
+        return StatePagesStep(self, page_ids, starts, query_starts, max_queries)
 
-    def read(self, state_id: int, step: "StatePagesStep") -> torch.Tensor:
-        """Copies of the states [B, *shape] before the step; zeros for sequences that begin."""
-        page_ids = step.page_ids[self._types[state_id].name]
-        states = self._views[state_id].index_select(0, page_ids)
-        # The page of a new sequence may hold what another layer type has left in it, even NaN.
-        states.index_fill_(0, step.new_rows, 0)
-        return states.view(-1, *self._shapes[state_id].shape)
-
-    def write(self, state_id: int, states: torch.Tensor, step: "StatePagesStep") -> None:
-        """Store states [B, *shape] in the sequences' pages."""
-        page_ids = step.page_ids[self._types[state_id].name]
-        self._views[state_id].index_copy_(0, page_ids, states.flatten(1))
-
-    def in_place(self, state_id: int, step: "StatePagesStep | DeviceStatesStep") -> StatesInPlace:
-        """The states in their pages, for state kernels."""
+    def in_place(self, state_id: int, step: "StatePagesStep") -> StatesInPlace:
+        """The states in their pages."""
+        view = self._views[state_id]
         return StatesInPlace(
-            pages=_unflattened(self._views[state_id], self._shapes[state_id]),
+            pages=view.view(view.shape[0], *self._shapes[state_id].shape),
             page_ids=step.page_ids[self._types[state_id].name],
             starts=step.starts,
             query_starts=step.query_starts,
-            max_queries=int(step.lengths.max()),
+            max_queries=step.max_queries,
         )
 
 
+@dataclass(frozen=True, slots=True)
 class StatePagesStep:
-    """The StateStep of a step whose pages the host has looked up."""
+    """The StateStep of a step whose pages have been looked up."""
 
-    def __init__(
-        self, owner: StatePages, layout: StepLayout, page_ids: Mapping[str, torch.Tensor], device: torch.device
-    ) -> None:
-        self._owner = owner
-        self._layout = layout
-        self._device = device
-        self.lengths = layout.lengths
-        self.page_ids = page_ids  #: by layer type: [B]
-
-    @cached_property
-    def new_rows(self) -> torch.Tensor:
-        """Indices of sequences whose first token this step computes."""
-        return torch.from_numpy(np.flatnonzero(self._layout.starts == 0)).to(self._device)
-
-    @cached_property
-    def starts(self) -> torch.Tensor:
-        """[B] int32: position of each sequence's first token in the step."""
-        return torch.from_numpy(self._layout.starts.astype(np.int32)).to(self._device)
-
-    @cached_property
-    def query_starts(self) -> torch.Tensor:
-        """[B + 1] int32: row of each sequence's first token, and the number of rows."""
-        bounds = np.zeros(len(self.lengths) + 1, np.int32)
-        np.cumsum(self.lengths, out=bounds[1:])
-        return torch.from_numpy(bounds).to(self._device)
-
-    def read(self, state_id: int) -> torch.Tensor:
-        """As StateStep.read."""
-        return self._owner.read(state_id, self)
-
-    def write(self, state_id: int, states: torch.Tensor) -> None:
-        """As StateStep.write."""
-        self._owner.write(state_id, states, self)
+    owner: StatePages
+    page_ids: Mapping[str, torch.Tensor]  #: by layer type: [B], -1: padding
+    starts: torch.Tensor
+    query_starts: torch.Tensor
+    max_queries: int
 
     def in_place(self, state_id: int) -> StatesInPlace:
         """As StateStep.in_place."""
-        return self._owner.in_place(state_id, self)
-
-
-class DeviceStatesStep:
-    """The StateStep of a step whose pages the device has looked up. Only for operators with state kernels, which handle
-    padding rows."""
-
-    def __init__(
-        self,
-        owner: StatePages,
-        lengths: IntArray,
-        page_ids: Mapping[str, torch.Tensor],
-        starts: torch.Tensor,
-        query_starts: torch.Tensor,
-    ) -> None:
-        self._owner = owner
-        self.lengths = lengths
-        self.page_ids = page_ids  #: by layer type: [B], -1: padding
-        self.starts = starts
-        self.query_starts = query_starts
-
-    def read(self, state_id: int) -> torch.Tensor:
-        """Not supported: use in_place."""
-        raise AssertionError("state kernels read states in place")
-
-    def write(self, state_id: int, states: torch.Tensor) -> None:
-        """Not supported: use in_place."""
-        raise AssertionError("state kernels write states in place")
-
-    def in_place(self, state_id: int) -> StatesInPlace:
-        """As StateStep.in_place."""
-        return self._owner.in_place(state_id, self)
-
-
-def _unflattened(view: torch.Tensor, shape: StateShape) -> torch.Tensor:
-    """View [pages, elements] as [pages, *shape]."""
-    return view.view(view.shape[0], *shape.shape)
+        return self.owner.in_place(state_id, self)
 
 
 def _view(plan: PoolPlan, pool: torch.Tensor, kind: LayerType, shape: StateShape, layer_id: int) -> torch.Tensor:

@@ -121,8 +121,8 @@ class Operators(Protocol):
         ...
 
     @property
-    def state_kernels(self) -> StateKernels | None:
-        """Kernels of recurrent layers; None: plain torch on states that are copied out of their pages."""
+    def state_kernels(self) -> StateKernels:
+        """Kernels of recurrent layers."""
         ...
 
     @property

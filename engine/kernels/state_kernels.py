@@ -1,7 +1,8 @@
 """Kernels of recurrent layers that read and write states where they lie: in pages.
 
-engine/kernels/gpu/mamba.py (Triton) and engine/kernels/reference/mamba.py (plain torch) have both functions; either
-module is a StateKernels. Padding rows have page -1: nothing is read for them, and their output is zero.
+engine/kernels/reference/state_kernels.py (plain torch: the meaning), engine/kernels/gpu/state_kernels.py (Triton) and
+CppStateKernels in engine/kernels/cpu (C++) implement the protocol. Padding rows have page -1: nothing is read for them,
+and their output is zero.
 
 T = tokens of the step, B = sequences, I = channels, S = numbers of state per channel, K = taps of the convolution,
 N = pages.
@@ -35,12 +36,24 @@ class DeltaWeights:
 
 
 class StateKernels(Protocol):
-    """Kernels of Mamba layers (Gu and Dao 2023). Both queue their work and do not wait for the device."""
+    """Kernels of recurrent layers. A result depends on its own sequence only, and not on how its tokens were divided
+    into steps."""
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether calls can be captured as a CUDA graph: they queue work and do not read numbers on the host."""
+        ...
 
     def causal_conv(
-        self, x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace
+        self,
+        x: torch.Tensor,
+        taps: torch.Tensor,
+        bias: torch.Tensor | None,
+        states: StatesInPlace,
+        *,
+        has_silu: bool = True,
     ) -> torch.Tensor:
-        """silu of each channel's convolution over time, [T, I], newly allocated. Updates the states.
+        """Each channel's convolution over time, or silu of it, [T, I], newly allocated. Updates the states.
 
         x [T, I], strided rows; taps [K, I], the last tap is for the token itself; bias [I]; states: the last K - 1
         inputs, [N, K - 1, I].
@@ -58,8 +71,8 @@ class StateKernels(Protocol):
         d: torch.Tensor,
         states: StatesInPlace,
     ) -> torch.Tensor:
-        """h(t) = exp(s a) h(t - 1) + s b x with s = softplus(dt); returns (h c + d x) silu(gate), [T, I] in the dtype
-        of x, newly allocated. Updates the states.
+        """The recurrence of Mamba (Gu and Dao 2023): h(t) = exp(s a) h(t - 1) + s b x with s = softplus(dt); returns
+        (h c + d x) silu(gate), [T, I] in the dtype of x, newly allocated. Updates the states.
 
         x, dt, gate [T, I] and b, c [T, S], strided rows; a [I, S] and d [I] float32; states [N, I, S] float32.
         """

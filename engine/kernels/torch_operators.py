@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.operators import LinearFunction, NormFunction, WorkTimer
+from engine.kernels.reference import state_kernels
+from engine.kernels.state_kernels import StateKernels
 
 #: Hint for the packed layout: the expected number of rows. Measured for 1 to 512 rows: only a hint of 1 is worse.
 _PACK_ROWS = 32
@@ -32,9 +34,9 @@ class TorchOperators:
         return None
 
     @property
-    def state_kernels(self) -> None:
-        """None: recurrent layers run in plain torch."""
-        return None
+    def state_kernels(self) -> StateKernels:
+        """The reference."""
+        return state_kernels
 
     @property
     def draw(self) -> None:

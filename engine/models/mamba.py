@@ -31,7 +31,7 @@ class MambaLM:
         self.vocab_size = config.require("vocab_size", int)
         self.max_positions = config.get("max_position_embeddings", int, _CONTEXT)
         self.state_shapes = num_layers * sizes.state_shapes(weights.dtype)
-        self.is_capturable = weights.operators.state_kernels is not None
+        self.is_capturable = weights.operators.state_kernels.is_capturable
         self._dtype = weights.dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else weights.dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints

@@ -1,4 +1,5 @@
-"""The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp, draw.cpp), for float32 and bfloat16 on CPU.
+"""The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp, draw.cpp; those of recurrent layers:
+state_kernels.py), for float32 and bfloat16 on CPU.
 
 Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
+from engine.kernels.cpu.state_kernels import CppStateKernels
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
 from engine.kernels.operators import Draws, LinearFunction, NormFunction, WorkTimer
@@ -41,9 +43,9 @@ class CppOperators:
         return f"cpp-{self.library.instruction_set}{'-int8' if self._has_int8_weights else ''}"
 
     @property
-    def state_kernels(self) -> None:
-        """None: recurrent layers run in plain torch."""
-        return None
+    def state_kernels(self) -> CppStateKernels:
+        """Those of the same library and dtype."""
+        return CppStateKernels(self.library, self.dtype)
 
     @property
     def grouped_experts(self) -> None:

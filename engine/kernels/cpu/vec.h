@@ -285,6 +285,23 @@ AGON_INLINE Floats exp(Floats x) {
   return is_huge ? splat(__builtin_inff()) : y;
 }
 
+// log(1 + e^x), within some units in the last place.
+AGON_INLINE Floats softplus(Floats x) {
+  // log(1 + y) = 2 artanh(z) with z = y / (2 + y): a series in z^2 <= 1/9, as 0 <= y <= 1.
+  const Floats y = exp(-max(x, -x));
+  const Floats z = y / (2.0f + y), square = z * z;
+  Floats p = splat(1.0f / 17);
+  p = p * square + 1.0f / 15;
+  p = p * square + 1.0f / 13;
+  p = p * square + 1.0f / 11;
+  p = p * square + 1.0f / 9;
+  p = p * square + 1.0f / 7;
+  p = p * square + 1.0f / 5;
+  p = p * square + 1.0f / 3;
+  p = p * square + 1.0f;
+  return max(x, splat(0.0f)) + 2.0f * z * p;
+}
+
 AGON_INLINE Floats tanh(Floats x) {
   // 1 - 2 / (e^2x + 1): exact at both ends, absolute error below 2e-7 between them.
   return 1.0f - 2.0f / (exp(x + x) + 1.0f);

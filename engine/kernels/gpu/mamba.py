@@ -26,6 +26,14 @@ def _silu(x):
 
 
 @triton.jit
+def _activated(x, HAS_SILU: tl.constexpr):
+    """silu(x) if HAS_SILU, else x."""
+    if HAS_SILU:
+        return _silu(x)
+    return x
+
+
+@triton.jit
 def _convolve_one(
     x_ptr,
     taps_ptr,
@@ -40,6 +48,7 @@ def _convolve_one(
     output_stride,
     NUM_CHANNELS: tl.constexpr,
     NUM_TAPS: tl.constexpr,
+    HAS_SILU: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Grid (B, blocks of I). One token per sequence: writes its output and the new state in one launch."""
@@ -66,7 +75,7 @@ def _convolve_one(
         if k > 0:  # each thread has its own channels, and has read this place already
             tl.store(state_ptr + (k - 1) * NUM_CHANNELS, old, mask=is_channel)
     tl.store(state_ptr + (NUM_TAPS - 2) * NUM_CHANNELS, x.to(states_ptr.dtype.element_ty), mask=is_channel)
-    tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_channel)
+    tl.store(output, _activated(total, HAS_SILU).to(output_ptr.dtype.element_ty), mask=is_channel)
 
 
 @triton.jit
@@ -84,6 +93,7 @@ def _convolve(
     output_stride,
     NUM_CHANNELS: tl.constexpr,
     NUM_TAPS: tl.constexpr,
+    HAS_SILU: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_TIMES: tl.constexpr,
 ):
@@ -116,7 +126,7 @@ def _convolve(
         if age > 0:
             old_ptr = states_ptr + page * page_stride + (NUM_TAPS - 1 + times - age) * NUM_CHANNELS + channels
             total += tap * tl.load(old_ptr, mask=is_old & (times < age), other=0.0).to(tl.float32)
-    tl.store(output, _silu(total).to(output_ptr.dtype.element_ty), mask=is_here)
+    tl.store(output, _activated(total, HAS_SILU).to(output_ptr.dtype.element_ty), mask=is_here)
 
 
 @triton.jit
@@ -264,9 +274,11 @@ def _scan(
     tl.store(state_ptr, state, mask=is_place)
 
 
-def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace) -> torch.Tensor:
-    """x [T, I] -> silu of the causal convolution [T, I], newly allocated; updates the states' pages [K - 1, I] in
-    place. Contract: StateKernels.causal_conv."""
+def causal_conv(
+    x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, states: StatesInPlace, *, has_silu: bool = True
+) -> torch.Tensor:
+    """x [T, I] -> the causal convolution, or silu of it, [T, I], newly allocated; updates the states' pages [K - 1, I]
+    in place. Contract: StateKernels.causal_conv."""
     num_tokens, num_channels = x.shape
     num_taps, num_rows = taps.shape[0], len(states.page_ids)
     _check(states, (num_taps - 1, num_channels))
@@ -281,10 +293,10 @@ def causal_conv(x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None, 
     blocks = triton.cdiv(num_channels, _CONV_CHANNELS)
     inputs = x, taps, bias, states.pages, *pointers, output, *strides, output.stride(0)
     if states.max_queries == 1:
-        _convolve_one[(num_rows, blocks)](*inputs, **sizes, num_warps=1)
+        _convolve_one[(num_rows, blocks)](*inputs, **sizes, HAS_SILU=has_silu, num_warps=1)
         return output
     times = triton.cdiv(states.max_queries, _CONV_TIMES)
-    _convolve[(num_rows, times, blocks)](*inputs, **sizes, BLOCK_TIMES=_CONV_TIMES, num_warps=4)
+    _convolve[(num_rows, times, blocks)](*inputs, **sizes, HAS_SILU=has_silu, BLOCK_TIMES=_CONV_TIMES, num_warps=4)
     _keep_last[(num_rows, blocks)](x, states.pages, *pointers, *strides, **sizes, num_warps=1)
     return output
 
@@ -377,7 +389,7 @@ def shipped() -> list[Compilation]:
                 _convolve_one,
                 conv_pointers | rows | output,
                 conv_strides,
-                sizes,
+                sizes | {"HAS_SILU": True},
                 1,
                 Expectation(max_registers=96),
             ),
@@ -386,7 +398,7 @@ def shipped() -> list[Compilation]:
                 _convolve,
                 conv_pointers | rows | output,
                 conv_strides,
-                sizes | {"BLOCK_TIMES": _CONV_TIMES},
+                sizes | {"HAS_SILU": True, "BLOCK_TIMES": _CONV_TIMES},
                 4,
                 Expectation(max_registers=128),
             ),

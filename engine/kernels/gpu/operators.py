@@ -4,7 +4,7 @@ few rows in Triton where that is faster (products.py)."""
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.gpu import activation, choose_experts, grouped_experts, mamba, norm
+from engine.kernels.gpu import activation, choose_experts, grouped_experts, norm, state_kernels
 from engine.kernels.gpu.layer_recorder import LayerRecorder
 from engine.kernels.gpu.products import Product, Products
 from engine.kernels.gpu.skinny_product import Activation
@@ -55,8 +55,8 @@ class GpuOperators:
 
     @property
     def state_kernels(self) -> StateKernels:
-        """The Triton kernels of mamba.py."""
-        return mamba
+        """The kernels in Triton."""
+        return state_kernels
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
         """A product of cuBLAS, or of our own kernel for few rows: see choose_products."""

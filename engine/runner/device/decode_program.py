@@ -34,7 +34,7 @@ class DecodeProgram:
     ) -> None:
         """last_tokens [S + 1] int64: newest token of every slot; the last element takes tokens that are never read.
         parameters [S, SAMPLING_WORDS] int32: sampling parameters of every slot. begin_states: looks up the pages of
-        recurrent states on the device; None: there are no recurrent states, or the host looks them up."""
+        recurrent states; None: there are no recurrent layers."""
         self._model = model
         self._kernels = kernels
         self._backend = backend
@@ -53,8 +53,8 @@ class DecodeProgram:
         columns = (*rows.sampling.all, rows.next_tokens, self._sampling)
         self._kernels.sample(logits, *columns, rows.slots, self._last_tokens)
 
-    def forward(self, bucket: Bucket, states: StateStep | None = None) -> torch.Tensor:
-        """Final hidden states [B, hidden]. states: recurrent states, if the host looks them up."""
+    def forward(self, bucket: Bucket) -> torch.Tensor:
+        """Final hidden states [B, hidden]."""
         rows = self._buffers.first(bucket.num_rows)
         self._kernels.prepare_decode(
             rows.slots,
@@ -69,8 +69,7 @@ class DecodeProgram:
             rows.page_places,
             rows.sampling,
         )
-        if self._begin_states is not None:
-            states = self._begin_states(rows)
+        states = None if self._begin_states is None else self._begin_states(rows)
         layout = DeviceLayout(
             slots=rows.slots,
             context_lengths=rows.context_lengths,

@@ -111,8 +111,7 @@ class DeviceRunner:
         self._states: StepStates | None = None
         if model.state_shapes:
             state_pages = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
-            has_kernels = operators.state_kernels is not None
-            self._states = StepStates(state_pages, self._tables, max_running, has_kernels=has_kernels)
+            self._states = StepStates(state_pages, self._tables, max_running)
         shapes = model.attention_shapes
         self._backend = DeviceBackend(
             kernels, plan, pool, shapes, dtype, self._tables.tables, max_running, limits.max_model_len
@@ -135,7 +134,7 @@ class DeviceRunner:
             self._last_tokens,
             self._slot_sampling.parameters,
             workspace,
-            self._states.of_decodes if self._states is not None and self._states.has_kernels else None,
+            None if self._states is None else self._states.of_decodes,
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
         self._prefixes = SharedPrefixes(plan) if has_shared else None
@@ -291,7 +290,7 @@ class DeviceRunner:
         if shares.is_decode:
             bucket = Bucket(len(sequences))
             decodes = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
-            forward = partial(self._forward_decode, decodes, bucket, shares)
+            forward = partial(self._forward_decode, decodes, bucket)
         else:
             mixed = MixedInputs.send(self._upload, sequences, shares)
             forward = partial(self._forward_mixed, mixed, shares)
@@ -315,10 +314,9 @@ class DeviceRunner:
 
         return compute
 
-    def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket, shares: Shares) -> torch.Tensor:
+    def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket) -> torch.Tensor:
         inputs.write_known(self._last_tokens)
-        states = None if self._states is None or self._states.has_kernels else self._states.by_host(shares)
-        return self._program.forward(bucket, states)
+        return self._program.forward(bucket)
 
     def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
         """Final hidden states of the last token of each sequence, [B, hidden]."""

@@ -1,7 +1,6 @@
 """The page tables of all slots, on the device. A step sends only the entries that have changed.
 
-All tables lie in one array, so that one launch writes the changes of all layer types. Tables of recurrent layers are
-kept on the host as well, for models whose states the host looks up.
+All tables lie in one array, so that one launch writes the changes of all layer types.
 """
 
 from collections.abc import Sequence
@@ -37,20 +36,10 @@ class PageTables:
             name: self._entries[first : first + num_slots * self._strides[name]].view(num_slots, -1)
             for name, first in self._firsts.items()
         }
-        #: by recurrent layer type, likewise, on the host
-        self.host_tables = {
-            kind.name: np.zeros((num_slots, self._strides[kind.name]), dtype=np.int64)
-            for kind in plan.types
-            if kind.spec.kind == "recurrent"
-        }
 
     def deltas(self, updates: Sequence[PageTableUpdate]) -> tuple[IntArray, NDArray[np.int32]]:
         """Indices of changed entries in the array of all tables, and the page ids that they get. If an entry has
-        several updates, the last one counts; no index is returned twice. Updates the host's tables."""
-        for update in updates:
-            if update.layer_type in self.host_tables:
-                row = self.host_tables[update.layer_type][update.slot]
-                row[update.start : update.start + len(update.page_ids)] = update.page_ids
+        several updates, the last one counts; no index is returned twice."""
         count = len(updates)
         lengths = np.fromiter((len(update.page_ids) for update in updates), np.int64, count)
         firsts = np.fromiter((self._first_entry(update) for update in updates), np.int64, count)

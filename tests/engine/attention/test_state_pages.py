@@ -29,25 +29,18 @@ def test_a_state_is_found_in_the_page_of_its_interval_whatever_the_step_it_was_w
     states = [torch.randn(2, *shape.shape).to(shape.dtype) for shape in SHAPES]
     step = pages.begin(layout([3, 9], [[5, 0], [0, 7]]))
     for state_id, state in enumerate(states):
-        step.write(state_id, state)
+        found = step.in_place(state_id)
+        found.pages[found.page_ids] = state
     later = pages.begin(layout([12, 4], [[0, 7], [5, 0]]))
     for state_id, state in enumerate(states):
-        assert torch.equal(later.read(state_id), state.flip(0))
+        found = later.in_place(state_id)
+        assert torch.equal(found.pages[found.page_ids], state.flip(0))
 
 
-def test_a_sequence_that_begins_reads_zeros_and_not_what_its_page_holds() -> None:
-    pool = torch.full((PLAN.pool_bytes,), 255, dtype=torch.uint8)  # NaN in every dtype
-    step = StatePages(PLAN, pool, SHAPES, 0).begin(layout([0, 1], [[3], [4]]))
-    for state_id in range(len(SHAPES)):
-        new, old = step.read(state_id)
-        assert not new.any()
-        assert old.isnan().all()
-
-
-def test_a_write_changes_only_the_layer_s_part_of_the_pages() -> None:
+def test_a_state_is_only_the_layer_s_part_of_its_page() -> None:
     pool = torch.full((PLAN.pool_bytes,), 7, dtype=torch.uint8)
-    step = StatePages(PLAN, pool, SHAPES, 0).begin(layout([1], [[3]]))
-    step.write(2, torch.zeros(1, *SHAPES[2].shape, dtype=torch.bfloat16))
+    found = StatePages(PLAN, pool, SHAPES, 0).begin(layout([1], [[3]])).in_place(2)
+    found.pages[found.page_ids] = 0
     (conv,) = (kind for kind in PLAN.types if kind.spec.part == "conv")
     first = (3 + 10 * PLAN.types.index(conv)) * conv.small_page_bytes + conv.layer_ids.index(2) * conv.layer_page_bytes
     changed = torch.zeros_like(pool)
@@ -55,15 +48,17 @@ def test_a_write_changes_only_the_layer_s_part_of_the_pages() -> None:
     assert torch.equal(pool != 7, changed.bool())
 
 
-def test_kernels_are_handed_the_memory_that_is_read_and_written_and_which_tokens_are_whose() -> None:
+def test_kernels_are_told_which_tokens_are_whose_by_the_host_and_on_the_device() -> None:
     pages = StatePages(PLAN, torch.zeros(PLAN.pool_bytes, dtype=torch.uint8), SHAPES, 0)
     whole = layout([3, 0], [[5, 0], [7, 0]])
-    step = pages.begin(StepLayout(whole.starts, np.array([2, 4]), whole.page_tables))
-    for state_id, shape in enumerate(SHAPES):
-        states = torch.randn(2, *shape.shape).to(shape.dtype)
-        step.write(state_id, states)
-        found = step.in_place(state_id)
-        assert torch.equal(found.pages[found.page_ids], states)
+    by_host = pages.begin(StepLayout(whole.starts, np.array([2, 4]), whole.page_tables))
+    tables = {name: torch.from_numpy(table) for name, table in whole.page_tables.items()}
+    starts, query_starts = torch.tensor([3, 0, 0], dtype=torch.int32), torch.tensor([0, 2, 6, 6], dtype=torch.int32)
+    slots = torch.tensor([0, 1, -1], dtype=torch.int32)
+    on_device = pages.begin_on_device(slots, starts, query_starts, 4, tables)
+    for state_id in range(len(SHAPES)):
+        found, padded = by_host.in_place(state_id), on_device.in_place(state_id)
         assert found.starts.tolist() == [3, 0]
         assert found.query_starts.tolist() == [0, 2, 6]
-        assert found.max_queries == 4
+        assert found.max_queries == padded.max_queries == 4
+        assert padded.page_ids.tolist() == [*found.page_ids.tolist(), -1]

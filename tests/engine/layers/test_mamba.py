@@ -6,11 +6,13 @@ import torch
 
 from engine.attention.backend import ForwardBatch, HeadNorms, IntArray
 from engine.attention.rotation import Rotation
-from engine.kernels.reference import mamba as reference_kernels
+from engine.kernels.cpu.state_kernels import CppStateKernels
+from engine.kernels.reference import state_kernels as reference
 from engine.kernels.state_kernels import StateKernels, StatesInPlace
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.linear import Linear
 from engine.layers.mamba import Mamba, MambaWeights
+from tests.engine.kernels.libraries import library
 
 HIDDEN, CHANNELS, STATES, TAPS, RANK = 6, 8, 3, 4, 2
 
@@ -31,12 +33,6 @@ class HeldStates:
         self.lengths = lengths
         self.states = [torch.zeros(len(lengths), TAPS - 1, CHANNELS), torch.zeros(len(lengths), CHANNELS, STATES)]
 
-    def read(self, state_id: int) -> torch.Tensor:
-        return self.states[state_id]
-
-    def write(self, state_id: int, states: torch.Tensor) -> None:
-        self.states[state_id] = states
-
     def in_place(self, state_id: int) -> StatesInPlace:
         bounds = np.concatenate(([0], np.cumsum(self.lengths))).astype(np.int32)
         return StatesInPlace(
@@ -48,7 +44,7 @@ class HeldStates:
         )
 
 
-def layer(kernels: StateKernels | None) -> Mamba:
+def layer(kernels: StateKernels) -> Mamba:
     generator = torch.Generator().manual_seed(1)
 
     def linear(out_features: int, in_features: int, *, bias: bool = False) -> Linear:
@@ -74,9 +70,9 @@ def run(mamba: Mamba, x: torch.Tensor, states: HeldStates) -> torch.Tensor:
     return mamba(x, None, ForwardBatch(tokens, tokens, NoAttention(), states))
 
 
-@pytest.mark.parametrize("kernels", [None, reference_kernels])
-def test_sequences_side_by_side_in_chunks_equal_each_one_alone_and_whole(kernels: StateKernels | None) -> None:
-    alone, mamba = layer(None), layer(kernels)
+@pytest.mark.parametrize("kernels", [reference, CppStateKernels(library(), torch.float32)], ids=["torch", "cpp"])
+def test_sequences_side_by_side_in_chunks_equal_each_one_alone_and_whole(kernels: StateKernels) -> None:
+    alone, mamba = layer(reference), layer(kernels)
     inputs = torch.randn(3, 20, HIDDEN, generator=torch.Generator().manual_seed(2))
     whole = [run(alone, inputs[index], HeldStates(np.array([20]))) for index in range(3)]
     states = HeldStates(np.array([0, 0, 0]))

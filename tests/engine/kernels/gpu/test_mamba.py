@@ -1,54 +1,14 @@
 """Convolution and selective scan of Mamba layers on pages, against the reference: chunks, new sequences, padding."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
 from engine.kernels import reference
 from engine.kernels.gpu import mamba
-from engine.kernels.state_kernels import StatesInPlace
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
-
-NUM_PAGES = 7
-
-
-@dataclass(frozen=True)
-class Step:
-    """Sequences of a step. Start 0: the sequence begins; page -1: padding, whose output is zero."""
-
-    starts: tuple[int, ...]
-    lengths: tuple[int, ...]
-    pages: tuple[int, ...]
-
-    def states(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> StatesInPlace:
-        """Random states for sequences that have begun before, NaN in all other pages; pages have padding between
-        them."""
-        size = shape[0] * shape[1]
-        pool = torch.full((NUM_PAGES, size + 16), float("nan"))
-        for start, page in zip(self.starts, self.pages, strict=True):
-            if start and page >= 0:
-                pool[page, 16:] = torch.randn(size, generator=torch.Generator().manual_seed(page))
-        bounds = torch.tensor([0, *self.lengths]).cumsum(0).int()
-        return StatesInPlace(
-            pages=pool.to(dtype).to(device)[:, 16:].unflatten(1, shape),
-            page_ids=torch.tensor(self.pages, device=device),
-            starts=torch.tensor(self.starts, dtype=torch.int32, device=device),
-            query_starts=bounds.to(device),
-            max_queries=max(self.lengths),
-        )
-
-
-STEPS = {
-    "decode": Step((5, 0, 9, 1), (1, 1, 1, 1), (2, 0, -1, 6)),
-    "prompts and a decode": Step((0, 4, 9, 2), (11, 1, 3, 2), (3, 5, -1, 1)),
-    "chunks of more than one tile": Step((8, 0), (17, 8), (4, 2)),
-}
-
-
-def _random(num_rows: int, size: int, dtype: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
-    rows = torch.randn(num_rows, size + 5, generator=torch.Generator().manual_seed(seed))
-    return rows.to(dtype).to(device)[:, 2:-3]
+from tests.engine.kernels.recurrent_steps import STEPS, Step, random_rows
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -58,11 +18,11 @@ def test_convolution_and_its_states_are_those_of_the_reference(
     step: Step, num_channels: int, num_taps: int, has_bias: bool, dtype: torch.dtype, device: torch.device
 ) -> None:
     ours, theirs = (step.states((num_taps - 1, num_channels), dtype, device) for _ in range(2))
-    x = _random(sum(step.lengths), num_channels, dtype, device, 1)
-    taps = _random(num_taps, num_channels, dtype, device, 2).contiguous()
-    bias = _random(1, num_channels, dtype, device, 3)[0].contiguous() if has_bias else None
-    output = mamba.causal_conv(x, taps, bias, ours)
-    expected = reference.causal_conv(x, taps, bias, theirs)
+    x = random_rows(sum(step.lengths), num_channels, dtype, device, 1)
+    taps = random_rows(num_taps, num_channels, dtype, device, 2).contiguous()
+    bias = random_rows(1, num_channels, dtype, device, 3)[0].contiguous() if has_bias else None
+    output = mamba.causal_conv(x, taps, bias, ours, has_silu=has_bias)
+    expected = reference.causal_conv(x, taps, bias, theirs, has_silu=has_bias)
     assert_near(output, expected)
     assert torch.equal(ours.pages.nan_to_num(7), theirs.pages.nan_to_num(7))  # copies of inputs: bit for bit
 
@@ -75,9 +35,9 @@ def test_recurrence_and_its_states_are_those_of_the_reference(
 ) -> None:
     ours, theirs = (step.states((num_channels, num_states), torch.float32, device) for _ in range(2))
     num_tokens = sum(step.lengths)
-    x, dt, gate = (_random(num_tokens, num_channels, dtype, device, seed) for seed in (1, 2, 3))
+    x, dt, gate = (random_rows(num_tokens, num_channels, dtype, device, seed) for seed in (1, 2, 3))
     dt = dt * 8 - 4  # softplus: flat, curved and straight
-    b, c = (_random(num_tokens, num_states, dtype, device, seed) for seed in (4, 5))
+    b, c = (random_rows(num_tokens, num_states, dtype, device, seed) for seed in (4, 5))
     a = -torch.rand(num_channels, num_states, device=device) - 0.1
     d = torch.rand(num_channels, device=device)
     output = mamba.selective_scan(x, dt, b, c, gate, a, d, ours)
@@ -92,7 +52,7 @@ def test_recurrence_and_its_states_are_those_of_the_reference(
 def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(device: torch.device) -> None:
     num_channels, num_states, length = 8, 4, 13
     sizes = (num_channels, num_channels, num_states, num_states, num_channels)
-    x, dt, b, c, gate = (_random(length, size, torch.float32, device, seed) for seed, size in enumerate(sizes))
+    x, dt, b, c, gate = (random_rows(length, size, torch.float32, device, seed) for seed, size in enumerate(sizes))
     a, d = -torch.rand(num_channels, num_states, device=device), torch.rand(num_channels, device=device)
     whole = Step((0,), (length,), (3,)).states((num_channels, num_states), torch.float32, device)
     expected = mamba.selective_scan(x, dt, b, c, gate, a, d, whole)

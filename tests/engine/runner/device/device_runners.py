@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import torch
 
@@ -14,6 +14,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.kernels import reference
 from engine.kernels.operators import ExpertsFunction, GroupedExperts, Operators, Routing
+from engine.kernels.reference import state_kernels
 from engine.kernels.state_kernels import StateKernels
 from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
@@ -79,12 +80,18 @@ def settings_for(folder: Path, **settings: object) -> EngineConfig:
     return EngineConfig(str(folder), **{**defaults, **settings})  # type: ignore[arg-type]
 
 
+def opaque_kernels(module: ModuleType) -> StateKernels:
+    """The kernels of a module, which a tape takes as single calls."""
+    kernels = {name: opaque(getattr(module, name)) for name in module.__all__ if name != "is_capturable"}
+    return SimpleNamespace(is_capturable=True, **kernels)
+
+
 class TorchWithStateKernels(TorchOperators):
     """Torch operators, and beside them kernels for recurrent states, which a tape takes as single calls."""
 
-    state_kernels: StateKernels = SimpleNamespace(
-        causal_conv=opaque(reference.mamba.causal_conv), selective_scan=opaque(reference.mamba.selective_scan)
-    )  # type: ignore[assignment]
+    @property
+    def state_kernels(self) -> StateKernels:
+        return opaque_kernels(state_kernels)
 
 
 class TorchWithGroupedExperts(TorchWithStateKernels):

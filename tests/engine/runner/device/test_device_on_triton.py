@@ -17,7 +17,7 @@ from engine.runner import EagerRunner, load_runner
 from engine.runner.build import Machinery
 from engine.runner.device.device_runner import DeviceRunner
 from tests.engine.checkpoints import TinyModel, save
-from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, settings_for
+from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, opaque_kernels, settings_for
 from tests.engine.runner.device.tape import TapeRecorder, opaque
 from tests.engine.stepper import Running, Stepper, generate, random_prompt
 
@@ -25,7 +25,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
 
 from engine.kernels import gpu
-from engine.kernels.gpu import activation, attention_tiles, mamba, norm, paged_attention, skinny_product
+from engine.kernels.gpu import activation, attention_tiles, norm, paged_attention, skinny_product, state_kernels
 from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.products import Products
@@ -54,8 +54,7 @@ class InterpretedOperators(GpuOperators):
 
     @property
     def state_kernels(self) -> StateKernels:
-        kernels = {name: opaque(getattr(mamba, name)) for name in ("causal_conv", "selective_scan")}
-        return SimpleNamespace(**kernels)
+        return opaque_kernels(state_kernels)
 
     def __init__(self) -> None:
         super().__init__(Products(multiply=opaque(skinny_product.multiply)))

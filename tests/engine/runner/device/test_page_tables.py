@@ -52,14 +52,9 @@ def test_changes_add_up_to_the_whole_tables(history: list[list[PageTableUpdate]]
             wanted[update.layer_type][update.slot, update.start : update.start + len(update.page_ids)] = update.page_ids
         for name, table in tables.tables.items():
             np.testing.assert_array_equal(table.numpy(), wanted[name])
-        for name, host_table in tables.host_tables.items():
-            np.testing.assert_array_equal(host_table, wanted[name])
     assert {name: table.data_ptr() for name, table in tables.tables.items()} == addresses
 
 
 def test_rows_begin_where_kernels_can_load_them_at_once() -> None:
     tables = PageTables(make_plan(), SLOTS, MAX_LEN, torch.device("cpu"))
     assert all(table.stride(0) % 16 == 0 for table in tables.tables.values())
-    assert [name for name in tables.host_tables] == [
-        kind.name for kind in make_plan().types if kind.spec.kind == "recurrent"
-    ]

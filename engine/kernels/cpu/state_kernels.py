@@ -1,0 +1,79 @@
+"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp). CppStateKernels is a StateKernels.
+
+Every result depends on its own sequence only, to the last bit: not on other sequences, steps or the number of threads.
+"""
+
+import torch
+
+from engine.kernels.cpu.functions import address
+from engine.kernels.cpu.library import Library
+from engine.kernels.state_kernels import StatesInPlace
+
+
+class CppStateKernels:
+    """StateKernels over the built library."""
+
+    is_capturable = False  #: there are no graphs on CPU
+
+    def __init__(self, library: Library, dtype: torch.dtype) -> None:
+        """dtype: of activations, float32 or bfloat16."""
+        self._num_threads = library.num_threads
+        self._causal_conv = library.function("causal_conv", dtype)
+        self._selective_scan = library.function("selective_scan", dtype)
+
+    def causal_conv(
+        self,
+        x: torch.Tensor,
+        taps: torch.Tensor,
+        bias: torch.Tensor | None,
+        states: StatesInPlace,
+        *,
+        has_silu: bool = True,
+    ) -> torch.Tensor:
+        """As StateKernels.causal_conv; taps and states have the dtype of x."""
+        num_taps, num_channels = taps.shape
+        assert x.stride(1) == 1
+        assert taps.is_contiguous()
+        assert x.dtype == taps.dtype == states.pages.dtype
+        assert bias is None or bias.dtype == x.dtype
+        y = torch.empty((x.shape[0], num_channels), dtype=x.dtype)
+        self._causal_conv(
+            x.data_ptr(), x.stride(0), taps.data_ptr(), address(bias), *_addresses(states, num_taps - 1, num_channels),
+            y.data_ptr(), num_channels, num_taps, has_silu, self._num_threads,
+        )  # fmt: skip
+        return y
+
+    def selective_scan(
+        self,
+        x: torch.Tensor,
+        dt: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        gate: torch.Tensor,
+        a: torch.Tensor,
+        d: torch.Tensor,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """As StateKernels.selective_scan; x, dt, b, c and gate have one dtype."""
+        rows = x, dt, b, c, gate
+        assert all(part.stride(1) == 1 and part.dtype == x.dtype for part in rows)
+        assert a.is_contiguous()
+        assert a.dtype == d.dtype == states.pages.dtype == torch.float32
+        y = torch.empty(x.shape, dtype=x.dtype)
+        self._selective_scan(
+            *(number for part in rows for number in (part.data_ptr(), part.stride(0))), a.data_ptr(), d.data_ptr(),
+            *_addresses(states, *a.shape), y.data_ptr(), *a.shape, self._num_threads,
+        )  # fmt: skip
+        return y
+
+
+def _addresses(states: StatesInPlace, *shape: int) -> tuple[int, ...]:
+    """Arguments of the C++ functions: the fields of `States` in states.h."""
+    pages, page_ids, starts, query_starts = states.pages, states.page_ids, states.starts, states.query_starts
+    assert pages.shape[1:] == shape
+    assert pages[0].is_contiguous()
+    assert page_ids.dtype == torch.int64
+    assert starts.dtype == query_starts.dtype == torch.int32
+    assert all(rows.is_contiguous() for rows in (page_ids, starts, query_starts))
+    pointers = page_ids.data_ptr(), starts.data_ptr(), query_starts.data_ptr()
+    return pages.data_ptr(), pages.stride(0), *pointers, len(page_ids)

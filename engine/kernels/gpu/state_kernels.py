@@ -1,0 +1,10 @@
+"""The Triton kernels of recurrent layers. This module implements the protocol StateKernels."""
+
+from typing import Final
+
+from engine.kernels.gpu.mamba import causal_conv, selective_scan
+
+__all__ = ["causal_conv", "is_capturable", "selective_scan"]
+
+#: Launches depend on the number of sequences and on the longest one alone.
+is_capturable: Final = True

@@ -1,0 +1,10 @@
+"""The kernels of recurrent layers in plain torch. This module implements the protocol StateKernels."""
+
+from typing import Final
+
+from engine.kernels.reference.mamba import causal_conv, selective_scan
+
+__all__ = ["causal_conv", "is_capturable", "selective_scan"]
+
+#: Sequences are grouped by their lengths on the host.
+is_capturable: Final = False
