@@ -6,17 +6,34 @@
 // tokens advances it, token by token in one order. So a token's bits depend neither on its neighbours, nor on how the
 // prompt was split into chunks, nor on the number of threads.
 
-#include "gated_delta.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "states.h"
+#include "threads.h"
 #include "vec.h"
 
 namespace agon {
 
 namespace {
+
+// H value heads, G key heads, D channels of a key, V of a value. A stride is the number of elements from one token's row
+// to the next; rows without one are contiguous.
+template <typename T>
+struct DeltaArgs {
+  const T* qkv;        // [tokens, 2 G D + H V]: queries, keys, values
+  const T* gate;       // [tokens, H V]
+  const T* steps;      // [tokens, H]: a state decays by exp(rate * softplus(step + step_bias))
+  const T* strengths;  // [tokens, H], before the sigmoid
+  int64_t qkv_stride, gate_stride, steps_stride, strengths_stride;
+  const float *rates, *step_bias;  // [H]
+  const float* norm;               // [V]
+  States<float> states;            // [H, D, V]
+  T* y;                            // [tokens, H V]
+  int64_t num_heads, num_key_heads, key_dim, value_dim;
+  float eps;
+};
 
 constexpr int kVectors = 4;               // of value channels in a block
 constexpr int kBlock = kVectors * kLanes;
@@ -96,7 +113,7 @@ AGON_INLINE void advance(float* state, const float* keys, int64_t key_dim, float
 
 // Keys and queries of a tile of tokens, and their decays and strengths, for one value head.
 template <typename T>
-void prepare(const GatedDeltaArgs<T>& a, int64_t head, int64_t first, int64_t count, Buffers& to) {
+void prepare(const DeltaArgs<T>& a, int64_t head, int64_t first, int64_t count, Buffers& to) {
   const int64_t key_head = head / (a.num_heads / a.num_key_heads), key_size = a.num_key_heads * a.key_dim;
   const float scale = 1.0f / std::sqrt(float(a.key_dim));
   for (int64_t t = 0; t < count; t++) {
@@ -128,27 +145,27 @@ void gated_norm(T* y, const float* read, const T* gate, const float* scales, int
 
 // One value head of one sequence.
 template <typename T>
-void advance_head(const GatedDeltaArgs<T>& a, int64_t row, int64_t head, Buffers& buffers) {
-  const int64_t end = a.query_starts[row + 1], value_dim = a.value_dim;
+void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers& buffers) {
+  const Range tokens = a.states.tokens(sequence);
+  const int64_t value_dim = a.value_dim, y_stride = a.num_heads * value_dim;
   const int64_t padded = (value_dim + kBlock - 1) / kBlock * kBlock;
   T* const y = a.y + head * value_dim;
-  const int64_t y_stride = a.num_heads * value_dim;
-  if (a.page_ids[row] < 0) {
-    for (int64_t t = a.query_starts[row]; t < end; t++) std::fill_n(y + t * y_stride, value_dim, T(0));
+  float* const page = a.states.state(sequence);
+  if (page == nullptr) {
+    for (int64_t t = tokens.first; t < tokens.last; t++) std::fill_n(y + t * y_stride, value_dim, T(0));
     return;
   }
-  float* const page = a.pages + a.page_ids[row] * a.page_stride + head * a.key_dim * value_dim;
+  float* const held = page + head * a.key_dim * value_dim;
   float* const state = buffers.state.data();
-  bool is_new = a.starts[row] == 0;  // what the page of a new sequence holds is not its own
-  for (int64_t first = a.query_starts[row]; first < end; first += kTile, is_new = false) {
-    const int64_t count = std::min(kTile, end - first);
+  bool is_new = a.states.is_new(sequence);
+  for (int64_t first = tokens.first; first < tokens.last; first += kTile, is_new = false) {
+    const int64_t count = std::min(kTile, tokens.last - first);
     prepare(a, head, first, count, buffers);
     for (int64_t block = 0; block < value_dim; block += kBlock) {
       const int64_t width = value_dim - block;
       for (int64_t i = 0; i < a.key_dim; i++)
         for (int c = 0; c < kBlock; c += kLanes)
-          store(state + i * kBlock + c,
-                is_new ? splat(0.0f) : load_some(page + i * value_dim + block + c, width - c));
+          store(state + i * kBlock + c, is_new ? splat(0.0f) : load_some(held + i * value_dim + block + c, width - c));
       for (int64_t t = 0; t < count; t++) {
         const T* value = a.qkv + (first + t) * a.qkv_stride + 2 * a.num_key_heads * a.key_dim + head * value_dim + block;
         Floats values[kVectors], read[kVectors];
@@ -159,7 +176,7 @@ void advance_head(const GatedDeltaArgs<T>& a, int64_t row, int64_t head, Buffers
       }
       for (int64_t i = 0; i < a.key_dim; i++)
         for (int c = 0; c < kBlock; c += kLanes)
-          store_some(page + i * value_dim + block + c, load(state + i * kBlock + c), width - c);
+          store_some(held + i * value_dim + block + c, load(state + i * kBlock + c), width - c);
     }
     for (int64_t t = 0; t < count; t++) {
       const T* gate = a.gate + (first + t) * a.gate_stride + head * value_dim;
@@ -168,38 +185,35 @@ void advance_head(const GatedDeltaArgs<T>& a, int64_t row, int64_t head, Buffers
   }
 }
 
-}  // namespace
-
 template <typename T>
-void gated_delta(const GatedDeltaArgs<T>& a, Team& team) {
+void gated_delta(const DeltaArgs<T>& a, Team& team) {
   Buffers buffers(a.key_dim, a.value_dim);
-  team.each(a.num_rows * a.num_heads,
+  team.each(a.states.num_sequences * a.num_heads,
             [&](int64_t item, int64_t) { advance_head(a, item / a.num_heads, item % a.num_heads, buffers); });
 }
 
-template void gated_delta(const GatedDeltaArgs<float>&, Team&);
-template void gated_delta(const GatedDeltaArgs<bf16>&, Team&);
+}  // namespace
 
 }  // namespace agon
 
 extern "C" {
 
-// agon_gated_delta_{f32,bf16}: gated_delta() for Python (engine/kernels/cpu/gated_delta.py).
-#define AGON_GATED_DELTA(suffix, T)                                                                                  \
-  void agon_gated_delta_##suffix(const T* qkv, int64_t qkv_stride, const T* gate, int64_t gate_stride,              \
-                                 const T* steps, int64_t steps_stride, const T* strengths, int64_t strengths_stride, \
-                                 const float* rates, const float* step_bias, const float* norm, float* pages,       \
-                                 int64_t page_stride, const int64_t* page_ids, const int32_t* starts,               \
-                                 const int32_t* query_starts, T* y, int64_t num_rows, int64_t num_heads,            \
-                                 int64_t num_key_heads, int64_t key_dim, int64_t value_dim, float eps,              \
-                                 int num_threads) {                                                                 \
-    const int64_t work = query_starts[num_rows] * num_heads * key_dim * value_dim;                                  \
-    agon::with_team(work < (1 << 16) ? 1 : num_threads, [&](agon::Team& team) {                                     \
-      agon::gated_delta<T>({qkv, gate, steps, strengths, qkv_stride, gate_stride, steps_stride, strengths_stride,   \
-                            rates, step_bias, norm, pages, page_stride, page_ids, starts, query_starts, y,          \
-                            num_rows, num_heads, num_key_heads, key_dim, value_dim, eps},                           \
-                           team);                                                                                   \
-    });                                                                                                             \
+// agon_gated_delta_{f32,bf16}: for Python (CppStateKernels in engine/kernels/cpu/state_kernels.py).
+#define AGON_GATED_DELTA(suffix, T)                                                                                    \
+  void agon_gated_delta_##suffix(                                                                                      \
+      const T* qkv, int64_t qkv_stride, const T* gate, int64_t gate_stride, const T* steps, int64_t steps_stride,      \
+      const T* strengths, int64_t strengths_stride, const float* rates, const float* step_bias, const float* norm,     \
+      float* pages, int64_t page_stride, const int64_t* page_ids, const int32_t* starts, const int32_t* query_starts,  \
+      int64_t num_sequences, T* y, int64_t num_heads, int64_t num_key_heads, int64_t key_dim, int64_t value_dim,       \
+      float eps, int num_threads) {                                                                                    \
+    const agon::States<float> states{pages, page_stride, page_ids, starts, query_starts, num_sequences};               \
+    /* below some size, starting the threads costs more than they save */                                              \
+    const bool is_small = states.num_tokens() * num_heads * key_dim * value_dim < (1 << 16);                           \
+    agon::with_team(is_small ? 1 : num_threads, [&](agon::Team& team) {                                                \
+      agon::gated_delta<T>({qkv, gate, steps, strengths, qkv_stride, gate_stride, steps_stride, strengths_stride,      \
+                            rates, step_bias, norm, states, y, num_heads, num_key_heads, key_dim, value_dim, eps},     \
+                           team);                                                                                      \
+    });                                                                                                                \
   }
 AGON_GATED_DELTA(f32, float)
 AGON_GATED_DELTA(bf16, agon::bf16)

@@ -24,10 +24,10 @@ _SIGNATURES = {
     "norm": 5 * _P + 2 * _I + _F,
     "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,
-    "gated_delta": 4 * (_P + _I) + 4 * _P + _I + 4 * _P + 5 * _I + _F,
     "draw": _P + _I + 7 * _P + 2 * _I,
     "causal_conv": _P + _I + 3 * _P + _I + 3 * _P + _I + _P + 3 * _I,
     "selective_scan": 5 * (_P + _I) + 3 * _P + _I + 3 * _P + _I + _P + 2 * _I,
+    "gated_delta": 4 * (_P + _I) + 4 * _P + _I + 3 * _P + _I + _P + 4 * _I + _F,
     "run_steps": _P + _I + _P,
 }
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from engine.kernels.gpu.gated_delta import gated_delta
 from engine.kernels.gpu.mamba import causal_conv, selective_scan
 
-__all__ = ["causal_conv", "is_capturable", "selective_scan"]
+__all__ = ["causal_conv", "gated_delta", "is_capturable", "selective_scan"]
 
 #: Launches depend on the number of sequences and on the longest one alone.
 is_capturable: Final = True

@@ -54,8 +54,8 @@ def gated_delta(
 def _unit_heads(x: torch.Tensor, num_heads: int, key_dim: int) -> torch.Tensor:
     """x [T, G D] -> vectors of length one for every value head [T, H, D]; consecutive heads share a key head."""
     heads = x.float().unflatten(1, (-1, key_dim))
-    heads = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + _LENGTH_EPS)
-    return heads.repeat_interleave(num_heads // heads.shape[1], dim=1)
+    unit: torch.Tensor = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + _LENGTH_EPS)
+    return unit.repeat_interleave(num_heads // unit.shape[1], dim=1)
 
 
 def _advance(
