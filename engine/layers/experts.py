@@ -57,14 +57,41 @@ class Experts:
     ) -> Self:
         """Takes the experts' matrices: gate and up [ffn, hidden], down [hidden, ffn]. Raises CheckpointError where more
         experts are to be chosen than there are."""
-        if routing.num_chosen > len(names):
-            raise CheckpointError(f"config.json: {routing.num_chosen} of {len(names)} experts cannot be chosen")
-        group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
+        _check_choice(routing, len(names))
+        group = _summed_over(weights, ffn)
         grouped = weights.operators.grouped_experts
         if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
+
+    @classmethod
+    def load_joined(
+        cls,
+        weights: WeightSource,
+        router: Linear,
+        name: str,
+        num_experts: int,
+        hidden: int,
+        ffn: Shard,
+        routing: Routing,
+    ) -> Self:
+        """As load, of a checkpoint with one tensor for all experts: `name`.gate_up_proj [experts, 2 * ffn, hidden],
+        gates first, and `name`.down_proj [experts, hidden, ffn]."""
+        _check_choice(routing, num_experts)
+        gate_ups = weights.take_matrix(f"{name}.gate_up_proj", num_experts, Shard.stacked([ffn, ffn]), hidden)
+        downs = weights.take_matrix(f"{name}.down_proj", num_experts, hidden, ffn)
+        group, operators = _summed_over(weights, ffn), weights.operators
+        if operators.grouped_experts is not None:
+            mixture = operators.grouped_experts(gate_ups, downs, routing)
+            return cls(router, mixture, waits=False, summed_over=group)
+        mlps = [
+            GatedMLP(
+                Linear.bind(operators, gate_up), Linear.bind(operators, down, summed_over=group), operators.silu_mul
+            )
+            for gate_up, down in zip(gate_ups, downs, strict=True)
+        ]
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
@@ -107,6 +134,15 @@ def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunc
         return output
 
     return mix
+
+
+def _check_choice(routing: Routing, num_experts: int) -> None:
+    if routing.num_chosen > num_experts:
+        raise CheckpointError(f"config.json: {routing.num_chosen} of {num_experts} experts cannot be chosen")
+
+
+def _summed_over(weights: WeightSource, ffn: Size) -> Group | None:
+    return weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
 
 
 def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Size) -> GatedMLP:
