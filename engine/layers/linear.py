@@ -60,7 +60,7 @@ class Linear:
         biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
         return cls.bind(
             weights.operators,
-            _stacked(parts),
+            stacked(parts),
             torch.cat(biases) if bias else None,
             summed_over=weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None,
         )
@@ -79,10 +79,19 @@ class Linear:
         return self._group is not None
 
 
-def _stacked(matrices: Sequence[torch.Tensor]) -> torch.Tensor:
+def stacked(matrices: Sequence[torch.Tensor]) -> torch.Tensor:
     """[out, in] of each -> [all outs, in]."""
     if len(matrices) == 1:
         return matrices[0]
     if matrices[0].is_meta:  # torch.cat would import torch's compiler for it, which takes a second
         return matrices[0].new_empty((sum(map(len, matrices)), matrices[0].shape[1]))
     return torch.cat(list(matrices))
+
+
+def ungrouped(matrix: torch.Tensor, num_groups: int, sizes: Sequence[int]) -> list[torch.Tensor]:
+    """Parts of a matrix [out, in] whose outputs are groups of that many outputs of each part: [num_groups * size, in]
+    of each part."""
+    if matrix.is_meta:
+        return [matrix.new_empty((num_groups * size, matrix.shape[1])) for size in sizes]
+    groups = matrix.unflatten(0, (num_groups, sum(sizes)))
+    return [part.flatten(0, 1) for part in groups.split(list(sizes), dim=1)]

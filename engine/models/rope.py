@@ -25,10 +25,10 @@ class Rope:
         return Rotary(num_channels, self.base, self.scaling)
 
 
-def read_rope(config: ConfigReader, *, default_base: float = 10_000.0) -> Rope:
+def read_rope(config: ConfigReader, *, default_base: float = 10_000.0, default_share: float = 1.0) -> Rope:
     """The rotary embedding of a model whose layers all rotate in the same way."""
     base = config.get("rope_theta", float, default_base)
-    share = config.get("partial_rotary_factor", float, 1.0)
+    share = config.get("partial_rotary_factor", float, default_share)
     return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), Rope(base, share=share))
 
 
