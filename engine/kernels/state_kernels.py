@@ -35,6 +35,16 @@ class DeltaWeights:
     eps: float  #: of that norm
 
 
+@dataclass(frozen=True, slots=True)
+class ScanHeads:
+    """What the heads of a Mamba-2 layer do not compute from tokens. H = heads."""
+
+    a: torch.Tensor  #: [H] float32, negative: the decay of the state
+    d: torch.Tensor  #: [H] float32: the share of the input in the output
+    dt_bias: torch.Tensor  #: [H] float32
+    step_limits: tuple[float, float]  #: least and largest step
+
+
 class StateKernels(Protocol):
     """Kernels of recurrent layers. A result depends on its own sequence only, and not on how its tokens were divided
     into steps."""
@@ -95,5 +105,22 @@ class StateKernels(Protocol):
 
         qkv [T, 2 G D + H V]: queries, keys, values; gate [T, H V]; a, b [T, H]: all with strided rows; states
         [N, H, D, V] float32.
+        """
+        ...
+
+    def head_scan(
+        self,
+        x: torch.Tensor,
+        dt: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        heads: ScanHeads,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """The recurrence of Mamba-2 (Dao and Gu 2024), for H heads of P channels whose b and c are those of G groups of
+        consecutive heads: h(t) = exp(s a) h(t - 1) + s x b^T with s = softplus(dt + dt_bias) within the limits; returns
+        h c + d x, [T, H P] in the dtype of x, newly allocated. Updates the states.
+
+        x [T, H P], dt [T, H] and b, c [T, G S], strided rows; states [N, H, P, S] float32.
         """
         ...

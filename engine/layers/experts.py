@@ -12,7 +12,7 @@ from typing import Self
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertsFunction, Routing
+from engine.kernels.operators import ExpertsFunction, Operators, Routing
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.weights import WeightSource
@@ -78,20 +78,33 @@ class Experts:
     ) -> Self:
         """As load, of a checkpoint with one tensor for all experts: `name`.gate_up_proj [experts, 2 * ffn, hidden],
         gates first, and `name`.down_proj [experts, hidden, ffn]."""
-        _check_choice(routing, num_experts)
-        gate_ups = weights.take_matrix(f"{name}.gate_up_proj", num_experts, Shard.stacked([ffn, ffn]), hidden)
-        downs = weights.take_matrix(f"{name}.down_proj", num_experts, hidden, ffn)
-        group, operators = _summed_over(weights, ffn), weights.operators
+        gate_up = weights.take_matrix(f"{name}.gate_up_proj", num_experts, Shard.stacked([ffn, ffn]), hidden)
+        down = weights.take_matrix(f"{name}.down_proj", num_experts, hidden, ffn)
+        group = _summed_over(weights, ffn)
+        return cls.bind(weights.operators, router, gate_up, down, routing, summed_over=group)
+
+    @classmethod
+    def bind(
+        cls,
+        operators: Operators,
+        router: Linear,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        routing: Routing,
+        *,
+        summed_over: Group | None = None,
+    ) -> Self:
+        """Experts whose matrices are stored together: gate_up [experts, 2 * ffn, hidden], gates first, and down
+        [experts, hidden, ffn]. Raises CheckpointError as `load`."""
+        _check_choice(routing, len(gate_up))
         if operators.grouped_experts is not None:
-            mixture = operators.grouped_experts(gate_ups, downs, routing)
-            return cls(router, mixture, waits=False, summed_over=group)
+            mixture = operators.grouped_experts(gate_up, down, routing)
+            return cls(router, mixture, waits=False, summed_over=summed_over)
         mlps = [
-            GatedMLP(
-                Linear.bind(operators, gate_up), Linear.bind(operators, down, summed_over=group), operators.silu_mul
-            )
-            for gate_up, down in zip(gate_ups, downs, strict=True)
+            GatedMLP(Linear.bind(operators, up), Linear.bind(operators, out), operators.silu_mul)
+            for up, out in zip(gate_up, down, strict=True)
         ]
-        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""

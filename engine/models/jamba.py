@@ -1,13 +1,8 @@
 """Jamba: Mamba layers with a few attention layers between them, a mixture of experts in every other layer, and no
 embedding of positions."""
 
-import torch
-
-from engine.attention.backend import AttentionShape, ForwardBatch
-from engine.errors import CheckpointError
 from engine.kernels.operators import Routing
-from engine.layers.attention import SelfAttention
-from engine.layers.decoder import Decoder, DecoderLayer, Mixer
+from engine.layers.decoder import DecoderLayer, Mixer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.experts import ExpertNames, Experts, load_expert
 from engine.layers.linear import Linear
@@ -16,58 +11,46 @@ from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
+from engine.models.hybrid import HybridLM, HybridParts, load_attention, read_shape
 from engine.models.mamba import read_rank
 
 
-def jamba(config: ConfigReader, weights: WeightSource) -> "Jamba":
+def jamba(config: ConfigReader, weights: WeightSource) -> HybridLM:
     """Builds Jamba. Periods and offsets in the config say which layers have attention or experts."""
-    return Jamba(config, weights)
-
-
-class Jamba:
-    """A CausalLM of attention layers and recurrent layers."""
-
-    def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
-        config.expect("hidden_act", "silu")
-        num_layers = config.require("num_hidden_layers", int)
-        period, offset = config.get("attn_layer_period", int, 8), config.get("attn_layer_offset", int, 4)
-        has_attention = [index % period == offset for index in range(num_layers)]
-        sizes, shape = _sizes(config), _shape(config)
-        hidden, eps = sizes.hidden, config.get("rms_norm_eps", float, 1e-6)
-        self.vocab_size = config.require("vocab_size", int)
-        self.max_positions = config.get("max_position_embeddings", int, 262_144)
-        self.attention_shapes = (shape,) * sum(has_attention)
-        self.state_shapes = sizes.state_shapes(weights.dtype) * (num_layers - sum(has_attention))
-        head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
-        self._tokens = TokenEmbedding.load(weights, "model.embed_tokens", self.vocab_size, hidden, head=head)
-        layers = []
-        for index in range(num_layers):
-            name = f"model.layers.{index}"
-            num_attention = sum(has_attention[:index])
-            if has_attention[index]:
-                mixer: Mixer = _attention(weights, f"{name}.self_attn", num_attention, shape, hidden)
-            else:
-                mixer = _recurrence(weights, f"{name}.mamba", index - num_attention, sizes, eps)
-            layers.append(
-                DecoderLayer(
-                    mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
-                    mixer=mixer,
-                    mlp_norm=RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps),
-                    mlp=_feed_forward(config, index, f"{name}.feed_forward", hidden, weights),
-                )
+    config.expect("hidden_act", "silu")
+    num_layers = config.require("num_hidden_layers", int)
+    period, offset = config.get("attn_layer_period", int, 8), config.get("attn_layer_offset", int, 4)
+    has_attention = [index % period == offset for index in range(num_layers)]
+    sizes, shape = _sizes(config), read_shape(config)
+    hidden, eps = sizes.hidden, config.get("rms_norm_eps", float, 1e-6)
+    vocab_size = config.require("vocab_size", int)
+    layers = []
+    for index in range(num_layers):
+        name = f"model.layers.{index}"
+        num_attention = sum(has_attention[:index])
+        if has_attention[index]:
+            mixer: Mixer = load_attention(weights, f"{name}.self_attn", num_attention, shape, hidden)
+        else:
+            mixer = _recurrence(weights, f"{name}.mamba", index - num_attention, sizes, eps)
+        layers.append(
+            DecoderLayer(
+                mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
+                mixer=mixer,
+                mlp_norm=RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps),
+                mlp=_feed_forward(config, index, f"{name}.feed_forward", hidden, weights),
             )
-        self._layers = Decoder(layers, weights.operators)
-        self.is_capturable = self._layers.is_capturable
-        self._norm = RMSNorm.load(weights, "model.final_layernorm", hidden, eps)
-
-    def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys, values and states."""
-        hidden = self._tokens(batch.token_ids)
-        return self._norm(hidden, self._layers(hidden, (), batch))
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [rows, hidden] -> [rows, vocab_size]."""
-        return self._tokens.logits(hidden)
+        )
+    head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
+    parts = HybridParts(
+        vocab_size=vocab_size,
+        max_positions=config.get("max_position_embeddings", int, 262_144),
+        attention_shapes=(shape,) * sum(has_attention),
+        state_shapes=sizes.state_shapes(weights.dtype) * (num_layers - sum(has_attention)),
+        tokens=TokenEmbedding.load(weights, "model.embed_tokens", vocab_size, hidden, head=head),
+        layers=layers,
+        norm=RMSNorm.load(weights, "model.final_layernorm", hidden, eps),
+    )
+    return HybridLM(parts, weights)
 
 
 def _recurrence(weights: WeightSource, name: str, index: int, sizes: MambaSizes, eps: float) -> Mamba:
@@ -77,17 +60,6 @@ def _recurrence(weights: WeightSource, name: str, index: int, sizes: MambaSizes,
         for part, size in (("dt", sizes.rank), ("b", sizes.num_states), ("c", sizes.num_states))
     ]
     return Mamba(2 * index, 2 * index + 1, MambaWeights.load(weights, name, sizes, (norms[0], norms[1], norms[2])))
-
-
-def _attention(weights: WeightSource, name: str, layer_id: int, shape: AttentionShape, hidden: int) -> SelfAttention:
-    query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    qkv = [f"{name}.{part}_proj" for part in "qkv"]
-    return SelfAttention(
-        layer_id,
-        shape,
-        Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=False),
-        Linear.load(weights, f"{name}.o_proj", query_size, hidden, bias=False),
-    )
 
 
 def _feed_forward(config: ConfigReader, index: int, name: str, hidden: int, weights: WeightSource) -> FeedForward:
@@ -100,15 +72,6 @@ def _feed_forward(config: ConfigReader, index: int, name: str, hidden: int, weig
     router = Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False)
     routing = Routing(config.get("num_experts_per_tok", int, 2), sums_to_one=False)
     return Experts.load(weights, router, names, hidden, ffn, routing)
-
-
-def _shape(config: ConfigReader) -> AttentionShape:
-    num_heads = config.require("num_attention_heads", int)
-    num_kv_heads = config.get("num_key_value_heads", int, num_heads)
-    head_dim = config.get("head_dim", int, config.require("hidden_size", int) // num_heads)
-    if num_heads % num_kv_heads:
-        raise CheckpointError(f"config.json: {num_heads} heads over {num_kv_heads} do not fit")
-    return AttentionShape(num_heads, num_kv_heads, head_dim)
 
 
 def _sizes(config: ConfigReader) -> MambaSizes:

@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from engine.errors import CheckpointError
 from engine.json_files import quoted
 from engine.layers.weights import WeightSource
+from engine.models.bamba import bamba
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
+from engine.models.falcon_h1 import falcon_h1
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
+from engine.models.granite_hybrid import granite_hybrid
 from engine.models.jamba import jamba
+from engine.models.lfm2 import lfm2
 from engine.models.llama import ROTARY_FREQUENCIES, llama
-from engine.models.mamba import mamba
+from engine.models.mamba import falcon_mamba, mamba
+from engine.models.mamba2 import mamba2
 from engine.models.mistral import ministral, mistral
 from engine.models.mixtral import mixtral
+from engine.models.nemotron_h import nemotron_h
 from engine.models.olmo2 import olmo2
 from engine.models.opt import opt
 from engine.models.phi3 import phi3
@@ -115,6 +121,54 @@ _REGISTERED = (
         "Mamba layers, attention in every eighth, mixture of experts",
         ignored=_NO_TENSORS,
         is_divisible=False,
+    ),
+    *(
+        Architecture(name, build, summary, refused, ignored=ignored, is_divisible=False)
+        for name, build, summary, refused, ignored in (
+            (
+                "FalconMambaForCausalLM",
+                falcon_mamba,
+                "Mamba with normalised dt, B and C",
+                "",
+                _NO_TENSORS,
+            ),
+            ("Mamba2ForCausalLM", mamba2, "Mamba-2, Codestral Mamba too", "", _NO_TENSORS),
+            (
+                "BambaForCausalLM",
+                bamba,
+                "Mamba-2 layers, attention with half-rotated heads in some",
+                "",
+                ROTARY_FREQUENCIES,
+            ),
+            (
+                "FalconH1ForCausalLM",
+                falcon_h1,
+                "attention and Mamba-2 side by side in every layer",
+                "",
+                ROTARY_FREQUENCIES,
+            ),
+            (
+                "GraniteMoeHybridForCausalLM",
+                granite_hybrid,
+                "Granite 4: Mamba-2 or attention, shared MLP with or without mixture of experts",
+                "",
+                ROTARY_FREQUENCIES,
+            ),
+            (
+                "NemotronHForCausalLM",
+                nemotron_h,
+                "one part per layer: Mamba-2, attention or MLP",
+                "mixtures of experts",
+                _NO_TENSORS,
+            ),
+            (
+                "Lfm2ForCausalLM",
+                lfm2,
+                "gated short convolutions, attention in some layers",
+                "",
+                ROTARY_FREQUENCIES,
+            ),
+        )
     ),
     Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
 )

@@ -76,6 +76,15 @@ _QWEN_VISION = {
     "out_hidden_size": 48,
     "num_position_embeddings": 16,
 }
+_MAMBA2 = {"mamba_n_heads": 4, "mamba_d_state": 5}
+_GRANITE = {
+    **_MAMBA2,
+    "shared_intermediate_size": 40,
+    "embedding_multiplier": 1.5,
+    "logits_scaling": 2.0,
+    "residual_multiplier": 0.7,
+    "attention_multiplier": 0.3,
+}
 
 #: name -> (registered architecture, which is also the class of transformers; settings of its config). Every registered
 #: architecture has one variant or more: tests/engine/models and tests/engine/parallel run over all of them.
@@ -240,6 +249,109 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "attn_layer_period": 3,
             "attn_layer_offset": 1,
             "mamba_d_state": 5,
+        },
+    ),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "num_heads": 6,
+            "head_dim": 16,
+            "n_groups": 2,
+            "state_size": 5,
+            "num_hidden_layers": 3,
+            "initializer_range": 0.3,
+            "max_position_embeddings": CONTEXT,
+            "eos_token_id": None,
+        },
+    ),
+    "falcon-mamba": (
+        "FalconMambaForCausalLM",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "state_size": 5,
+            "num_hidden_layers": 2,
+            "initializer_range": 0.3,
+            "max_position_embeddings": CONTEXT,
+            "eos_token_id": None,
+        },
+    ),
+    "bamba": (
+        "BambaForCausalLM",
+        {**_SIZES, "pad_token_id": None, "attn_layer_indices": [1], **_MAMBA2, "mamba_n_groups": 2},
+    ),
+    "falcon-h1": (
+        "FalconH1ForCausalLM",
+        {
+            **_SIZES,
+            "num_hidden_layers": 2,
+            "pad_token_id": None,
+            **_MAMBA2,
+            "mamba_d_ssm": 64,
+            "mamba_d_head": 16,
+            "mamba_norm_before_gate": False,
+            "mamba_rms_norm": True,
+            "lm_head_multiplier": 0.7,
+            "embedding_multiplier": 1.4,
+            "mlp_multipliers": [0.8, 1.3],
+            "key_multiplier": 0.6,
+            "attention_out_multiplier": 0.9,
+            "attention_in_multiplier": 1.2,
+            "ssm_multipliers": [0.7, 1.2, 0.9, 1.1, 1.3],
+            "ssm_in_multiplier": 1.3,
+            "ssm_out_multiplier": 0.8,
+        },
+    ),
+    "falcon-h1-without-norm": (
+        "FalconH1ForCausalLM",
+        {**_SIZES, "num_hidden_layers": 2, "pad_token_id": None, **_MAMBA2, "mamba_d_ssm": None},
+    ),
+    "granite-hybrid": (
+        "GraniteMoeHybridForCausalLM",
+        {
+            **_SIZES,
+            **_GRANITE,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 24,
+        },
+    ),
+    "granite-dense": (
+        "GraniteMoeHybridForCausalLM",
+        {
+            **_SIZES,
+            **_GRANITE,
+            "num_local_experts": 0,
+            "layer_types": ["attention", "attention"],
+            "num_hidden_layers": 2,
+            "position_embedding_type": "rope",
+        },
+    ),
+    "nemotron-h": (
+        "NemotronHForCausalLM",
+        {
+            **{key: value for key, value in _SIZES.items() if key != "num_hidden_layers"},
+            "hybrid_override_pattern": "M-*M",
+            "pad_token_id": None,
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 5,
+            "n_groups": 2,
+            # transformers clamps steps of prompts, but not of single tokens, from below
+            "time_step_min": 1e-9,
+        },
+    ),
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        {
+            **{key: value for key, value in _SIZES.items() if key != "head_dim"},
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "block_multiple_of": 8,
+            "layer_types": ["conv", "full_attention", "conv"],
         },
     ),
     "gpt2": (

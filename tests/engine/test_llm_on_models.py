@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3")
 #: Models with recurrent layers, and bytes of a pool that holds two or three sequences.
-RECURRENT = {"mamba": 60_000, "jamba": 60_000, "qwen3.5": 120_000}
+RECURRENT = {"mamba": 60_000, "jamba": 60_000, "bamba": 60_000, "lfm2": 60_000, "qwen3.5": 120_000}
 DEMO_MODELS = Path(__file__).parents[2] / "demo_models"
 
 

@@ -1,4 +1,5 @@
-"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, gated_delta.cpp). CppStateKernels is a
+"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_delta.cpp).
+CppStateKernels is a StateKernels.
 StateKernels.
 
 Every result depends on its own sequence only, to the last bit: not on other sequences, steps or the number of threads.
@@ -8,7 +9,7 @@ import torch
 
 from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
-from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
+from engine.kernels.state_kernels import DeltaWeights, ScanHeads, StatesInPlace
 
 
 class CppStateKernels:
@@ -20,6 +21,7 @@ class CppStateKernels:
         """dtype: of activations, float32 or bfloat16."""
         self._num_threads = library.num_threads
         self._causal_conv = library.function("causal_conv", dtype)
+        self._head_scan = library.function("head_scan", dtype)
         self._selective_scan = library.function("selective_scan", dtype)
         self._gated_delta = library.function("gated_delta", dtype)
 
@@ -90,6 +92,30 @@ class CppStateKernels:
             *(number for part in rows for number in (part.data_ptr(), part.stride(0))),
             *(part.data_ptr() for part in floats), *_addresses(states, num_heads, key_dim, value_dim),
             y.data_ptr(), num_heads, num_key_heads, key_dim, value_dim, weights.eps, self._num_threads,
+        )  # fmt: skip
+        return y
+
+    def head_scan(
+        self,
+        x: torch.Tensor,
+        dt: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        heads: ScanHeads,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """As StateKernels.head_scan; x, dt, b and c have one dtype."""
+        num_heads, num_channels, num_numbers = states.pages.shape[1:]
+        rows = x, dt, b, c
+        assert all(part.stride(1) == 1 and part.dtype == x.dtype for part in rows)
+        assert x.shape[1] == num_heads * num_channels
+        assert heads.a.dtype == heads.d.dtype == heads.dt_bias.dtype == states.pages.dtype == torch.float32
+        y = torch.empty(x.shape, dtype=x.dtype)
+        self._head_scan(
+            *(number for part in rows for number in (part.data_ptr(), part.stride(0))),
+            heads.a.data_ptr(), heads.d.data_ptr(), heads.dt_bias.data_ptr(), *heads.step_limits,
+            *_addresses(states, num_heads, num_channels, num_numbers), y.data_ptr(),
+            num_heads, num_channels, b.shape[1] // num_numbers, num_numbers, self._num_threads,
         )  # fmt: skip
         return y
 

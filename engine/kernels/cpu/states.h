@@ -1,5 +1,5 @@
 // The states of one recurrent layer in pages, for the sequences of a step: StatesInPlace in
-// engine/kernels/state_kernels.py. Callers: causal_conv.cpp and selective_scan.cpp.
+// engine/kernels/state_kernels.py. Callers: causal_conv.cpp, selective_scan.cpp and head_scan.cpp.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
-from engine.kernels.gpu.mamba import _silu, _softplus
+from engine.kernels.gpu.mamba import _silu, softplus
 from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
 
 _BLOCK_VALUES = 8
@@ -96,7 +96,7 @@ def _advance(
         following = _load_token(pointers, strides, masks, token + 1, last)
         query, key, value, step, strength = now
         key = _unit(key)[:, None]
-        state *= tl.exp(rate * _softplus(step.to(tl.float32) + step_bias))
+        state *= tl.exp(rate * softplus(step.to(tl.float32) + step_bias))
         wanted = value.to(tl.float32) - tl.sum(state * key, axis=0)
         state += key * (tl.sigmoid(strength.to(tl.float32)) * wanted)[None, :]
         read = tl.sum(state * (_unit(query) * scale)[:, None], axis=0)

@@ -165,7 +165,7 @@ def _keep_last(
 
 
 @triton.jit
-def _softplus(x):
+def softplus(x):
     """log(1 + exp(x)); the logarithm is corrected for the bits of a small y = exp(x) that 1 + y has lost."""
     y = tl.exp(tl.minimum(x, 20.0))
     rounded = 1.0 + y
@@ -190,7 +190,7 @@ def _advance(state, values, a, d, output_ptr, output_stride, is_channel, token, 
     """Writes one token's output and returns the state after it. Behind the last token nothing is written or changed."""
     x, dt, b, c, gate = values
     x = x.to(tl.float32)
-    step = tl.where(token < last, _softplus(dt.to(tl.float32)), 0.0)
+    step = tl.where(token < last, softplus(dt.to(tl.float32)), 0.0)
     state = tl.exp(step[:, None] * a) * state + (step * x)[:, None] * b.to(tl.float32)[None, :]
     y = tl.sum(state * c.to(tl.float32)[None, :], axis=1) + d * x
     y *= _silu(gate.to(tl.float32))

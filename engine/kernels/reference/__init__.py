@@ -11,6 +11,7 @@ from engine.kernels.reference.grouped_experts import grouped_experts
 from engine.kernels.reference.launching import keep_launches
 from engine.kernels.reference.logprobs import top_logprobs
 from engine.kernels.reference.mamba import causal_conv, selective_scan
+from engine.kernels.reference.mamba2 import head_scan
 from engine.kernels.reference.merge_states import merge_states
 from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
@@ -34,6 +35,7 @@ __all__ = [
     "gelu_tanh",
     "gelu_tanh_mul",
     "grouped_experts",
+    "head_scan",
     "keep_launches",
     "layer_norm",
     "merge_states",

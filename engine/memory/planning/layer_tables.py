@@ -1,6 +1,6 @@
 """What the layers of models that Agon does not serve store, by rules on config.json; no torch, no model code.
 
-The rules cover two things. The first are architectures without model code (Llama 4, Gemma 3n, Mllama, Mamba 2, ...):
+The rules cover two things. The first are architectures without model code (Llama 4, Gemma 3n, Mllama, ...):
 `layer_types` is read where a config has it, older configs follow the rule of their architecture. The second is storage
 that no served model has yet: the embeddings of images, and three keys of Agon's own, because published configs have no
 fields for them. The keys are `kv_budgets` (tokens kept per layer, PyramidKV), `kv_shared_with` (for each layer null or
@@ -203,10 +203,6 @@ def _layer_kinds(config: _Config) -> list[LayerKind]:
 
 def _kind_by_rule(config: _Config, index: int) -> LayerKind:
     model_type = config.model_type
-    if model_type in ("mamba2", "falcon_mamba"):
-        return "recurrent"
-    if model_type == "bamba":
-        return "full" if index in (config.sequence("attn_layer_indices") or ()) else "recurrent"
     if model_type in ("llama4", "llama4_text"):
         rotated = config.sequence("no_rope_layers")
         interval = config.integer("no_rope_layer_interval", default=4)
@@ -266,11 +262,8 @@ def _states(config: _Config, dtype: str, checkpoint_tokens: int) -> Sequence[Lay
     d_inner = config.integer("intermediate_size_mamba", "mamba_intermediate_size", default=expand * config.hidden_size)
     d_state = config.integer("mamba_d_state", "state_size", default=16)
     d_conv = config.integer("mamba_d_conv", "conv_kernel", default=4)
-    num_heads = config.values.get("mamba_n_heads") or (
-        config.values.get("num_heads") if config.model_type == "mamba2" else None
-    )
     num_channels = d_inner
-    if num_heads:  # the second generation convolves B and C too
+    if config.values.get("mamba_n_heads"):  # the second generation convolves B and C too
         num_channels += 2 * config.integer("mamba_n_groups", "n_groups", default=1) * d_state
     sizes = {"conv": num_channels * (d_conv - 1) * item, "ssm": d_inner * d_state * item}
     return [LayerSpec("recurrent", size, dtype, span=checkpoint_tokens, part=part) for part, size in sizes.items()]

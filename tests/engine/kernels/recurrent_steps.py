@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.kernels.state_kernels import StatesInPlace
+from engine.kernels.state_kernels import ScanHeads, StatesInPlace
 
 NUM_PAGES = 7
 
@@ -47,3 +47,9 @@ def random_rows(num_rows: int, size: int, dtype: torch.dtype, device: torch.devi
     """[num_rows, size], strided."""
     rows = torch.randn(num_rows, size + 5, generator=torch.Generator().manual_seed(seed))
     return rows.to(dtype).to(device)[:, 2:-3]
+
+
+def random_heads(num_heads: int, device: torch.device) -> ScanHeads:
+    """Heads of Mamba-2 whose steps reach both limits."""
+    a, d, dt_bias = torch.rand(3, num_heads, generator=torch.Generator().manual_seed(7)).to(device)
+    return ScanHeads(-a - 0.1, d, dt_bias, (0.05, 3.0))

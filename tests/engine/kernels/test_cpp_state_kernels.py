@@ -11,7 +11,7 @@ from engine.kernels.reference import state_kernels as reference
 from engine.kernels.state_kernels import StateKernels, StatesInPlace
 from tests.engine.kernels.delta_steps import Inputs, Sizes
 from tests.engine.kernels.libraries import USABLE, library
-from tests.engine.kernels.recurrent_steps import STEPS, Step, random_rows
+from tests.engine.kernels.recurrent_steps import STEPS, Step, random_heads, random_rows
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
@@ -59,6 +59,18 @@ def delta(num_tokens: int, dtype: torch.dtype, sizes: Sizes) -> Case:
     return Case(sizes.state, torch.float32, Inputs.random(num_tokens, sizes, dtype).read_by, slack=5.0)
 
 
+def heads_scan(num_tokens: int, dtype: torch.dtype, num_heads: int, num_channels: int, num_numbers: int) -> Case:
+    x = random_rows(num_tokens, num_heads * num_channels, dtype, CPU, 1)
+    dt = random_rows(num_tokens, num_heads, dtype, CPU, 2) * 4 - 2
+    b, c = (random_rows(num_tokens, 2 * num_numbers, dtype, CPU, seed) for seed in (3, 4))
+    heads = random_heads(num_heads, CPU)
+
+    def call(kernels: StateKernels, tokens: slice, states: StatesInPlace) -> torch.Tensor:
+        return kernels.head_scan(x[tokens], dt[tokens], b[tokens], c[tokens], heads, states)
+
+    return Case((num_heads, num_channels, num_numbers), torch.float32, call)
+
+
 #: (tokens, dtype) -> case; with whole vectors only, and with parts of one
 CASES: dict[str, Callable[[int, torch.dtype], Case]] = {
     "convolution": lambda tokens, dtype: convolution(tokens, dtype, 160, 4),
@@ -67,6 +79,8 @@ CASES: dict[str, Callable[[int, torch.dtype], Case]] = {
     "scan, parts": lambda tokens, dtype: scan(tokens, dtype, 37, 5),
     "delta": lambda tokens, dtype: delta(tokens, dtype, Sizes(4, 2, 16, 64)),
     "delta, parts": lambda tokens, dtype: delta(tokens, dtype, Sizes(6, 6, 5, 23)),
+    "heads": lambda tokens, dtype: heads_scan(tokens, dtype, 4, 32, 32),
+    "heads, parts": lambda tokens, dtype: heads_scan(tokens, dtype, 6, 19, 21),
 }
 
 

@@ -35,8 +35,9 @@ def plan_of_worker(folder: Path, kv_dtype: KVDType, page_tokens: int) -> PoolPla
     return load_runner(config).pool_plan
 
 
+_WITHOUT_ATTENTION = {"MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"}
 #: A model without keys and values refuses a data type for them.
-WITH_ATTENTION = [name for name, (architecture, _) in VARIANTS.items() if architecture != "MambaForCausalLM"]
+WITH_ATTENTION = [name for name, (architecture, _) in VARIANTS.items() if architecture not in _WITHOUT_ATTENTION]
 
 
 @pytest.mark.parametrize(

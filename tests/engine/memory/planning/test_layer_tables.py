@@ -97,8 +97,9 @@ def test_the_upper_layers_of_gemma_3n_read_the_keys_and_values_of_lower_ones() -
 
 
 def test_a_layer_of_mamba_2_convolves_its_inputs_and_outputs_too() -> None:
-    config = {"model_type": "mamba2", "num_hidden_layers": 2, "hidden_size": 4096, "num_heads": 128, "n_groups": 8}
-    found = by_rule({**config, "state_size": 128, "expand": 2, "conv_kernel": 4})
+    config = {"num_hidden_layers": 2, "layer_types": ["mamba", "mamba"], "hidden_size": 4096, "num_attention_heads": 32}
+    sizes = {"mamba_n_heads": 128, "mamba_n_groups": 8, "mamba_d_state": 128, "mamba_expand": 2, "mamba_d_conv": 4}
+    found = by_rule({**config, **sizes})
     assert found == {("recurrent", (8192 + 2 * 8 * 128) * 3 * 2, 512): 2, ("recurrent", 8192 * 128 * 2, 512): 2}
 
 

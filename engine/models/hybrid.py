@@ -1,0 +1,155 @@
+"""What models of attention layers and recurrent layers have in common: the forward pass, and how their configs describe
+heads and Mamba-2 layers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
+from engine.errors import CheckpointError
+from engine.json_files import quoted
+from engine.layers.attention import SelfAttention
+from engine.layers.decoder import Decoder, DecoderLayer
+from engine.layers.embedding import TokenEmbedding
+from engine.layers.linear import Linear
+from engine.layers.mamba2 import Mamba2Sizes
+from engine.layers.norm import RMSNorm
+from engine.layers.rotary import Rotary
+from engine.layers.weights import WeightSource
+from engine.models.config_reader import ConfigReader
+
+
+@dataclass(frozen=True)
+class HybridParts:
+    """A loaded model in parts; rotations of its layers are None or 0."""
+
+    vocab_size: int
+    max_positions: int
+    attention_shapes: tuple[AttentionShape, ...]
+    state_shapes: tuple[StateShape, ...]
+    tokens: TokenEmbedding
+    layers: Sequence[DecoderLayer]
+    norm: RMSNorm
+    rotary: Rotary | None = None  #: None: no layer rotates heads
+    embedding_factor: float = 1.0
+    logit_factor: float = 1.0
+
+
+class HybridLM:
+    """A CausalLM of these parts."""
+
+    def __init__(self, parts: HybridParts, weights: WeightSource) -> None:
+        self.vocab_size = parts.vocab_size
+        self.max_positions = parts.max_positions
+        self.attention_shapes = parts.attention_shapes
+        self.state_shapes = parts.state_shapes
+        self._parts = parts
+        self._layers = Decoder(parts.layers, weights.operators)
+        self.is_capturable = self._layers.is_capturable
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """Final hidden states of the step's tokens, [T, hidden]; writes their keys, values and states."""
+        parts = self._parts
+        hidden = parts.tokens(batch.token_ids)
+        if parts.embedding_factor != 1.0:
+            hidden *= parts.embedding_factor
+        rotations = () if parts.rotary is None else (parts.rotary.at(batch.positions),)
+        return parts.norm(hidden, self._layers(hidden, rotations, batch))
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [rows, hidden] -> [rows, vocab_size]."""
+        logits = self._parts.tokens.logits(hidden)
+        return logits if self._parts.logit_factor == 1.0 else logits.mul_(self._parts.logit_factor)
+
+
+def read_shape(config: ConfigReader, score_scale: float | None = None) -> AttentionShape:
+    """Heads of the attention layers. Raises CheckpointError where they cannot be grouped."""
+    num_heads = config.require("num_attention_heads", int)
+    num_kv_heads = config.get("num_key_value_heads", int, num_heads)
+    head_dim = config.get("head_dim", int, config.require("hidden_size", int) // num_heads)
+    if num_heads % num_kv_heads or head_dim < 1:
+        raise CheckpointError(f"config.json: {num_heads} heads over {num_kv_heads} of {head_dim} channels do not fit")
+    return AttentionShape(num_heads, num_kv_heads, head_dim, score_scale=score_scale)
+
+
+def load_attention(
+    weights: WeightSource,
+    name: str,
+    layer_id: int,
+    shape: AttentionShape,
+    hidden: int,
+    *,
+    bias: bool = False,
+) -> SelfAttention:
+    """Attention with the projections q_proj, k_proj, v_proj and o_proj."""
+    query_size, kv_size = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    qkv = [f"{name}.{part}_proj" for part in "qkv"]
+    return SelfAttention(
+        layer_id,
+        shape,
+        Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=bias),
+        Linear.load(weights, f"{name}.o_proj", query_size, hidden, bias=bias),
+    )
+
+
+def read_mamba2_sizes(config: ConfigReader, num_channels: int | None = None) -> Mamba2Sizes:
+    """Mamba-2 layers of hybrid models, whose settings begin with "mamba_". num_channels: of all heads; None:
+    mamba_expand times the hidden size."""
+    config.expect("hidden_act", "silu")
+    hidden, num_heads = config.require("hidden_size", int), config.get("mamba_n_heads", int, 128)
+    if num_channels is None:
+        num_channels = config.get("mamba_expand", int, 2) * hidden
+    is_auto = config.get("mamba_d_head", object, "auto") == "auto"
+    has_bias = config.get("mamba_proj_bias", bool, False)
+    return checked_mamba2_sizes(
+        Mamba2Sizes(
+            hidden=hidden,
+            num_heads=num_heads,
+            head_dim=num_channels // num_heads if is_auto else config.require("mamba_d_head", int),
+            num_groups=config.get("mamba_n_groups", int, 1),
+            num_states=config.get("mamba_d_state", int, 256),
+            num_taps=config.get("mamba_d_conv", int, 4),
+            step_limits=read_step_limits(config),
+            norm_eps=config.get("rms_norm_eps", float, 1e-5),
+            has_bias=has_bias,
+            has_output_bias=has_bias,
+            has_conv_bias=config.get("mamba_conv_bias", bool, True),
+        ),
+        num_channels,
+    )
+
+
+def checked_mamba2_sizes(sizes: Mamba2Sizes, num_channels: int) -> Mamba2Sizes:
+    """The same sizes. Raises CheckpointError where they do not give that many channels in all, or groups are uneven."""
+    if sizes.num_channels != num_channels or sizes.head_dim < 1:
+        raise CheckpointError(
+            f"config.json: {sizes.num_heads} Mamba heads of {sizes.head_dim} channels are not {num_channels} channels"
+        )
+    if sizes.num_heads % sizes.num_groups:
+        raise CheckpointError(f"config.json: {sizes.num_heads} Mamba heads in {sizes.num_groups} groups do not fit")
+    return sizes
+
+
+def read_step_limits(config: ConfigReader) -> tuple[float, float]:
+    """Least and largest time step. JSON has no infinity, so transformers writes it as an object."""
+    limits = config.get("time_step_limit", list, [0.0, math.inf])
+    limits = [math.inf if limit == {"__float__": "Infinity"} else limit for limit in limits]
+    are_numbers = all(isinstance(limit, int | float) and not isinstance(limit, bool) for limit in limits)
+    if len(limits) != 2 or not are_numbers or not 0 <= limits[0] <= limits[1]:
+        raise CheckpointError(f"config.json: time_step_limit {quoted(limits)} is not a range of times")
+    return float(limits[0]), float(limits[1])
+
+
+def checked_kinds(kinds: Sequence[object], num_layers: int, *accepted: str) -> list[str]:
+    """What each layer is, from a config's list. Raises CheckpointError if there are not as many as layers, or one is
+    not accepted."""
+    if len(kinds) != num_layers or not kinds:
+        raise CheckpointError(f"config.json describes {len(kinds)} of {num_layers} layers")
+    names = {"full_attention": "attention", "linear_attention": "mamba"}
+    renamed = [names.get(kind, kind) if isinstance(kind, str) else "" for kind in kinds]
+    for kind, name in zip(kinds, renamed, strict=True):
+        if name not in accepted:
+            raise CheckpointError(f"config.json: a layer of type {quoted(kind)} is not supported")
+    return renamed
