@@ -50,7 +50,7 @@ class AttentionShape:
 class StateShape:
     """A state that a recurrent layer keeps of every sequence; its size does not depend on the sequence's length."""
 
-    part: str  #: "conv" or "ssm": distinguishes the two states of one layer
+    part: str  #: "conv" and "ssm" or "delta": distinguishes the two states of one layer
     shape: tuple[int, ...]
     dtype: torch.dtype
 

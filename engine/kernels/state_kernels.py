@@ -26,6 +26,16 @@ class StatesInPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaWeights:
+    """What a gated delta net knows of its heads; H = value heads, V = channels of a value. All float32."""
+
+    rates: torch.Tensor  #: [H], negative: the state decays by exp(rate * softplus(a + step_bias))
+    step_bias: torch.Tensor  #: [H]
+    norm: torch.Tensor  #: [V]: scales of the norm of what a query reads
+    eps: float  #: of that norm
+
+
+@dataclass(frozen=True, slots=True)
 class ScanHeads:
     """What the heads of a Mamba-2 layer do not compute from tokens. H = heads."""
 
@@ -75,6 +85,26 @@ class StateKernels(Protocol):
         (h c + d x) silu(gate), [T, I] in the dtype of x, newly allocated. Updates the states.
 
         x, dt, gate [T, I] and b, c [T, S], strided rows; a [I, S] and d [I] float32; states [N, I, S] float32.
+        """
+        ...
+
+    def gated_delta(
+        self,
+        qkv: torch.Tensor,
+        gate: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        weights: DeltaWeights,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """The gated delta rule (Yang et al. 2024), with H value heads, G key heads, D channels of a key and V of a
+        value; H / G consecutive value heads share a key head. Per value head and token, with q and k of length one:
+
+        S'(t) = exp(rate softplus(a + step_bias)) S(t - 1); S(t) = S'(t) + k (sigmoid(b) (v - S'(t)^T k))^T. Returns
+        rms_norm(S(t)^T q / sqrt(D)) silu(gate), [T, H V] in the dtype of qkv, newly allocated. Updates the states.
+
+        qkv [T, 2 G D + H V]: queries, keys, values; gate [T, H V]; a, b [T, H]: all with strided rows; states
+        [N, H, D, V] float32.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Self
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertOptions, ExpertsFunction, GroupedExperts, Routing
+from engine.kernels.operators import PLAIN_EXPERTS, ExpertOptions, ExpertsFunction, GroupedExperts, Routing
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP, clamped
@@ -59,12 +59,30 @@ class Experts:
         """Takes the experts' matrices: gate and up [ffn, hidden], down [hidden, ffn]. Raises CheckpointError where more
         experts are to be chosen than there are, or in groups that there are not."""
         _check_choice(routing, len(names))
-        group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
+        group = _summed_over(weights, ffn)
         grouped = None if weights.is_quantised(names[0].gate) else _grouped(weights, routing)  # it takes tensors
         if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
+
+    @classmethod
+    def load_joined(
+        cls,
+        weights: WeightSource,
+        router: Linear,
+        name: str,
+        num_experts: int,
+        hidden: int,
+        ffn: Shard,
+        routing: Routing,
+    ) -> Self:
+        """As load, of a checkpoint with one tensor for all experts: `name`.gate_up_proj [experts, 2 * ffn, hidden],
+        gates first, and `name`.down_proj [experts, hidden, ffn]."""
+        gate_up = weights.take_matrix(f"{name}.gate_up_proj", num_experts, Shard.stacked([ffn, ffn]), hidden)
+        down = weights.take_matrix(f"{name}.down_proj", num_experts, hidden, ffn)
+        group = _summed_over(weights, ffn)
+        return cls.stacked(weights, router, gate_up, down, routing, PLAIN_EXPERTS, summed_over=group)
 
     @classmethod
     def stacked(
@@ -155,6 +173,10 @@ def _choose_by_softmax(scores: torch.Tensor, routing: Routing) -> tuple[torch.Te
     if routing.sums_to_one:
         weights /= weights.sum(dim=-1, keepdim=True)
     return chosen, weights
+
+
+def _summed_over(weights: WeightSource, ffn: Size) -> Group | None:
+    return weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
 
 
 def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Size) -> GatedMLP:

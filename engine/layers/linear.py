@@ -110,3 +110,12 @@ def _stacked(matrices: Sequence[Matrix]) -> Matrix | None:
 def _side_by_side(products: Sequence[LinearFunction]) -> LinearFunction:
     """Several products of the same rows, their outputs side by side."""
     return lambda x: torch.cat([multiply(x) for multiply in products], dim=1)
+
+
+def ungrouped(matrix: torch.Tensor, num_groups: int, sizes: Sequence[int]) -> list[torch.Tensor]:
+    """Parts of a matrix [out, in] whose outputs are groups of that many outputs of each part: [num_groups * size, in]
+    of each part."""
+    if matrix.is_meta:
+        return [matrix.new_empty((num_groups * size, matrix.shape[1])) for size in sizes]
+    groups = matrix.unflatten(0, (num_groups, sum(sizes)))
+    return [part.flatten(0, 1) for part in groups.split(list(sizes), dim=1)]

@@ -30,6 +30,11 @@ class RMSNorm(Norm):
         """Takes `name`.weight [size]."""
         return cls(weights.operators.rms_norm(weights.take(f"{name}.weight", size), eps))
 
+    @classmethod
+    def around_one(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
+        """As load, with scales_around_one."""
+        return cls(weights.operators.rms_norm(scales_around_one(weights, name, size), eps))
+
 
 class LayerNorm(Norm):
     """Subtracts the mean and divides by the standard deviation, then scales and shifts each channel."""
@@ -45,3 +50,9 @@ class LayerNorm(Norm):
         """Takes `name`.weight [size]; nothing is added to the scaled channels."""
         weight = weights.take(f"{name}.weight", size)
         return cls(weights.operators.layer_norm(weight, torch.zeros_like(weight), eps))
+
+
+def scales_around_one(weights: WeightSource, name: str, size: int) -> torch.Tensor:
+    """Takes `name`.weight [size] of a norm whose checkpoints store its scales minus one. The sum stays in float32,
+    where it loses nothing."""
+    return weights.take(f"{name}.weight", size).float() + 1.0

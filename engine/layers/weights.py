@@ -66,10 +66,11 @@ class WeightSource(Protocol):
 class Within:
     """Weights whose names have a prefix: the text model inside a checkpoint that also holds other models."""
 
-    def __init__(self, weights: WeightSource, prefix: str) -> None:
-        """prefix: with the dot at its end."""
+    def __init__(self, weights: WeightSource, prefix: str, *, in_place_of: str = "") -> None:
+        """prefix: with the dot at its end. in_place_of: the beginning of names that it replaces; other names stay."""
         self._weights = weights
         self._prefix = prefix
+        self._replaced = in_place_of
 
     @property
     def operators(self) -> Operators:
@@ -87,23 +88,27 @@ class Within:
         return self._weights.group
 
     def __contains__(self, name: str) -> bool:
-        return f"{self._prefix}{name}" in self._weights
+        return self._inner(name) in self._weights
 
     def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """As WeightSource.take."""
-        return self._weights.take(f"{self._prefix}{name}", *shape, dtype=dtype)
+        return self._weights.take(self._inner(name), *shape, dtype=dtype)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
-        return self._weights.take_matrix(f"{self._prefix}{name}", *shape)
+        return self._weights.take_matrix(self._inner(name), *shape)
+
+    def _inner(self, name: str) -> str:
+        is_within = name.startswith(self._replaced)
+        return f"{self._prefix}{name.removeprefix(self._replaced)}" if is_within else name
 
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
         """As WeightSource.take_linear_weight."""
-        return self._weights.take_linear_weight(f"{self._prefix}{layer}", out_features, in_features)
+        return self._weights.take_linear_weight(self._inner(layer), out_features, in_features)
 
     def is_quantised(self, layer: str) -> bool:
         """As WeightSource.is_quantised."""
-        return self._weights.is_quantised(f"{self._prefix}{layer}")
+        return self._weights.is_quantised(self._inner(layer))
 
 
 class ShapesOnly:

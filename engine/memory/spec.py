@@ -34,7 +34,7 @@ class LayerSpec:
     #: window: tokens a query reads, its own included. chunked: tokens of a chunk. recurrent: tokens between two
     #: checkpoints. budgeted: tokens kept of a sequence. Other kinds ignore it.
     span: int = 0
-    part: str = ""  #: "conv" or "ssm": the two states of a Mamba layer
+    part: str = ""  #: "conv" and "ssm" or "delta": the two states of a recurrent layer
     #: The layer reads the keys and values of this earlier layer (an index into the same list) and stores nothing.
     shares_with: int | None = None
 

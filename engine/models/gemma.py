@@ -6,9 +6,9 @@ import torch
 
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
+from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
-from engine.models.gemma2 import norm_around_one
 from engine.models.llama import Llama, LlamaConfig
 from engine.parallel.shard import Shard
 
@@ -25,7 +25,7 @@ def gemma(config: ConfigReader, weights: WeightSource) -> Llama:
         is_tied=config.get("tie_word_embeddings", bool, True),
         # Rounded as the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16.
         embedding_scale=torch.tensor(settings.hidden_size**0.5).to(weights.dtype).item(),
-        load_norm=norm_around_one,
+        load_norm=RMSNorm.around_one,
         load_mlp=_mlp,
     )
     return Llama(settings, weights)

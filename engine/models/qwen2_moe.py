@@ -28,12 +28,18 @@ def qwen2_moe(config: ConfigReader, weights: WeightSource) -> Llama:
 
 
 def qwen_experts(
-    config: ConfigReader, *, num_experts: int, num_chosen: int, ffn: int, shared_ffn: int | None
+    config: ConfigReader,
+    *,
+    num_experts: int,
+    num_chosen: int,
+    ffn: int,
+    shared_ffn: int | None,
+    sums_to_one: bool = False,
 ) -> MLPLoader:
-    """A loader of feed-forward parts. The numbers are the architecture's defaults; shared_ffn None: none is shared."""
+    """A loader of feed-forward parts. The values are the architecture's defaults; shared_ffn None: none is shared."""
     num_experts = config.get("num_experts", int, config.get("num_local_experts", int, num_experts))
     num_chosen = config.get("num_experts_per_tok", int, num_chosen)
-    sums_to_one = config.get("norm_topk_prob", bool, False)
+    routing = Routing(num_chosen, sums_to_one=config.get("norm_topk_prob", bool, sums_to_one))
     ffn = config.get("moe_intermediate_size", int, ffn)
     if shared_ffn is not None:
         shared_ffn = config.get("shared_expert_intermediate_size", int, shared_ffn)
@@ -44,10 +50,13 @@ def qwen_experts(
         if layer_id in dense or (layer_id + 1) % period:
             return gated_mlp(settings, layer_id, weights)
         name, hidden = f"model.layers.{layer_id}.mlp", settings.hidden_size
-        names = [ExpertNames.projections(f"{name}.experts.{index}") for index in range(num_experts)]
         router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
         part = Shard.even(ffn, weights.group.place, "intermediate size of an expert")
-        experts = Experts.load(weights, router, names, hidden, part, Routing(num_chosen, sums_to_one))
+        if f"{name}.experts.gate_up_proj" in weights:
+            experts = Experts.load_joined(weights, router, f"{name}.experts", num_experts, hidden, part, routing)
+        else:
+            names = [ExpertNames.projections(f"{name}.experts.{index}") for index in range(num_experts)]
+            experts = Experts.load(weights, router, names, hidden, part, routing)
         if shared_ffn is None:
             return experts
         gate = Linear.load(weights, f"{name}.shared_expert_gate", hidden, 1, bias=False)

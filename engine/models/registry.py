@@ -56,7 +56,9 @@ from engine.models.phimoe import phimoe
 from engine.models.qwen2 import qwen2
 from engine.models.qwen2_moe import qwen2_moe
 from engine.models.qwen3 import qwen3
+from engine.models.qwen3_5 import EXTRA_TENSORS, qwen3_5, qwen3_5_moe
 from engine.models.qwen3_moe import qwen3_moe
+from engine.models.qwen3_next import qwen3_next
 from engine.models.smollm3 import smollm3
 from engine.models.stablelm import stablelm
 from engine.models.starcoder2 import starcoder2
@@ -104,6 +106,28 @@ _REGISTERED = (
     Architecture("MixtralForCausalLM", mixtral, "mixture of experts"),
     Architecture("Qwen2MoeForCausalLM", qwen2_moe, "mixture of experts and a shared expert; Qwen1.5-MoE too"),
     Architecture("Qwen3MoeForCausalLM", qwen3_moe, "mixture of experts in all layers or in some"),
+    Architecture(
+        "Qwen3NextForCausalLM",
+        qwen3_next,
+        "gated delta nets, gated attention in every fourth layer, mixture of experts",
+        ignored=EXTRA_TENSORS,
+    ),
+    Architecture("Qwen3_5ForCausalLM", qwen3_5, "as Qwen3-Next, but dense", ignored=EXTRA_TENSORS),
+    Architecture("Qwen3_5MoeForCausalLM", qwen3_5_moe, "as Qwen3-Next", ignored=EXTRA_TENSORS),
+    Architecture(
+        "Qwen3_5ForConditionalGeneration",
+        qwen3_5,
+        "the text model of the Qwen3.5 checkpoints with a vision tower; Qwen3.6 too",
+        "images",
+        ignored=EXTRA_TENSORS,
+    ),
+    Architecture(
+        "Qwen3_5MoeForConditionalGeneration",
+        qwen3_5_moe,
+        "likewise, with a mixture of experts",
+        "images",
+        ignored=EXTRA_TENSORS,
+    ),
     Architecture("GPTNeoXForCausalLM", gpt_neox, "Pythia too; partly rotated heads", ignored=MASKS_AND_FREQUENCIES),
     Architecture(
         "OPTForCausalLM", opt, "learned positions", "the 350M model, which has post-norms", ignored=_NO_TENSORS

@@ -68,6 +68,37 @@ _GEMMA = {
     "query_pre_attn_scalar": 24,
 }
 
+_DELTA_NET = {
+    **_SIZES,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+}
+_DELTA_NET_EXPERTS = {
+    **_DELTA_NET,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+    "num_experts": 5,
+    "num_experts_per_tok": 4,
+}
+_SECTIONED_ROPE = {
+    "rope_type": "default",
+    "rope_theta": 1000.0,
+    "partial_rotary_factor": 0.5,
+    "mrope_section": [2, 1, 1],
+    "mrope_interleaved": True,
+}
+_QWEN_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "depth": 1,
+    "num_heads": 2,
+    "patch_size": 4,
+    "out_hidden_size": 48,
+    "num_position_embeddings": 16,
+}
 _MAMBA2 = {"mamba_n_heads": 4, "mamba_d_state": 5}
 _GRANITE = {
     **_MAMBA2,
@@ -206,6 +237,21 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "norm_topk_prob": True,
             "mlp_only_layers": [1],
         },
+    ),
+    "qwen3-next": ("Qwen3NextForCausalLM", {**_DELTA_NET_EXPERTS, "mlp_only_layers": [1]}),
+    "qwen3.5": ("Qwen3_5ForCausalLM", {**_DELTA_NET, "rope_parameters": _SECTIONED_ROPE, "linear_conv_kernel_dim": 3}),
+    "qwen3.5-moe": ("Qwen3_5MoeForCausalLM", {**_DELTA_NET_EXPERTS}),
+    "qwen3.5-with-vision": (
+        "Qwen3_5ForConditionalGeneration",
+        {
+            "text_config": {**_DELTA_NET, "tie_word_embeddings": True},
+            "vision_config": _QWEN_VISION,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3.5-moe-with-vision": (
+        "Qwen3_5MoeForConditionalGeneration",
+        {"text_config": _DELTA_NET_EXPERTS, "vision_config": _QWEN_VISION},
     ),
     "gpt-neox": ("GPTNeoXForCausalLM", {**_SIZES, "hidden_size": 64, "num_attention_heads": 4}),
     "gpt-neox-in-sequence": (
@@ -662,6 +708,10 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             parameter.data += 0.2 * torch.randn_like(parameter)
         elif architecture == "GPT2LMHeadModel":
             parameter.data *= 8.0
+        # As drawn, heads of a delta net forget within a token; what they read is then often near zero, where their norm
+        # enlarges roundings.
+        if tensor_name.endswith("linear_attn.A_log"):
+            parameter.data -= 4.0
         # With scaled, tied embeddings as large as other weights every token would predict itself. The last norm makes
         # up for the smaller logits.
         if architecture.startswith("Gemma") and "embed_tokens" in tensor_name:

@@ -1,5 +1,5 @@
-"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_norm.cpp).
-CppStateKernels is a StateKernels.
+"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_norm.cpp,
+gated_delta.cpp). CppStateKernels is a StateKernels.
 
 Every result depends on its own sequence only, to the last bit: not on other sequences, steps or the number of threads.
 """
@@ -8,7 +8,7 @@ import torch
 
 from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
-from engine.kernels.state_kernels import ScanHeads, StatesInPlace
+from engine.kernels.state_kernels import DeltaWeights, ScanHeads, StatesInPlace
 
 
 class CppStateKernels:
@@ -23,6 +23,7 @@ class CppStateKernels:
         self._gated_norm = library.function("gated_norm", dtype)
         self._head_scan = library.function("head_scan", dtype)
         self._selective_scan = library.function("selective_scan", dtype)
+        self._gated_delta = library.function("gated_delta", dtype)
 
     def causal_conv(
         self,
@@ -66,6 +67,31 @@ class CppStateKernels:
         self._selective_scan(
             *(number for part in rows for number in (part.data_ptr(), part.stride(0))), a.data_ptr(), d.data_ptr(),
             *_addresses(states, *a.shape), y.data_ptr(), *a.shape, self._num_threads,
+        )  # fmt: skip
+        return y
+
+    def gated_delta(
+        self,
+        qkv: torch.Tensor,
+        gate: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        weights: DeltaWeights,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """As StateKernels.gated_delta; qkv, gate, a and b have one dtype."""
+        rows = qkv, gate, a, b
+        num_heads, key_dim, value_dim = states.pages.shape[1:]
+        num_key_heads = (qkv.shape[1] - num_heads * value_dim) // (2 * key_dim)
+        floats = weights.rates, weights.step_bias, weights.norm
+        assert all(part.dtype == qkv.dtype and part.stride(1) == 1 for part in rows)
+        assert all(part.dtype == torch.float32 and part.is_contiguous() for part in floats)
+        assert states.pages.dtype == torch.float32
+        y = torch.empty(gate.shape, dtype=qkv.dtype)
+        self._gated_delta(
+            *(number for part in rows for number in (part.data_ptr(), part.stride(0))),
+            *(part.data_ptr() for part in floats), *_addresses(states, num_heads, key_dim, value_dim),
+            y.data_ptr(), num_heads, num_key_heads, key_dim, value_dim, weights.eps, self._num_threads,
         )  # fmt: skip
         return y
 

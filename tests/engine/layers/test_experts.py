@@ -44,8 +44,7 @@ class Matrices:
         tensor = self.tensors[name]
         for dim, size in enumerate(shape):
             if isinstance(size, Shard):
-                ((start, end),) = size.ranges
-                tensor = tensor.narrow(dim, start, end - start)
+                tensor = torch.cat([tensor.narrow(dim, start, end - start) for start, end in size.ranges], dim)
         assert tensor.shape == tuple(map(held_size, shape))
         taken = tensor.clone()
         self.taken.append(weakref.ref(taken))
@@ -67,6 +66,16 @@ class Matrices:
     def experts(self, routing: Routing, names: list[ExpertNames] = NAMES) -> Experts:
         router = Linear.bind(self.operators, self.router)
         return Experts.load(self, router, names, 8, Shard.even(6, self.group.place, "size"), routing)
+
+    def joined_experts(self, routing: Routing) -> Experts:
+        """The same experts, from a checkpoint with one tensor for all of them."""
+        gates, ups, downs = (
+            torch.stack([self.tensors[f"{getattr(expert, part)}.weight"] for expert in NAMES])
+            for part in ("gate", "up", "down")
+        )
+        self.tensors |= {"experts.gate_up_proj": torch.cat((gates, ups), 1), "experts.down_proj": downs}
+        router = Linear.bind(self.operators, self.router)
+        return Experts.load_joined(self, router, "experts", 5, 8, Shard.even(6, self.group.place, "size"), routing)
 
     def expected(self, x: torch.Tensor, num_chosen: int) -> torch.Tensor:
         probabilities = (self.router @ x).softmax(0)
@@ -102,6 +111,17 @@ def test_each_process_computes_its_part_of_every_expert(is_grouped: bool) -> Non
     x = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
     parts = [Matrices(operators, Place(rank, 2)).experts(routing).partial(x) for rank in range(2)]
     torch.testing.assert_close(parts[0] + parts[1], Matrices(operators).experts(routing)(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_experts_may_be_joined_in_one_tensor(is_grouped: bool, rank: int) -> None:
+    matrices = Matrices(TorchWithGroupedExperts() if is_grouped else TorchOperators(), Place(rank, 2))
+    routing = Routing(2, sums_to_one=True)
+    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
+    joined = matrices.joined_experts(routing)
+    assert joined.is_capturable == is_grouped
+    torch.testing.assert_close(joined.partial(x), matrices.experts(routing).partial(x), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])

@@ -45,7 +45,8 @@ def tokens(folder: Path, share_weights: str, weights: str = "auto") -> list[int]
 
 @pytest.mark.parametrize("weights", ["auto", "int8"])
 @pytest.mark.parametrize(
-    "name", ["llama", "llama-tied", "gpt2", "gpt-neox", "opt", "gemma3-with-vision", "mixtral", "jamba", "phi3"]
+    "name",
+    ["llama", "llama-tied", "gpt2", "gpt-neox", "opt", "gemma3-with-vision", "mixtral", "jamba", "phi3", "qwen3-next"],
 )
 def test_freshly_packed_and_found_weights_give_the_same_tokens(
     packed: Path, tiny_model: Callable[[str], TinyModel], monkeypatch: pytest.MonkeyPatch, name: str, weights: str

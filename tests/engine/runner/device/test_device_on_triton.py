@@ -101,10 +101,14 @@ def triton_runner(folder: Path, *, timer: WorkTimer | None = None, **settings: o
 
 def small(name: str, folder: Path) -> TinyModel:
     """Two layers, or what shows both kinds of a mixed model."""
-    return save(name, folder, **({"n_layer": 2} if name == "gpt2" else {"num_hidden_layers": 2}))
+    changes: dict[str, object] = {"n_layer" if name == "gpt2" else "num_hidden_layers": 2}
+    if name == "qwen3.5":
+        changes |= {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1}
+        changes |= {"linear_num_value_heads": 2}
+    return save(name, folder, **changes)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba", "gpt-oss", "qwen2-moe"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba", "gpt-oss", "qwen2-moe", "qwen3.5"])
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = small(name, tmp_path)
     runner = triton_runner(model.folder)

@@ -1,0 +1,220 @@
+// The gated delta rule (Yang et al. 2024) with the gated norm of its output, on states in pages. The contract is
+// StateKernels.gated_delta in engine/kernels/state_kernels.py.
+//
+// One thread computes a value head of a sequence, block by block of value channels: the channels of a state do not
+// depend on each other. A block of the state is copied into a buffer that stays in the first level cache, and a tile of
+// tokens advances it, token by token in one order. So a token's bits depend neither on its neighbours, nor on how the
+// prompt was split into chunks, nor on the number of threads.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "states.h"
+#include "threads.h"
+#include "vec.h"
+
+namespace agon {
+
+namespace {
+
+// H value heads, G key heads, D channels of a key, V of a value. A stride is the number of elements from one token's row
+// to the next; rows without one are contiguous.
+template <typename T>
+struct DeltaArgs {
+  const T* qkv;        // [tokens, 2 G D + H V]: queries, keys, values
+  const T* gate;       // [tokens, H V]
+  const T* steps;      // [tokens, H]: a state decays by exp(rate * softplus(step + step_bias))
+  const T* strengths;  // [tokens, H], before the sigmoid
+  int64_t qkv_stride, gate_stride, steps_stride, strengths_stride;
+  const float *rates, *step_bias;  // [H]
+  const float* norm;               // [V]
+  States<float> states;            // [H, D, V]
+  T* y;                            // [tokens, H V]
+  int64_t num_heads, num_key_heads, key_dim, value_dim;
+  float eps;
+};
+
+constexpr int kVectors = 4;               // of value channels in a block
+constexpr int kBlock = kVectors * kLanes;
+constexpr int64_t kTile = 32;             // tokens
+constexpr float kLengthEps = 1e-6f;
+
+// The buffers of one thread.
+struct Buffers {
+  Buffers(int64_t key_dim, int64_t value_dim)
+      : state(key_dim * kBlock), keys(kTile * 2 * key_dim), read(kTile * (value_dim + kBlock)) {}
+
+  std::vector<float> state;  // [D, kBlock]
+  std::vector<float> keys;   // [tile, 2, D]: keys and queries of length one
+  std::vector<float> read;   // [tile, V, padded to whole blocks]: what the queries read
+  float decay[kTile], strength[kTile];
+};
+
+template <typename T>
+AGON_INLINE Floats load_some(const T* from, int64_t n) {
+  return n >= kLanes ? load(from) : n > 0 ? load_part(from, int(n)) : splat(0.0f);
+}
+
+template <typename T>
+AGON_INLINE void store_some(T* to, Floats v, int64_t n) {
+  if (n >= kLanes) store(to, v);
+  else if (n > 0) store_part(to, v, int(n));
+}
+
+// The sum of f(i, n) over all vectors of `size` elements; n: how many elements of vector i are left.
+template <typename Part>
+AGON_INLINE float sum_of(int64_t size, const Part& part) {
+  Floats total = splat(0.0f);
+  for (int64_t i = 0; i < size; i += kLanes) total += part(i, size - i);
+  return sum(total);
+}
+
+// to = scale * x / |x|, both [size].
+template <typename T>
+AGON_INLINE void unit(float* to, const T* x, int64_t size, float scale) {
+  const float squares = sum_of(size, [&](int64_t i, int64_t n) {
+    const Floats v = load_some(x + i, n);
+    return v * v;
+  });
+  const Floats factor = splat(scale / std::sqrt(squares + kLengthEps));
+  for (int64_t i = 0; i < size; i += kLanes) store_some(to + i, load_some(x + i, size - i) * factor, size - i);
+}
+
+// One token on a block of the state [D, kBlock]: decays it, adds key (strength (value - what key reads of it)), and
+// returns in `read` what the query reads. keys [2, D]: key, query.
+AGON_INLINE void advance(float* state, const float* keys, int64_t key_dim, float decay, float strength,
+                         const Floats* value, Floats* read) {
+  Floats sums[2][kVectors];
+  for (auto& row : sums)
+    for (auto& column : row) column = splat(0.0f);
+  float overlap = 0.0f;
+  for (int64_t i = 0; i < key_dim; i++) {
+    Floats old[kVectors];
+    for (int c = 0; c < kVectors; c++) old[c] = load(state + i * kBlock + c * kLanes);
+    add_products(sums, keys + i, key_dim, old);
+    overlap += keys[i] * keys[key_dim + i];
+  }
+  Floats added[kVectors];
+  for (int c = 0; c < kVectors; c++) {
+    added[c] = (value[c] - sums[0][c] * decay) * strength;
+    read[c] = sums[1][c] * decay + added[c] * overlap;
+  }
+  const Floats factor = splat(decay);
+  for (int64_t i = 0; i < key_dim; i++) {
+    const Floats key = as_floats(splat_word_at(keys + i));
+#pragma GCC unroll 4
+    for (int c = 0; c < kVectors; c++) {
+      float* const at = state + i * kBlock + c * kLanes;
+      store(at, load(at) * factor + key * added[c]);
+    }
+  }
+}
+
+// Keys and queries of a tile of tokens, and their decays and strengths, for one value head.
+template <typename T>
+void prepare(const DeltaArgs<T>& a, int64_t head, int64_t first, int64_t count, Buffers& to) {
+  const int64_t key_head = head / (a.num_heads / a.num_key_heads), key_size = a.num_key_heads * a.key_dim;
+  const float scale = 1.0f / std::sqrt(float(a.key_dim));
+  for (int64_t t = 0; t < count; t++) {
+    const T* query = a.qkv + (first + t) * a.qkv_stride + key_head * a.key_dim;
+    float* const keys = to.keys.data() + t * 2 * a.key_dim;
+    unit(keys, query + key_size, a.key_dim, 1.0f);
+    unit(keys + a.key_dim, query, a.key_dim, scale);
+    const float x = to_float(a.steps[(first + t) * a.steps_stride + head]) + a.step_bias[head];
+    const float step = x > 20.0f ? x : std::log1p(std::exp(x));
+    to.decay[t] = std::exp(a.rates[head] * step);
+    to.strength[t] = 1.0f / (1.0f + std::exp(-to_float(a.strengths[(first + t) * a.strengths_stride + head])));
+  }
+}
+
+// y = norm(read) * silu(gate), all [V].
+template <typename T>
+void gated_norm(T* y, const float* read, const T* gate, const float* scales, int64_t size, float eps) {
+  const float squares = sum_of(size, [&](int64_t i, int64_t n) {
+    const Floats v = load_some(read + i, n);
+    return v * v;
+  });
+  const Floats factor = splat(1.0f / std::sqrt(squares / float(size) + eps));
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const int64_t n = size - i;
+    const Floats z = load_some(gate + i, n);
+    store_some(y + i, load_some(read + i, n) * factor * load_some(scales + i, n) * (z / (1.0f + exp(-z))), n);
+  }
+}
+
+// One value head of one sequence.
+template <typename T>
+void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers& buffers) {
+  const Range tokens = a.states.tokens(sequence);
+  const int64_t value_dim = a.value_dim, y_stride = a.num_heads * value_dim;
+  const int64_t padded = (value_dim + kBlock - 1) / kBlock * kBlock;
+  T* const y = a.y + head * value_dim;
+  float* const page = a.states.state(sequence);
+  if (page == nullptr) {
+    for (int64_t t = tokens.first; t < tokens.last; t++) std::fill_n(y + t * y_stride, value_dim, T(0));
+    return;
+  }
+  float* const held = page + head * a.key_dim * value_dim;
+  float* const state = buffers.state.data();
+  bool is_new = a.states.is_new(sequence);
+  for (int64_t first = tokens.first; first < tokens.last; first += kTile, is_new = false) {
+    const int64_t count = std::min(kTile, tokens.last - first);
+    prepare(a, head, first, count, buffers);
+    for (int64_t block = 0; block < value_dim; block += kBlock) {
+      const int64_t width = value_dim - block;
+      for (int64_t i = 0; i < a.key_dim; i++)
+        for (int c = 0; c < kBlock; c += kLanes)
+          store(state + i * kBlock + c, is_new ? splat(0.0f) : load_some(held + i * value_dim + block + c, width - c));
+      for (int64_t t = 0; t < count; t++) {
+        const T* value = a.qkv + (first + t) * a.qkv_stride + 2 * a.num_key_heads * a.key_dim + head * value_dim + block;
+        Floats values[kVectors], read[kVectors];
+        for (int c = 0; c < kVectors; c++) values[c] = load_some(value + c * kLanes, width - c * kLanes);
+        const float* const keys = buffers.keys.data() + t * 2 * a.key_dim;
+        advance(state, keys, a.key_dim, buffers.decay[t], buffers.strength[t], values, read);
+        for (int c = 0; c < kVectors; c++) store(buffers.read.data() + t * padded + block + c * kLanes, read[c]);
+      }
+      for (int64_t i = 0; i < a.key_dim; i++)
+        for (int c = 0; c < kBlock; c += kLanes)
+          store_some(held + i * value_dim + block + c, load(state + i * kBlock + c), width - c);
+    }
+    for (int64_t t = 0; t < count; t++) {
+      const T* gate = a.gate + (first + t) * a.gate_stride + head * value_dim;
+      gated_norm(y + (first + t) * y_stride, buffers.read.data() + t * padded, gate, a.norm, value_dim, a.eps);
+    }
+  }
+}
+
+template <typename T>
+void gated_delta(const DeltaArgs<T>& a, Team& team) {
+  Buffers buffers(a.key_dim, a.value_dim);
+  team.each(a.states.num_sequences * a.num_heads,
+            [&](int64_t item, int64_t) { advance_head(a, item / a.num_heads, item % a.num_heads, buffers); });
+}
+
+}  // namespace
+
+}  // namespace agon
+
+extern "C" {
+
+// agon_gated_delta_{f32,bf16}: for Python (CppStateKernels in engine/kernels/cpu/state_kernels.py).
+#define AGON_GATED_DELTA(suffix, T)                                                                                    \
+  void agon_gated_delta_##suffix(                                                                                      \
+      const T* qkv, int64_t qkv_stride, const T* gate, int64_t gate_stride, const T* steps, int64_t steps_stride,      \
+      const T* strengths, int64_t strengths_stride, const float* rates, const float* step_bias, const float* norm,     \
+      float* pages, int64_t page_stride, const int64_t* page_ids, const int32_t* starts, const int32_t* query_starts,  \
+      int64_t num_sequences, T* y, int64_t num_heads, int64_t num_key_heads, int64_t key_dim, int64_t value_dim,       \
+      float eps, int num_threads) {                                                                                    \
+    const agon::States<float> states{pages, page_stride, page_ids, starts, query_starts, num_sequences};               \
+    /* below some size, starting the threads costs more than they save */                                              \
+    const bool is_small = states.num_tokens() * num_heads * key_dim * value_dim < (1 << 16);                           \
+    agon::with_team(is_small ? 1 : num_threads, [&](agon::Team& team) {                                                \
+      agon::gated_delta<T>({qkv, gate, steps, strengths, qkv_stride, gate_stride, steps_stride, strengths_stride,      \
+                            rates, step_bias, norm, states, y, num_heads, num_key_heads, key_dim, value_dim, eps},     \
+                           team);                                                                                      \
+    });                                                                                                                \
+  }
+AGON_GATED_DELTA(f32, float)
+AGON_GATED_DELTA(bf16, agon::bf16)
+}

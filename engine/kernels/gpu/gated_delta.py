@@ -1,0 +1,230 @@
+"""The gated delta rule (Yang et al. 2024) on states in pages.
+
+A program advances a block of value channels of one head of a sequence: the channels of a state do not depend on each
+other. It goes over the tokens with its part of the state in registers, and loads the next token while it computes one.
+A second kernel norms and gates the heads, which need all their channels. A token's result does not depend on how its
+prompt was split into chunks.
+
+T = tokens of the step, B = sequences, H = value heads, G = key heads, D = channels of a key, V = of a value.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.mamba import _silu, softplus
+from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
+
+_BLOCK_VALUES = 8
+_NORM_TOKENS = 8
+_LENGTH_EPS = tl.constexpr(1e-6)
+
+
+@triton.jit
+def _load_token(pointers, strides, masks, token, last):
+    """Query, key, value, step and strength of one token; zeros behind the last token."""
+    is_key, is_value = masks[0] & (token < last), masks[1] & (token < last)
+    query = tl.load(pointers[0] + token * strides[0], mask=is_key, other=0.0)
+    key = tl.load(pointers[1] + token * strides[0], mask=is_key, other=0.0)
+    value = tl.load(pointers[2] + token * strides[0], mask=is_value, other=0.0)
+    step = tl.load(pointers[3] + token * strides[1], mask=token < last, other=0.0)
+    strength = tl.load(pointers[4] + token * strides[2], mask=token < last, other=0.0)
+    return query, key, value, step, strength
+
+
+@triton.jit
+def _unit(x):
+    """x divided by its length, in float32."""
+    x = x.to(tl.float32)
+    return x * tl.rsqrt(tl.sum(x * x, axis=0) + _LENGTH_EPS)
+
+
+@triton.jit
+def _advance(
+    qkv_ptr,
+    a_ptr,
+    b_ptr,
+    rates_ptr,
+    step_bias_ptr,
+    states_ptr,
+    page_ids_ptr,
+    starts_ptr,
+    query_starts_ptr,
+    read_ptr,
+    qkv_stride,
+    a_stride,
+    b_stride,
+    page_stride,
+    scale,
+    NUM_HEADS: tl.constexpr,
+    NUM_KEY_HEADS: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Grid (B, H, blocks of V). Writes what the queries read, [T, H, V] float32, and updates the states [H, D, V] in
+    place."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    page = tl.load(page_ids_ptr + row)
+    token = tl.load(query_starts_ptr + row).to(tl.int64)
+    last = tl.load(query_starts_ptr + row + 1).to(tl.int64)
+    key_channels = tl.arange(0, BLOCK_KEYS)
+    values = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    is_key, is_value = key_channels < KEY_DIM, values < VALUE_DIM
+    read_ptr += head * VALUE_DIM + values
+    read_stride = NUM_HEADS * VALUE_DIM
+    if page < 0:
+        while token < last:
+            tl.store(read_ptr + token * read_stride, tl.zeros((BLOCK,), tl.float32), mask=is_value)
+            token += 1
+        return
+    key_head = head // (NUM_HEADS // NUM_KEY_HEADS)
+    query_ptr = qkv_ptr + key_head * KEY_DIM + key_channels
+    value_ptr = qkv_ptr + 2 * NUM_KEY_HEADS * KEY_DIM + head * VALUE_DIM + values
+    pointers = (query_ptr, query_ptr + NUM_KEY_HEADS * KEY_DIM, value_ptr, a_ptr + head, b_ptr + head)
+    strides = (qkv_stride, a_stride, b_stride)
+    masks = (is_key, is_value)
+    rate, step_bias = tl.load(rates_ptr + head), tl.load(step_bias_ptr + head)
+    places = (head * KEY_DIM + key_channels[:, None]) * VALUE_DIM + values[None, :]
+    is_place = is_key[:, None] & is_value[None, :]
+    state_ptr = states_ptr + page * page_stride + places
+    state = tl.load(state_ptr, mask=is_place & (tl.load(starts_ptr + row) > 0), other=0.0)
+    now = _load_token(pointers, strides, masks, token, last)
+    while token < last:
+        following = _load_token(pointers, strides, masks, token + 1, last)
+        query, key, value, step, strength = now
+        key = _unit(key)[:, None]
+        state *= tl.exp(rate * softplus(step.to(tl.float32) + step_bias))
+        wanted = value.to(tl.float32) - tl.sum(state * key, axis=0)
+        state += key * (tl.sigmoid(strength.to(tl.float32)) * wanted)[None, :]
+        read = tl.sum(state * (_unit(query) * scale)[:, None], axis=0)
+        tl.store(read_ptr + token * read_stride, read, mask=is_value)
+        now = following
+        token += 1
+    tl.store(state_ptr, state, mask=is_place)
+
+
+@triton.jit
+def _gated_norm(
+    read_ptr,
+    gate_ptr,
+    norm_ptr,
+    output_ptr,
+    num_tokens,
+    gate_stride,
+    eps,
+    NUM_HEADS: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr,
+):
+    """Grid (blocks of tokens, H). Writes output [T, H, V]."""
+    tokens = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS))[:, None].to(tl.int64)
+    head = tl.program_id(1)
+    values = tl.arange(0, BLOCK)[None, :]
+    is_value = values < VALUE_DIM
+    is_here = is_value & (tokens < num_tokens)
+    places = (tokens * NUM_HEADS + head) * VALUE_DIM + values
+    read = tl.load(read_ptr + places, mask=is_here, other=0.0)
+    gate = tl.load(gate_ptr + tokens * gate_stride + head * VALUE_DIM + values, mask=is_here, other=0.0)
+    scales = tl.load(norm_ptr + values, mask=is_value, other=0.0)
+    squares = tl.sum(read * read, axis=1, keep_dims=True)
+    gated = read * tl.rsqrt(squares / VALUE_DIM + eps) * scales * _silu(gate.to(tl.float32))
+    output = tl.where(squares > 0.0, gated, 0.0)  # the gate of padding may be any number, also none
+    tl.store(output_ptr + places, output.to(output_ptr.dtype.element_ty), mask=is_here)
+
+
+def gated_delta(
+    qkv: torch.Tensor,
+    gate: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weights: DeltaWeights,
+    states: StatesInPlace,
+) -> torch.Tensor:
+    """qkv [T, 2 G D + H V] -> the gated norm of what the queries read, [T, H V], newly allocated; updates the states'
+    pages [H, D, V] in place. Contract: StateKernels.gated_delta."""
+    num_heads, key_dim, value_dim = states.pages.shape[1:]
+    num_tokens, num_rows = len(qkv), len(states.page_ids)
+    num_key_heads = (qkv.shape[1] - num_heads * value_dim) // (2 * key_dim)
+    assert states.pages.dtype == weights.rates.dtype == weights.step_bias.dtype == weights.norm.dtype == torch.float32
+    assert states.pages.stride()[1:] == (key_dim * value_dim, value_dim, 1)
+    assert states.page_ids.dtype == torch.int64
+    assert states.starts.dtype == states.query_starts.dtype == torch.int32
+    assert qkv.stride(1) == gate.stride(1) == 1
+    assert all(part.stride(1) == 1 or num_heads == 1 for part in (a, b))
+    assert gate.shape == (num_tokens, num_heads * value_dim)
+    assert a.shape == b.shape == (num_tokens, num_heads)
+    read = torch.empty(gate.shape, dtype=torch.float32, device=qkv.device)
+    output = torch.empty(gate.shape, dtype=qkv.dtype, device=qkv.device)
+    sizes = {"NUM_HEADS": num_heads, "VALUE_DIM": value_dim}
+    _advance[(num_rows, num_heads, triton.cdiv(value_dim, _BLOCK_VALUES))](
+        qkv,
+        a,
+        b,
+        weights.rates,
+        weights.step_bias,
+        states.pages,
+        states.page_ids,
+        states.starts,
+        states.query_starts,
+        read,
+        *(part.stride(0) for part in (qkv, a, b, states.pages)),
+        key_dim**-0.5,
+        **sizes,
+        NUM_KEY_HEADS=num_key_heads,
+        KEY_DIM=key_dim,
+        BLOCK_KEYS=triton.next_power_of_2(key_dim),
+        BLOCK=_BLOCK_VALUES,
+        num_warps=1,
+    )
+    _gated_norm[(triton.cdiv(num_tokens, _NORM_TOKENS), num_heads)](
+        read,
+        gate,
+        weights.norm,
+        output,
+        num_tokens,
+        gate.stride(0),
+        weights.eps,
+        **sizes,
+        BLOCK=triton.next_power_of_2(value_dim),
+        BLOCK_TOKENS=_NORM_TOKENS,
+        num_warps=4,
+    )
+    return output
+
+
+def shipped() -> list[Compilation]:
+    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B."""
+    inputs = dict.fromkeys(("qkv_ptr", "a_ptr", "b_ptr"), "*bf16")
+    floats = dict.fromkeys(("rates_ptr", "step_bias_ptr", "states_ptr"), "*fp32")
+    rows = {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32"}
+    strides = {"qkv_stride": "i32", "a_stride": "i32", "b_stride": "i32", "page_stride": "i64"}
+    norm_pointers = {"read_ptr": "*fp32", "gate_ptr": "*bf16", "norm_ptr": "*fp32", "output_ptr": "*bf16"}
+    pointers = inputs | floats | rows | {"read_ptr": "*fp32"}
+    sizes = {"NUM_HEADS": 32, "VALUE_DIM": 128}
+    return [
+        Compilation(
+            name="gated_delta",
+            kernel=_advance,
+            signature=pointers | strides | {"scale": "fp32"},
+            constants=sizes | {"NUM_KEY_HEADS": 16, "KEY_DIM": 128, "BLOCK_KEYS": 128, "BLOCK": _BLOCK_VALUES},
+            divisible_by_16=(frozenset(pointers) | frozenset(strides)) - {"a_ptr", "b_ptr"},
+            num_warps=1,
+            num_stages=3,
+            # Loads of the state are wide; a token's key is four numbers per thread, its step one.
+            expectation=Expectation(max_registers=128, has_wide_loads=False),
+        ),
+        Compilation(
+            name="gated_delta, norm of its output",
+            kernel=_gated_norm,
+            signature=norm_pointers | {"num_tokens": "i32", "gate_stride": "i32", "eps": "fp32"},
+            constants=sizes | {"BLOCK": 128, "BLOCK_TOKENS": _NORM_TOKENS},
+            divisible_by_16=frozenset(norm_pointers) | {"gate_stride"},
+            num_warps=4,
+            num_stages=3,
+            expectation=Expectation(max_registers=64),
+        ),
+    ]
