@@ -28,6 +28,10 @@ _DTYPES = ("auto", "bfloat16", "float32")
 #: Names of torch that the flags call otherwise; specs from model code have the name of torch.
 _FLAG_VALUES = {"float8_e4m3fn": "fp8"}
 _GIB = 2**30
+_THROUGH_TRANSFORMERS = (
+    "Agon has no code of its own for this architecture: transformers' modelling code runs it on these pages, slower "
+    "(docs/models.md says how much)."
+)
 _NOT_SERVED = (
     "No worker of Agon can run this: some of its storage comes from rules about config.json, not from model code "
     "(docs/models.md lists what is served)."
@@ -75,7 +79,11 @@ def plan(
 
     try:
         model_layers = layers_from_config(
-            config, dtype=dtype, kv_dtype=cast(PlannedKVDType, kv_dtype), with_vision=vision_cache
+            config,
+            dtype=dtype,
+            kv_dtype=cast(PlannedKVDType, kv_dtype),
+            with_vision=vision_cache,
+            allow_transformers=True,
         )
         report = plan_layers(
             model_layers.layers,
@@ -135,6 +143,7 @@ def _as_data(name: str, report: PlanReport, capacity: Capacity, layers: ModelLay
     return {
         "model": name,
         "is_served": layers.is_served,
+        "through_transformers": layers.through_transformers,
         "types": _type_data(chosen),
         "large_page_bytes": chosen.large_page_bytes,
         "num_page_tables": chosen.num_page_tables,
@@ -216,6 +225,8 @@ def _print_tables(name: str, report: PlanReport, capacity: Capacity, layers: Mod
     )
     if not layers.is_served:
         console.print(_NOT_SERVED)
+    elif layers.through_transformers:
+        console.print(_THROUGH_TRANSFORMERS)
 
 
 def _alike(types: Iterable[LayerType]) -> list[list[LayerType]]:

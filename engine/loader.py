@@ -92,6 +92,11 @@ class Checkpoint:
         return frozenset(self._file_of)
 
     @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of all tensors."""
+        return {name: tuple(self._slice(name).get_shape()) for name in self._file_of}
+
+    @property
     def revision(self) -> str:
         """Short digest of the config and of each file (name, size, header, a sample), to tell models apart."""
         digest = hashlib.sha256((self._folder / "config.json").read_bytes())
@@ -178,6 +183,11 @@ class CheckpointWeights:
 
     def __contains__(self, name: str) -> bool:
         return name in self._checkpoint.names
+
+    @property
+    def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """As ListsTensors.tensor_shapes."""
+        return self._checkpoint.shapes
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError, also

@@ -1,7 +1,8 @@
 """Where layers get their weights from: the seam between model code and the formats of checkpoints."""
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -49,6 +50,16 @@ class WeightSource(Protocol):
         Where the operators hold them already the result has no values (a meta tensor). It may be cut, joined and
         transposed like any other tensor.
         """
+        ...
+
+
+@runtime_checkable
+class ListsTensors(WeightSource, Protocol):
+    """A weight source that knows what the checkpoint holds; the others make up any tensor that is asked for."""
+
+    @property
+    def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor by name."""
         ...
 
 

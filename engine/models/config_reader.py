@@ -21,6 +21,11 @@ class ConfigReader:
         self._values = values
         self._name = name
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Everything, unchecked."""
+        return self._values
+
     def require(self, key: str, kind: type[_T]) -> _T:
         """The value of a key that must be there and not null."""
         value = self._values.get(key)

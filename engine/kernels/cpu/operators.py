@@ -24,7 +24,7 @@ class CppOperators:
         """dtype: of activations, float32 or bfloat16, and of weights unless has_int8_weights."""
         self.library = library
         self.dtype = dtype
-        self._has_int8_weights = has_int8_weights
+        self.has_int8_weights = has_int8_weights
         self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
@@ -38,7 +38,7 @@ class CppOperators:
     @property
     def name(self) -> str:
         """For logs and metrics."""
-        return f"cpp-{self.library.instruction_set}{'-int8' if self._has_int8_weights else ''}"
+        return f"cpp-{self.library.instruction_set}{'-int8' if self.has_int8_weights else ''}"
 
     @property
     def state_kernels(self) -> None:
@@ -59,12 +59,12 @@ class CppOperators:
 
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
         """Packs the weight into weight_memory; an odd number of inputs is padded with zeros."""
-        if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
+        if padding := -weight.shape[1] % (4 if self.has_int8_weights else 2):
             # Products take inputs in pairs (bfloat16) or fours (int8). Zeros after the last input change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
             return lambda x: multiply_padded(F.pad(x, (0, padding)))
         own_bias = None if bias is None else bias.to(self.dtype).clone()
-        return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
+        return (self._int8_linear if self.has_int8_weights else self._plain_linear)(weight, own_bias)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
         """Copies the table into weight_memory, in the dtype of activations."""
@@ -76,7 +76,7 @@ class CppOperators:
     def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
         """Both read one packed table, unless weights are int8 or rows have an odd size."""
         size = table.shape[1]
-        if self._has_int8_weights or size % 2:  # int8 rows are too inexact for embeddings
+        if self.has_int8_weights or size % 2:  # int8 rows are too inexact for embeddings
             return self.embedding(table), self.linear(table, None)
         packed = self._packed(table.to(self.dtype))
         call, num_threads = self._unpack_rows, self.library.num_threads
