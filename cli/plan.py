@@ -6,7 +6,6 @@ the plan is the worker's, to the byte; that code needs torch.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -14,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.errors import CliError
+from cli.model_config import read_model_config
 from engine.errors import CheckpointError
-from engine.json_files import read_object
 from engine.memory.planning.designs import Design
 from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
 from engine.memory.planning.model_configs import CONFIGS
@@ -71,7 +70,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
 ) -> None:
     """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
-    name, config = _read_config(model)
+    name, config = read_model_config(model)
     for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(PlannedKVDType)), ("--dtype", dtype, _DTYPES)):
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
@@ -99,33 +98,6 @@ def plan(
         print(json.dumps(_as_data(name, report, capacity, model_layers), indent=2))
     else:
         _print_tables(name, report, capacity, model_layers)
-
-
-def _read_config(model: str) -> tuple[str, dict[str, Any]]:
-    """A name for the model, and its config.json."""
-    if model in CONFIGS:
-        return model, CONFIGS[model]
-    path = Path(model.partition("=")[2] if "=" in model else model)
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.is_file():
-        path = _download(model)
-    try:
-        return model, dict(read_object(path))
-    except CheckpointError as error:
-        raise CliError(str(error)) from None
-
-
-def _download(model: str) -> Path:
-    if model.count("/") != 1 or model.startswith((".", "/")):
-        raise CliError(f"{model!r} is no folder, no config.json, no hub id and no model that is built in")
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(model, "config.json"))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise CliError(f"cannot get the config.json of {model}: {error}") from None
 
 
 def _numbers(text: str) -> list[int]:

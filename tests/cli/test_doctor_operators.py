@@ -1,10 +1,11 @@
-"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, and the dtypes of keys and values."""
+"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, the dtypes of keys and values, and
+whose code runs a model."""
 
 from pathlib import Path
 
 import pytest
 
-from cli.doctor import Verdict, _check_operators, kernels_finding, kv_dtype_finding
+from cli.doctor import Verdict, _check_operators, kernels_finding, kv_dtype_finding, model_finding
 from engine.kernels.cpu.build import best_instruction_set, build
 
 
@@ -60,3 +61,26 @@ def test_keys_and_values_that_this_machine_cannot_keep_are_a_problem(
     finding = kv_dtype_finding(asked, capability)
     assert finding.verdict is verdict
     assert finding.text.startswith(f"{asked} (AGON_KV_DTYPE), usable here: auto, int8")
+
+
+_SIZES = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "vocab_size": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "verdict", "text"),
+    [
+        ("LlamaForCausalLM", "llama", Verdict.OK, "Agon's own code"),
+        ("ApertusForCausalLM", "apertus", Verdict.HINT, "a decode step takes about twice as long"),
+        ("BloomForCausalLM", "bloom", Verdict.PROBLEM, "alibi"),
+    ],
+)
+def test_it_says_whose_code_runs_a_model(architecture: str, model_type: str, verdict: Verdict, text: str) -> None:
+    finding = model_finding("tiny", {"architectures": [architecture], "model_type": model_type, **_SIZES})
+    assert finding.verdict is verdict
+    assert text in finding.text

@@ -39,7 +39,7 @@ def read_settings(config: ConfigReader, name: str) -> tuple[Any, Any]:
     settings = CONFIG_MAPPING[model_type].from_dict(_harmless(config.values))
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(settings), None)
     if getattr(model_class, "__name__", None) != name:
-        raise CheckpointError(f"transformers' {name} is no decoder-only language model")
+        raise CheckpointError(f"transformers has no decoder-only language model of that name and type {model_type}")
     if getattr(settings, "is_encoder_decoder", False) or getattr(settings, "add_cross_attention", False):
         raise CheckpointError("encoders and cross attention are not supported")
     if model_type in _ALIBI or getattr(settings, "alibi", False):

@@ -8,12 +8,17 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 
 from engine.errors import CheckpointError
+from engine.json_files import quoted
 from engine.layers.weights import WeightSource
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 
-#: Measured on a Llama of 15 million parameters (benchmarks/engine/transformers_code.py).
-COST = "transformers' modelling code runs it, slower"
+#: What the way costs, measured with benchmarks/engine/transformers_code.py.
+COST = (
+    "transformers' modelling code on our pages: a decode step takes about twice as long as with code of our own, more "
+    "in tiny models (python -m benchmarks.engine.transformers_code)"
+)
+_MOST_COMPARED = 100  #: characters of a name
 
 
 def is_installed() -> bool:
@@ -28,17 +33,17 @@ def build_through_transformers(name: str, own: Iterable[str], config: ConfigRead
     """
     from engine.models.through_transformers.model import build
 
-    nearest = get_close_matches(name, list(own), 1, cutoff=0.0)[0]
+    nearest = get_close_matches(name[:_MOST_COMPARED], list(own), 1, cutoff=0.0)[0]
     try:
         return build(config, weights, name)
     except Exception as error:  # with CheckpointError any that transformers' code raises where it does not fit
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(
-            f"no code for architecture {name}, and transformers' code cannot run on pages: {reason}; the nearest "
-            f"architecture with code is {nearest}"
+            f"no code for architecture {quoted(name)}, and transformers' code cannot run on pages: {reason}; the "
+            f"nearest architecture with code is {nearest}"
         ) from error
 
 
 def cost_of_transformers(name: str) -> str:
     """What serving by transformers' code costs, for logs and reports."""
-    return f"{name}: Agon has no code of its own; {COST}"
+    return f"{quoted(name)} has no code of its own and runs through {COST}"

@@ -151,7 +151,7 @@ def test_what_pages_cannot_serve_is_refused_by_name_with_the_reason_and_the_near
     sizes = {"vocab_size": 64, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = getattr(transformers, architecture).config_class(**{**sizes, **settings}).to_json_string()
     reader = ConfigReader({**json.loads(config), "architectures": [architecture]})
-    message = rf"no code for architecture {architecture}, .*({reason}).*; the nearest architecture with code is \w+$"
+    message = rf"no code for architecture '{architecture}', .*({reason}).*; the nearest architecture with code is \w+$"
     with pytest.raises(CheckpointError, match=message):
         architecture_of(reader).build(reader, ShapesOnly())
 
