@@ -19,6 +19,7 @@ COST = (
     "in tiny models (python -m benchmarks.engine.transformers_code)"
 )
 _MOST_COMPARED = 100  #: characters of a name
+_MOST_REASON = 300  #: characters of what transformers' code says
 
 
 def is_installed() -> bool:
@@ -37,7 +38,7 @@ def build_through_transformers(name: str, own: Iterable[str], config: ConfigRead
     try:
         return build(config, weights, name)
     except Exception as error:  # with CheckpointError any that transformers' code raises where it does not fit
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:_MOST_REASON]
         raise CheckpointError(
             f"no code for architecture {quoted(name)}, and transformers' code cannot run on pages: {reason}; the "
             f"nearest architecture with code is {nearest}"

@@ -213,3 +213,18 @@ def test_models_with_code_of_their_own_are_served_without_importing_transformers
         "assert 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ["nemotron", "vaultgemma", "dots1"])
+def test_they_run_in_every_data_type_near_the_exact_logits(saved: Saved, name: str) -> None:
+    tiny, prompt = saved(name), random_prompt(9, 30)
+    exact = tiny.logits(prompt)
+    for operators in (TorchOperators(), choose_operators(CPU, torch.bfloat16, 1, allow_compiled=True)):
+        with torch.inference_mode():
+            logits = chunked_logits(
+                tiny.folder, prompt, page_tokens=16, chunk=20, operators=operators, dtype=torch.bfloat16
+            )
+        assert float((logits.float() - exact).norm() / exact.norm()) < 0.1
+    config = EngineConfig(str(tiny.folder), kv_cache_bytes=1 << 20, max_running=4, num_threads=1)
+    for rounded in (replace(config, weights="int8"), replace(config, kv_dtype="int8")):
+        assert len(generate(load_runner(rounded).runner, MIXED_LENGTHS[:2], 4, chunk=16)[0]) == 4
