@@ -20,9 +20,10 @@ _SIZES = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-_GROUPED = {**_SIZES, "num_key_value_heads": 2, "head_dim": 16}
+#: Sizes with two key/value heads, which most architectures take.
+GROUPED = {**_SIZES, "num_key_value_heads": 2, "head_dim": 16}
 _EXPERTS = {
-    **_GROUPED,
+    **GROUPED,
     "moe_intermediate_size": 24,
     "n_routed_experts": 4,
     "n_shared_experts": 1,
@@ -32,16 +33,16 @@ _EXPERTS = {
 
 #: name -> (class of transformers, settings of its config)
 TRANSFORMERS_VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "apertus": ("ApertusForCausalLM", _GROUPED),
-    "seed-oss": ("SeedOssForCausalLM", {**_GROUPED, "attention_bias": True}),
+    "apertus": ("ApertusForCausalLM", GROUPED),
+    "seed-oss": ("SeedOssForCausalLM", {**GROUPED, "attention_bias": True}),
     "biogpt": ("BioGptForCausalLM", {**_SIZES, "pad_token_id": 1}),  # learned positions, scaled embeddings
     "gpt-bigcode": ("GPTBigCodeForCausalLM", _SIZES),  # one key/value head, projections in one matrix
-    "nemotron": ("NemotronForCausalLM", {**_GROUPED, "partial_rotary_factor": 0.5}),
+    "nemotron": ("NemotronForCausalLM", {**GROUPED, "partial_rotary_factor": 0.5}),
     "persimmon": ("PersimmonForCausalLM", {**_SIZES, "num_attention_heads": 3}),
     "vaultgemma": (  # windows, soft caps on scores and logits
         "VaultGemmaForCausalLM",
         {
-            **_GROUPED,
+            **GROUPED,
             "sliding_window": WINDOW,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
             "query_pre_attn_scalar": 24,
@@ -66,13 +67,18 @@ TRANSFORMERS_VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 def save_transformers_variant(name: str, folder: Path) -> TinyModel:
-    """Write a checkpoint: seeded weights, norm scales other than one, biases other than zero."""
+    """Write a checkpoint of a variant."""
     import transformers
 
     architecture, settings = TRANSFORMERS_VARIANTS[name]
     model_class = getattr(transformers, architecture)
+    return save_randomised(model_class, model_class.config_class(**settings), folder)
+
+
+def save_randomised(model_class: Any, config: Any, folder: Path) -> TinyModel:
+    """Write a checkpoint: seeded weights, norm scales other than one, biases other than zero."""
     torch.manual_seed(20)
-    model = model_class(model_class.config_class(**settings))
+    model = model_class(config)
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter.data += 0.2 * torch.randn_like(parameter)

@@ -1,11 +1,10 @@
 """A CausalLM whose layers are transformers' own modelling code, with Agon's pages in place of its caches."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from engine.attention.backend import AttentionShape, AttentionStep, ForwardBatch, StateShape
 from engine.errors import CheckpointError
@@ -110,9 +109,12 @@ class TransformersModel:
         return logits
 
 
-@dataclass
-class _DecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    router_logits: tuple[torch.Tensor, ...] | None = None  #: read by mixtures of experts, if there are any
+class _DecoderOutput(BaseModelOutputWithPast):
+    """Final hidden states; whatever else a model's head passes on (states, scores of experts) is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 class _GivenHidden(torch.nn.Module):

@@ -74,10 +74,18 @@ def check_modules(model: Any) -> None:
                 raise CheckpointError(f"rope_type {quoted(kind)} is not supported: it depends on the whole batch")
 
 
-def _harmless(values: Mapping[str, Any]) -> dict[str, Any]:
+def _harmless(value: Any) -> Any:
+    """The values without the keys that name code, at any depth; with infinity where transformers writes an object for
+    it."""
+    if isinstance(value, list):
+        return [_harmless(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) == {"__float__"}:
+        return float(value["__float__"])
     return {
-        key: _harmless(value) if isinstance(value, Mapping) else value
-        for key, value in values.items()
+        key: _harmless(each)
+        for key, each in value.items()
         if key not in _IGNORED and not key.startswith(("_attn", "_experts", "_commit", "_name"))
     }
 

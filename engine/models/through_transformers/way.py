@@ -38,7 +38,7 @@ def build_through_transformers(name: str, own: Iterable[str], config: ConfigRead
     try:
         return build(config, weights, name)
     except Exception as error:  # with CheckpointError any that transformers' code raises where it does not fit
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:_MOST_REASON]
+        reason = " ".join(str(error).split())[:_MOST_REASON] or type(error).__name__
         raise CheckpointError(
             f"no code for architecture {quoted(name)}, and transformers' code cannot run on pages: {reason}; the "
             f"nearest architecture with code is {nearest}"
