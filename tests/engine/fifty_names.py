@@ -110,6 +110,12 @@ _SETTINGS: Mapping[str, dict[str, Any] | None] = {
     },
     "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "global_head_dim": 16},
     "Gemma4ForConditionalGeneration": None,
+    "GptOssForCausalLM": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 8,
+        "rope_parameters": None,
+    },
     "FalconForCausalLM": None,
     "FalconH1ForCausalLM": None,
     "Mamba2ForCausalLM": None,

@@ -34,7 +34,6 @@ _EXPERTS = {
 #: name -> (class of transformers, settings of its config)
 TRANSFORMERS_VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "apertus": ("ApertusForCausalLM", GROUPED),
-    "seed-oss": ("SeedOssForCausalLM", {**GROUPED, "attention_bias": True}),
     "biogpt": ("BioGptForCausalLM", {**_SIZES, "pad_token_id": 1}),  # learned positions, scaled embeddings
     "gpt-bigcode": ("GPTBigCodeForCausalLM", _SIZES),  # one key/value head, projections in one matrix
     "nemotron": ("NemotronForCausalLM", {**GROUPED, "partial_rotary_factor": 0.5}),
@@ -48,6 +47,15 @@ TRANSFORMERS_VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "query_pre_attn_scalar": 24,
             "attn_logit_softcapping": 3.0,
             "final_logit_softcapping": 2.0,
+        },
+    ),
+    "granite-swa": (  # sinks, windows
+        "GraniteSWAForCausalLM",
+        {
+            **GROUPED,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "attention_multiplier": 0.25,
         },
     ),
     "dots1": ("Dots1ForCausalLM", {**_EXPERTS, "sliding_window": None}),  # experts are stored one by one

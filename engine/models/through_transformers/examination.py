@@ -5,6 +5,7 @@ is refused here, by name: computing wrongly is worse than not computing.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ _HARMLESS = frozenset(
         "position_ids",
         "position_embeddings",
         "return_dict",
+        "s_aux",  # sinks
         "sliding_window",  # stands in the mask, too, which is what transformers' own eager attention reads
         "target_dtype",
         "use_cache",
@@ -66,10 +68,24 @@ class Examination:
         return self._rules[int(mask.flatten()[0])]
 
 
-def examine(
-    model: Any, num_layers: int, max_positions: int
-) -> tuple[tuple[torch.nn.Module, ...], list[AttentionShape]]:
-    """The attention modules of a model on the meta device, in the order of their calls, and what each stores.
+@dataclass(frozen=True, slots=True)
+class ExaminedLayer:
+    """One attention layer of a model."""
+
+    module: str  #: name of its attention module in the model
+    shape: AttentionShape  #: without sinks, whose values are weights
+    sinks: str | None  #: name of the parameter in the module that holds them; None: it has none
+
+    def shape_in(self, loaded: Any) -> AttentionShape:
+        """The shape in the model with its weights."""
+        if self.sinks is None:
+            return self.shape
+        sinks = loaded.get_submodule(self.module).get_parameter(self.sinks)
+        return replace(self.shape, sinks=tuple(sinks.float().flatten().tolist()))
+
+
+def examine(model: Any, num_layers: int, max_positions: int) -> list[ExaminedLayer]:
+    """The attention layers of a model on the meta device, in the order of their calls.
 
     model: built with EXAMINED attention. Raises CheckpointError, with the reason, for what pages cannot serve.
     """
@@ -86,19 +102,30 @@ def examine(
     calls = examination.calls
     if not calls:
         raise CheckpointError(FIXED_ATTENTION)
-    modules = tuple(call.module for call in calls)
-    if len(set(map(id, modules))) != len(calls):
+    if len({id(call.module) for call in calls}) != len(calls):
         raise CheckpointError("a layer attends more than once")
     if len(calls) != num_layers:
         raise CheckpointError(f"{len(calls)} of its {num_layers} layers have attention; states are not supported")
+    names = {id(module): name for name, module in model.named_modules()}
     windows: dict[int, int | None] = {}
-    shapes = []
+    layers = []
     for call in calls:
         rule = examination.rule_of(call)
         if id(rule) not in windows:
             windows[id(rule)] = window_of(rule, max_positions)
-        shapes.append(_shape(call, windows[id(rule)]))
-    return modules, shapes
+        layers.append(ExaminedLayer(names[id(call.module)], _shape(call, windows[id(rule)]), _sinks(call)))
+    return layers
+
+
+def _sinks(call: AttentionCall) -> str | None:
+    """The name of the parameter that the layer passes as sinks. Raises CheckpointError if it is none."""
+    sinks = call.options.get("s_aux")
+    if sinks is None:
+        return None
+    for name, parameter in call.module.named_parameters(recurse=False):
+        if parameter is sinks and parameter.numel() == call.query.shape[1]:
+            return name
+    raise CheckpointError("a layer's attention sinks are not weights, one for each head")
 
 
 def _shape(call: AttentionCall, window: int | None) -> AttentionShape:

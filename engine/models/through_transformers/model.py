@@ -1,5 +1,6 @@
 """A CausalLM whose layers are transformers' own modelling code, with Agon's pages in place of its caches."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from engine.kernels.cpu.operators import CppOperators
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.through_transformers.attention import EXAMINED, AttentionCall, handled_by
-from engine.models.through_transformers.examination import FIXED_ATTENTION, examine
+from engine.models.through_transformers.examination import FIXED_ATTENTION, ExaminedLayer, examine
 from engine.models.through_transformers.linear import replace_linear_layers
 from engine.models.through_transformers.self_check import Expected
 from engine.models.through_transformers.settings import check_modules, read_count, read_settings
@@ -34,15 +35,14 @@ def build(config: ConfigReader, weights: WeightSource, name: str) -> "Transforme
     num_layers, max_positions = read_count(settings, of_layers=True), read_count(settings, of_layers=False)
     empty = _without_weights(settings, weights.dtype)
     check_modules(empty)
-    modules, shapes = examine(empty.eval(), num_layers, max_positions)
+    layers = examine(empty.eval(), num_layers, max_positions)
     vocab_size = _vocab_size(empty)
     if take_shapes(empty, weights):
-        return TransformersModel(empty, modules, tuple(shapes), vocab_size, max_positions)
-    names = {id(module): name for name, module in empty.named_modules()}
+        return TransformersModel(empty, layers, [layer.shape for layer in layers], vocab_size, max_positions)
     loaded = load(model_class, settings, empty, weights)
-    modules = tuple(loaded.get_submodule(names[id(module)]) for module in modules)
+    shapes = [layer.shape_in(loaded) for layer in layers]
     expected = Expected.of(loaded)
-    model = TransformersModel(loaded, modules, tuple(shapes), vocab_size, max_positions)
+    model = TransformersModel(loaded, layers, shapes, vocab_size, max_positions)
     expected.compare(model)
     if isinstance(weights.operators, CppOperators):
         replace_linear_layers(loaded, weights.operators)
@@ -73,16 +73,16 @@ class TransformersModel:
     def __init__(
         self,
         model: Any,
-        modules: tuple[torch.nn.Module, ...],
-        shapes: tuple[AttentionShape, ...],
+        layers: Sequence[ExaminedLayer],
+        shapes: Sequence[AttentionShape],
         vocab_size: int,
         max_positions: int,
     ) -> None:
-        """modules: the attention modules, by layer id."""
-        self.attention_shapes = shapes
+        """layers, shapes: of attention, by layer id."""
+        self.attention_shapes = tuple(shapes)
         self.vocab_size = vocab_size
         self.max_positions = max_positions
-        self._layer_ids = {module: layer_id for layer_id, module in enumerate(modules)}
+        self._layer_ids = {model.get_submodule(layer.module): i for i, layer in enumerate(layers)}
         # What the model does with final hidden states (scales, soft caps) is in its own forward pass: it is called with
         # a decoder that returns given ones.
         self.decoder = model.get_decoder()

@@ -35,7 +35,7 @@ class Expected:
     @classmethod
     @torch.no_grad()
     def of(cls, loaded: Any) -> "Expected":
-        """Of a loaded model, before anything in it is exchanged."""
+        """The logits of a loaded model, before anything in it is exchanged."""
         generator = torch.Generator().manual_seed(0)
         parameter = next(loaded.parameters())
         size = loaded.get_input_embeddings().weight.shape[0]
@@ -105,7 +105,11 @@ class _PlainAttention:
                 scores = shape.softcap * torch.tanh(scores / shape.softcap)
             distance = torch.arange(start, end, device=qkv.device)[:, None] - torch.arange(end, device=qkv.device)
             hidden = (distance < 0) | (distance >= (shape.window or end + 1))
-            weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+            if shape.sinks is not None:
+                sinks = torch.tensor(shape.sinks, device=qkv.device)[:, None, None].expand(-1, end - start, 1)
+                scores = torch.cat((scores, sinks), dim=-1)
+            weights = scores.softmax(-1)[..., :end]
             result = weights @ values.repeat_interleave(shape.group_size, 0)
             outputs.append(result.transpose(0, 1).flatten(1).to(qkv.dtype))
         return torch.cat(outputs)

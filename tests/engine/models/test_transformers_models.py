@@ -132,7 +132,6 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "attends twice": ("DiffLlamaForCausalLM", {}, "attends more than once"),
     "recurrent": ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3}, "layers of type .'linear_attention'. are not"),
     "no attention": ("RwkvForCausalLM", {"attention_hidden_size": 48}, "attention interface|max_position"),
-    "sinks": ("FlintForCausalLM", {}, "passes s_aux to attention"),
     "encoder": ("BertLMHeadModel", {}, "neither causal nor a sliding window"),
     "encoder and decoder": ("BartForCausalLM", {}, "layers have attention|encoders"),
     "positions of the batch": (
@@ -188,8 +187,8 @@ def test_a_model_whose_results_differ_on_pages_is_refused(saved: Saved, monkeypa
     """As if its code took positions from another place."""
 
     def misplaced(model: Any, num_layers: int, max_positions: int) -> Any:
-        modules, shapes = examine(model, num_layers, max_positions)
-        return modules, [replace(shape, score_scale=2 * shape.scale) for shape in shapes]
+        layers = examine(model, num_layers, max_positions)
+        return [replace(each, shape=replace(each.shape, score_scale=2 * each.shape.scale)) for each in layers]
 
     monkeypatch.setattr("engine.models.through_transformers.model.examine", misplaced)
     with pytest.raises(CheckpointError, match="logits differ from those of transformers' own attention"):
