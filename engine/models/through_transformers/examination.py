@@ -104,7 +104,11 @@ def examine(model: Any, num_layers: int, max_positions: int) -> list[ExaminedLay
         raise CheckpointError(FIXED_ATTENTION)
     if len({id(call.module) for call in calls}) != len(calls):
         raise CheckpointError("a layer attends more than once")
-    if len(calls) != num_layers:
+    if len(calls) > num_layers:
+        raise CheckpointError(
+            f"its {num_layers} layers attend {len(calls)} times (cross attention, or parts of layers)"
+        )
+    if len(calls) < num_layers:
         raise CheckpointError(f"{len(calls)} of its {num_layers} layers have attention; states are not supported")
     names = {id(module): name for name, module in model.named_modules()}
     windows: dict[int, int | None] = {}

@@ -133,7 +133,7 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "recurrent": ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3}, "layers of type .'linear_attention'. are not"),
     "no attention": ("RwkvForCausalLM", {"attention_hidden_size": 48}, "attention interface|max_position"),
     "encoder": ("BertLMHeadModel", {}, "neither causal nor a sliding window"),
-    "encoder and decoder": ("BartForCausalLM", {}, "layers have attention|encoders"),
+    "encoder and decoder": ("BartForCausalLM", {}, "its 2 layers attend 12 times|encoders"),
     "positions of the batch": (
         "ApertusForCausalLM",
         {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}},
