@@ -34,7 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = list(measure(options.model, load_format, options.threads, options.rounds))
     for row in rows:
         print(row, flush=True)
-    settings = {"model": Path(options.model).name, "threads": options.threads, "rounds": options.rounds}
+    settings = {
+        "model": Path(options.model).name,
+        "load_format": load_format,
+        "threads": options.threads,
+        "rounds": options.rounds,
+    }
     write(options.out, document("transformers_code", settings, rows))
 
 
