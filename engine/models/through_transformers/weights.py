@@ -16,7 +16,7 @@ from engine.layers.weights import ListsTensors, WeightSource
 from engine.models.through_transformers.attention import SERVED
 
 #: Buffers that old checkpoints carry; transformers computes them.
-_BUFFERS = re.compile(r".*(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|\.position_ids|\.embed_positions\.weights)")
+_BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|\.position_ids|\.embed_positions\.weights)$")
 
 
 def load(model_class: Any, settings: Any, empty: Any, weights: WeightSource) -> Any:
@@ -73,20 +73,18 @@ def _stored(empty: Any, weights: ListsTensors) -> dict[str, torch.Tensor]:
     """The checkpoint's tensors. Raises CheckpointError for a config that describes a larger model: transformers would
     make up the rest."""
     shapes = weights.tensor_shapes
-    names = [name for name in shapes if not _is_ignored(name, empty)]
+    own, prefix = empty.state_dict().keys(), empty.base_model_prefix
+    patterns = [re.compile(pattern) for pattern in empty._keys_to_ignore_on_load_unexpected or ()]
+    # transformers, too, leaves out buffers that it computes, and parts that it does not build.
+    names = [
+        name
+        for name in shapes
+        if name in own or f"{prefix}.{name}" in own or not any(p.search(name) for p in (_BUFFERS, *patterns))
+    ]
     held, described = sum(torch.Size(shapes[name]).numel() for name in names), _num_parameters(empty)
     if described > held:
         raise CheckpointError(f"the config describes {described} parameters, the checkpoint holds {held}")
     return {name: weights.take(name, *shapes[name]) for name in sorted(names)}
-
-
-def _is_ignored(name: str, empty: Any) -> bool:
-    """Whether transformers, too, leaves the tensor out: a buffer that it computes, or a part that it does not build."""
-    own = empty.state_dict()
-    if name in own or f"{empty.base_model_prefix}.{name}" in own:
-        return False
-    patterns = empty._keys_to_ignore_on_load_unexpected or ()
-    return _BUFFERS.fullmatch(name) is not None or any(re.search(pattern, name) for pattern in patterns)
 
 
 def _num_parameters(model: Any) -> int:
