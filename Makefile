@@ -18,7 +18,7 @@ help:
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
-	@echo "make pages        regenerate docs/api.md, docs/access.md, docs/settings.md and the table of docs/models.md from the code"
+	@echo "make pages        regenerate docs/api.md, access.md, settings.md, fifty-names.md and the table of models.md from the code"
 	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
@@ -66,6 +66,7 @@ kernel-report:
 pages:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@for page in api_page access_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
+	@$(VENV)/bin/python -m docs.fifty_names_table
 
 fuzz:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

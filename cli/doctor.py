@@ -7,12 +7,12 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,7 +23,9 @@ from cli.arena.data_dir import DataDir, default_data_dir
 from cli.arena.embedded_redis import find_binary
 from cli.arena.processes import default_threads
 from cli.errors import CliError
+from cli.model_config import read_model_config
 from engine.config import usable_kv_dtypes
+from engine.errors import CheckpointError
 from engine.processor import cpu_flags
 
 app = typer.Typer(add_completion=False)
@@ -53,11 +55,16 @@ class Finding:
 
 @app.command()
 def doctor(
+    model: Annotated[
+        str | None, typer.Argument(help="Also say whose code runs this model: a folder, a config.json or a hub id.")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="The data directory that `agon up` would use.")] = None,
 ) -> None:
     """Check this machine. Exit code 1 if `agon up` cannot work on it."""
     folder = DataDir(data_dir or default_data_dir())
     findings = [finding for check in _checks(folder) for finding in check()]
+    if model is not None:
+        findings.append(model_finding(*read_model_config(model)))
     table = Table(show_header=False, box=None, pad_edge=False)
     colours = {Verdict.OK: "green", Verdict.HINT: "yellow", Verdict.PROBLEM: "red"}
     for finding in findings:
@@ -231,6 +238,26 @@ def kv_dtype_finding(asked: str, capability: tuple[int, int] | None) -> Finding:
     if asked in usable:
         return Finding("kv dtype", Verdict.OK, text)
     return Finding("kv dtype", Verdict.PROBLEM, text)
+
+
+def model_finding(name: str, config: Mapping[str, Any]) -> Finding:
+    """Whose code runs the model with this config.json, and what that costs. Reads no weights."""
+    try:
+        from engine.layers.weights import ShapesOnly
+        from engine.models.config_reader import ConfigReader
+        from engine.models.registry import architecture_of
+        from engine.models.through_transformers.way import COST
+    except ImportError as error:
+        return Finding("model", Verdict.PROBLEM, f"{name}: {error}; pip install 'agon[worker]'")
+    settings = ConfigReader(config)
+    try:
+        architecture = architecture_of(settings)
+        architecture.build(settings, ShapesOnly())
+    except CheckpointError as error:
+        return Finding("model", Verdict.PROBLEM, f"{name}: {error}")
+    if architecture.code == "agon":
+        return Finding("model", Verdict.OK, f"{name}: {architecture.name}, Agon's own code")
+    return Finding("model", Verdict.HINT, f"{name}: {architecture.name}, {COST}")
 
 
 def _version_of(package: str) -> str | None:

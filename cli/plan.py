@@ -6,7 +6,6 @@ the plan is the worker's, to the byte; that code needs torch.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -14,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.errors import CliError
+from cli.model_config import read_model_config
 from engine.errors import CheckpointError
-from engine.json_files import read_object
 from engine.memory.planning.designs import Design
 from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
 from engine.memory.planning.model_configs import CONFIGS
@@ -28,6 +27,10 @@ _DTYPES = ("auto", "bfloat16", "float32")
 #: Names of torch that the flags call otherwise; specs from model code have the name of torch.
 _FLAG_VALUES = {"float8_e4m3fn": "fp8"}
 _GIB = 2**30
+_THROUGH_TRANSFORMERS = (
+    "Agon has no code of its own for this architecture: transformers' modelling code runs it on these pages, slower "
+    "(docs/models.md says how much)."
+)
 _NOT_SERVED = (
     "No worker of Agon can run this: some of its storage comes from rules about config.json, not from model code "
     "(docs/models.md lists what is served)."
@@ -67,7 +70,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
 ) -> None:
     """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
-    name, config = _read_config(model)
+    name, config = read_model_config(model)
     for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(PlannedKVDType)), ("--dtype", dtype, _DTYPES)):
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
@@ -75,7 +78,11 @@ def plan(
 
     try:
         model_layers = layers_from_config(
-            config, dtype=dtype, kv_dtype=cast(PlannedKVDType, kv_dtype), with_vision=vision_cache
+            config,
+            dtype=dtype,
+            kv_dtype=cast(PlannedKVDType, kv_dtype),
+            with_vision=vision_cache,
+            allow_transformers=True,
         )
         report = plan_layers(
             model_layers.layers,
@@ -93,33 +100,6 @@ def plan(
         _print_tables(name, report, capacity, model_layers)
 
 
-def _read_config(model: str) -> tuple[str, dict[str, Any]]:
-    """A name for the model, and its config.json."""
-    if model in CONFIGS:
-        return model, CONFIGS[model]
-    path = Path(model.partition("=")[2] if "=" in model else model)
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.is_file():
-        path = _download(model)
-    try:
-        return model, dict(read_object(path))
-    except CheckpointError as error:
-        raise CliError(str(error)) from None
-
-
-def _download(model: str) -> Path:
-    if model.count("/") != 1 or model.startswith((".", "/")):
-        raise CliError(f"{model!r} is no folder, no config.json, no hub id and no model that is built in")
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(model, "config.json"))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise CliError(f"cannot get the config.json of {model}: {error}") from None
-
-
 def _numbers(text: str) -> list[int]:
     try:
         numbers = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
@@ -135,6 +115,7 @@ def _as_data(name: str, report: PlanReport, capacity: Capacity, layers: ModelLay
     return {
         "model": name,
         "is_served": layers.is_served,
+        "through_transformers": layers.through_transformers,
         "types": _type_data(chosen),
         "large_page_bytes": chosen.large_page_bytes,
         "num_page_tables": chosen.num_page_tables,
@@ -216,6 +197,8 @@ def _print_tables(name: str, report: PlanReport, capacity: Capacity, layers: Mod
     )
     if not layers.is_served:
         console.print(_NOT_SERVED)
+    elif layers.through_transformers:
+        console.print(_THROUGH_TRANSFORMERS)
 
 
 def _alike(types: Iterable[LayerType]) -> list[list[LayerType]]:

@@ -1,7 +1,8 @@
 """Where layers get their weights from: the seam between model code and the formats of checkpoints."""
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -60,6 +61,16 @@ class WeightSource(Protocol):
 
     def is_quantised(self, layer: str) -> bool:
         """Whether the checkpoint holds the weight of the linear layer of that name quantised."""
+        ...
+
+
+@runtime_checkable
+class ListsTensors(WeightSource, Protocol):
+    """A weight source that knows what the checkpoint holds; the others make up any tensor that is asked for."""
+
+    @property
+    def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor by name."""
         ...
 
 

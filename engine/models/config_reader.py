@@ -32,6 +32,11 @@ class ConfigReader:
         self.outer = outer
         self.served_context: int | None = served_context if outer is None else outer.served_context
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Everything, unchecked."""
+        return self._values
+
     def require(self, key: str, kind: type[_T]) -> _T:
         """The value of a key that must be there and not null."""
         value = self._values.get(key)

@@ -8,6 +8,8 @@ tiny checkpoint of each (`tests/engine/checkpoints.py`).
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 from engine.errors import CheckpointError
 from engine.json_files import quoted
@@ -62,6 +64,7 @@ from engine.models.qwen3_next import qwen3_next
 from engine.models.smollm3 import smollm3
 from engine.models.stablelm import stablelm
 from engine.models.starcoder2 import starcoder2
+from engine.models.through_transformers.way import build_through_transformers, is_installed
 
 #: (config.json, weights) -> model. Raises CheckpointError for settings that the code does not implement.
 ModelBuilder = Callable[[ConfigReader, WeightSource], CausalLM]
@@ -77,9 +80,11 @@ class Architecture:
     refused: str = ""  #: checkpoints of this name that raise CheckpointError: a cell of docs/models.md
     ignored: re.Pattern[str] = ROTARY_FREQUENCIES  #: tensors of its checkpoints that the model need not read
     is_divisible: bool = True  #: whether several processes can share it (tensor parallelism)
+    code: Literal["agon", "transformers"] = "agon"  #: whose modelling code runs it
 
 
 _NO_TENSORS = re.compile(r"(?!)")
+_ALL_TENSORS = re.compile(r".*", re.DOTALL)
 
 _REGISTERED = (
     Architecture("LlamaForCausalLM", llama, "Llama 1 to 3.x; linear, llama3, yarn and longrope scaling of positions"),
@@ -253,11 +258,30 @@ def registered_architecture(config: ConfigReader) -> Architecture | None:
 
 
 def architecture_of(config: ConfigReader) -> Architecture:
-    """The architecture that serves this checkpoint. Raises CheckpointError if none does."""
+    """The architecture that serves this checkpoint: a registered one, or transformers' own code for the first name.
+
+    Whether that code can run on pages is found out when the model is built. Raises CheckpointError, with the supported
+    names, if Agon has no code and transformers is not installed.
+    """
     architecture = registered_architecture(config)
-    if architecture is None:
-        names = config.require("architectures", list)
+    if architecture is not None:
+        return architecture
+    names = [name for name in config.require("architectures", list) if isinstance(name, str)]
+    if not names or not is_installed():
         raise CheckpointError(
-            f"no code for architecture {quoted(names)}; docs/models.md lists the {len(ARCHITECTURES)} that have some"
+            f"no code for architecture {quoted(names)}; transformers' code may run it: pip install "
+            f"'agon[transformers]'; docs/models.md lists the {len(ARCHITECTURES)} that run without"
         )
-    return architecture
+    return through_transformers(names[0])
+
+
+def through_transformers(name: str) -> Architecture:
+    """The architecture of that name as transformers' modelling code runs it on pages."""
+    return Architecture(
+        name,
+        partial(build_through_transformers, name, tuple(ARCHITECTURES)),
+        "transformers' modelling code",
+        ignored=_ALL_TENSORS,  # what is left over has raised an error by then, with the names that transformers knows
+        is_divisible=False,
+        code="transformers",
+    )

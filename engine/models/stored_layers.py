@@ -1,17 +1,19 @@
 """What the layers of a model store, for planning a page pool without loading the model.
 
 For a registered architecture the answer comes from the model code itself, built without weights: the same
-`attention_shapes` and `state_shapes` that a worker plans its pool with, so both plans agree to the byte. Only
-architectures without model code, and storage that no model code has, come from the rules in
-engine/memory/planning/layer_tables.py.
+`attention_shapes` and `state_shapes` that a worker plans its pool with, so both plans agree to the byte. So it does for
+any other that transformers' code can run on pages. Only architectures that no worker can run, and storage that no model
+code has, come from the rules in engine/memory/planning/layer_tables.py.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from engine.attention.layout import layer_specs, state_specs
+from engine.errors import CheckpointError
 from engine.layers.weights import ShapesOnly
 from engine.memory.planning.layer_tables import (
     ModelLayers,
@@ -24,7 +26,9 @@ from engine.memory.planning.layer_tables import (
 from engine.memory.spec import CHECKPOINT_TOKENS, LayerSpec
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
-from engine.models.registry import registered_architecture
+from engine.models.registry import architecture_of, registered_architecture
+
+_log = logging.getLogger(__name__)
 
 
 def stored_layers(
@@ -46,29 +50,33 @@ def layers_from_config(
     kv_dtype: PlannedKVDType = "auto",
     with_vision: bool = False,
     checkpoint_tokens: int = CHECKPOINT_TOKENS,
+    allow_transformers: bool = False,
 ) -> ModelLayers:
     """What the model with this config.json stores, Agon's own keys included (see layer_tables.py).
 
     dtype: of the model, as torch calls it; "auto": the checkpoint's own, which is what a worker on CUDA takes.
-    kv_dtype: of keys and values. with_vision adds the embeddings of images. Raises CheckpointError for a config that is
+    kv_dtype: of keys and values. with_vision adds the embeddings of images. allow_transformers: for an architecture
+    without code, ask transformers' code, which takes seconds to import. Raises CheckpointError for a config that is
     incomplete or that the model code refuses.
     """
     settings = ConfigReader(values)
-    architecture = registered_architecture(settings)
-    if architecture is None:
+    model_dtype = read_model_dtype(settings) if dtype == "auto" else _torch_dtype(dtype)
+    model = _model_without_weights(settings, model_dtype, allow_transformers)
+    own_dtype: str | None = str(model_dtype).removeprefix("torch.")
+    if model is None:
         own_dtype = None if dtype == "auto" else dtype
         base = layers_by_rule(values, dtype=own_dtype, kv_dtype=kv_dtype, checkpoint_tokens=checkpoint_tokens)
     else:
-        model_dtype = read_model_dtype(settings) if dtype == "auto" else _torch_dtype(dtype)
-        model = architecture.build(settings, ShapesOnly(model_dtype))
-        own_dtype = str(model_dtype).removeprefix("torch.")
         layers = stored_layers(
             model,
             model_dtype if kv_dtype == "auto" else _torch_dtype(kv_dtype),
             model.max_positions,
             checkpoint_tokens,
         )
-        base = ModelLayers(tuple(layers), model.max_positions, is_served=True)
+        through_transformers = registered_architecture(settings) is None
+        base = ModelLayers(
+            tuple(layers), model.max_positions, is_served=True, through_transformers=through_transformers
+        )
     base = with_own_keys(base, values)
     if with_vision:
         base = with_vision_cache(base, values, own_dtype)
@@ -76,8 +84,29 @@ def layers_from_config(
     if not isinstance(draft, Mapping):
         return base
     return with_draft_model(
-        base, layers_from_config(draft, dtype=dtype, kv_dtype=kv_dtype, checkpoint_tokens=checkpoint_tokens)
+        base,
+        layers_from_config(
+            draft,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            checkpoint_tokens=checkpoint_tokens,
+            allow_transformers=allow_transformers,
+        ),
     )
+
+
+def _model_without_weights(settings: ConfigReader, dtype: torch.dtype, allow_transformers: bool) -> CausalLM | None:
+    """None: no code can run this architecture."""
+    architecture = registered_architecture(settings)
+    if architecture is not None:
+        return architecture.build(settings, ShapesOnly(dtype))
+    if not allow_transformers:
+        return None
+    try:
+        return architecture_of(settings).build(settings, ShapesOnly(dtype))
+    except CheckpointError as error:
+        _log.info("planned by rules: %s", error)
+        return None
 
 
 def _torch_dtype(name: str) -> torch.dtype:

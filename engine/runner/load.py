@@ -22,6 +22,7 @@ from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
+from engine.models.through_transformers.way import cost_of_transformers
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
 from engine.runner.device_defaults import with_device_defaults
@@ -92,6 +93,8 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     folder = find_model_folder(config.model)
     settings = ConfigReader(read_config(folder), served_context=config.max_model_len)
     architecture = architecture_of(settings)
+    if architecture.code == "transformers":
+        _log.warning("%s", cost_of_transformers(architecture.name))
     is_dummy = config.load_format == "dummy"
     checkpoint = None if is_dummy else Checkpoint(folder)
     quantised_by = None if is_dummy else read_format(settings)
@@ -132,7 +135,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         revision="dummy" if checkpoint is None else checkpoint.revision,
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
-        operators=runner.operators_name,
+        operators=runner.operators_name if architecture.code == "agon" else f"transformers, {runner.operators_name}",
         weights=", ".join(_roundings(config, quantised_by)),
     )
     seconds = time.perf_counter() - started
@@ -170,7 +173,7 @@ def _build(
         weights.check_all_taken(architecture.ignored)
         return model
 
-    if isinstance(operators, CppOperators):
+    if isinstance(operators, CppOperators) and architecture.code == "agon":
         return build_with_packed_weights(make, operators, checkpoint, config, group.place)
     return make(True)
 

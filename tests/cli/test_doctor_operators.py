@@ -1,11 +1,18 @@
-"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, libraries, and dtypes of keys and
-values."""
+"""Findings of `agon doctor` about the C++ operators, the kernels of CUDA devices, libraries, the dtypes of keys and
+values, and whose code runs a model."""
 
 from pathlib import Path
 
 import pytest
 
-from cli.doctor import Verdict, _check_operators, kernels_finding, kv_dtype_finding, prompt_attention_finding
+from cli.doctor import (
+    Verdict,
+    _check_operators,
+    kernels_finding,
+    kv_dtype_finding,
+    model_finding,
+    prompt_attention_finding,
+)
 from engine.kernels.cpu.build import best_instruction_set, build
 
 
@@ -94,3 +101,26 @@ def test_libraries_that_are_not_installed_are_no_problem() -> None:
         Verdict.OK,
         "auto (AGON_PROMPT_ATTENTION); flash-attention: not installed",
     )
+
+
+_SIZES = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "vocab_size": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "verdict", "text"),
+    [
+        ("LlamaForCausalLM", "llama", Verdict.OK, "Agon's own code"),
+        ("ApertusForCausalLM", "apertus", Verdict.HINT, "a decode step takes about twice as long"),
+        ("BloomForCausalLM", "bloom", Verdict.PROBLEM, "alibi"),
+    ],
+)
+def test_it_says_whose_code_runs_a_model(architecture: str, model_type: str, verdict: Verdict, text: str) -> None:
+    finding = model_finding("tiny", {"architectures": [architecture], "model_type": model_type, **_SIZES})
+    assert finding.verdict is verdict
+    assert text in finding.text

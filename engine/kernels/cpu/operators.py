@@ -40,7 +40,7 @@ class CppOperators:
         self._has_int4_weights = has_int4_weights
         self.library = library
         self.dtype = dtype
-        self._has_int8_weights = has_int8_weights
+        self.has_int8_weights = has_int8_weights
         self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
@@ -58,7 +58,7 @@ class CppOperators:
 
     @property
     def _rounding(self) -> str:
-        return "-int8" if self._has_int8_weights else "-int4" if self._has_int4_weights else ""
+        return "-int8" if self.has_int8_weights else "-int4" if self._has_int4_weights else ""
 
     @property
     def state_kernels(self) -> CppStateKernels:
@@ -84,12 +84,12 @@ class CppOperators:
         if isinstance(weight, QuantisedMatrix):
             groups = PackedGroups(self.library, self.weight_memory, weight)
             return CppGroupedLinear(self.library, groups, None if bias is None else bias.to(self.dtype), self.dtype)
-        if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
+        if padding := -weight.shape[1] % (4 if self.has_int8_weights else 2):
             # Products take inputs in pairs (bfloat16) or fours (int8). Zeros after the last input change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
             return lambda x: multiply_padded(F.pad(x, (0, padding)))
         own_bias = None if bias is None else bias.to(self.dtype).clone()
-        return (self._int8_linear if self._has_int8_weights else self._plain_linear)(weight, own_bias)
+        return (self._int8_linear if self.has_int8_weights else self._plain_linear)(weight, own_bias)
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """As linear; 8 bits where other weights are rounded to 4, because its errors are those of the logits."""

@@ -46,7 +46,8 @@ class ModelLayers:
     layers: tuple[LayerSpec, ...]
     max_model_len: int  #: context length in tokens
     image_tokens: int = 0  #: tokens of one image of the largest size, where layers store image tokens
-    is_served: bool = False  #: whether all of it comes from the code of a registered model, so that a worker can run it
+    is_served: bool = False  #: whether all of it comes from model code, so that a worker can run it
+    through_transformers: bool = False  #: whether that is transformers' code, because Agon has none
 
 
 class _Config:

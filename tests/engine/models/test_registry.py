@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CheckpointError
+from engine.layers.weights import ShapesOnly
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import ARCHITECTURES, architecture_of
 from tests.engine.checkpoints import VARIANTS
@@ -23,6 +24,16 @@ def test_every_architecture_has_a_tiny_checkpoint_and_every_checkpoint_an_archit
     assert {architecture for architecture, _ in VARIANTS.values()} == set(ARCHITECTURES)
 
 
-def test_the_error_for_an_unknown_architecture_says_where_the_served_ones_are_listed() -> None:
-    with pytest.raises(CheckpointError, match=r"no code for architecture \['Nothing'\]; docs/models.md lists the \d+ "):
-        architecture_of(ConfigReader({"architectures": ["Nothing"]}))
+def test_the_error_for_an_unknown_architecture_names_it_and_the_nearest_with_code() -> None:
+    reader = ConfigReader({"architectures": ["Nothing"], "model_type": "nothing"})
+    architecture = architecture_of(reader)
+    assert (architecture.code, architecture.is_divisible) == ("transformers", False)
+    with pytest.raises(
+        CheckpointError, match=r"no code for architecture 'Nothing', .* nearest architecture with code is"
+    ):
+        architecture.build(reader, ShapesOnly())
+
+
+def test_without_any_name_the_error_says_where_the_served_ones_are_listed() -> None:
+    with pytest.raises(CheckpointError, match=r"no code for architecture \[\]; .*docs/models.md lists the \d+ "):
+        architecture_of(ConfigReader({"architectures": [3]}))
