@@ -104,7 +104,7 @@ def small(name: str, folder: Path) -> TinyModel:
     changes: dict[str, object] = {"n_layer" if name == "gpt2" else "num_hidden_layers": 2}
     if name == "qwen3.5":
         changes |= {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1}
-        changes |= {"linear_num_value_heads": 2}
+        changes |= {"linear_num_value_heads": 2, "linear_value_head_dim": 8}
     return save(name, folder, **changes)
 
 
