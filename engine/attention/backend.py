@@ -32,6 +32,14 @@ class AttentionShape:
     score_scale: float | None = None  #: factor on query times key; None: head_dim ** -0.5
     #: Per query head a learned score that takes part in the softmax and has no value (gpt-oss).
     sinks: tuple[float, ...] | None = None
+    #: The layer reads the keys and values that this earlier layer stores, which has equal heads and an equal window,
+    #: and stores none (Gemma 4). None: it stores its own.
+    shares_with: int | None = None
+
+    @property
+    def num_projected_heads(self) -> int:
+        """Heads of each token that attention takes: query heads, and the key and value heads that are stored."""
+        return self.num_heads + (2 * self.num_kv_heads if self.shares_with is None else 0)
 
     @property
     def scale(self) -> float:
@@ -81,8 +89,9 @@ class HeadNorms:
     """RMS norm of every query head and every key head, before the rotation, with separate weights."""
 
     query: torch.Tensor  #: [D] float32
-    key: torch.Tensor  #: [D] float32
+    key: torch.Tensor | None  #: [D] float32; None for a layer that stores no keys
     eps: float
+    has_values: bool = False  #: every value head is normalised too, without weights (Gemma 4)
 
 
 class AttentionStep(Protocol):
@@ -94,7 +103,8 @@ class AttentionStep(Protocol):
         """Norm and rotate queries and keys, store keys and values of the step's tokens in their pages, then attend
         causally to each context.
 
-        qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. Returns [T, H * D].
+        qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. A layer that shares another's
+        keys and values has query heads alone, [T, H, D], and runs after that layer. Returns [T, H * D].
         """
         ...
 
@@ -153,3 +163,5 @@ class ForwardBatch:
     positions: torch.Tensor  #: [T] int64
     attention: AttentionStep
     states: StateStep | None = None  #: None: no layer is recurrent
+    #: [T, layers, channels]: what the model itself has computed for each layer beside the stream; None: nothing.
+    layer_inputs: torch.Tensor | None = None

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
-from engine.attention.layout import type_layouts
+from engine.attention.layout import type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
+from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import (
@@ -28,8 +29,8 @@ from engine.kernels.cpu.steps import (
     StepRotation,
     array_of,
 )
-from engine.kernels.operators import Recorder
-from engine.memory.spec import PoolPlan
+from engine.kernels.operators import HeadNormWeights, Recorder
+from engine.memory.spec import PoolPlan, storing_layer
 
 #: Head dimensions must be multiples of this: whole vectors on every instruction set.
 _VECTOR = 16
@@ -71,12 +72,12 @@ class CppBackend:
         self.run_steps = library.function("run_steps", dtype)
         layouts = type_layouts(plan, shapes)
         self._names = [layout.layer_type.name for layout in layouts]
-        type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+        type_of = types_of_layers(layouts, shapes)
         self._layers = []
         self._sinks = [None if s.sinks is None else np.array(s.sinks, np.float32) for s in shapes]
         for layer_id, shape in enumerate(shapes):
             layout = layouts[type_of[layer_id]]
-            pages, sinks = layout.layer_pages(pool, layer_id), self._sinks[layer_id]
+            pages, sinks = layout.layer_pages(pool, storing_layer(shapes, layer_id)), self._sinks[layer_id]
             self._layers.append(
                 AttentionLayer(
                     type=type_of[layer_id],
@@ -87,6 +88,7 @@ class CppBackend:
                     pages=pages.data_ptr(),
                     page_stride=pages.stride(0),
                     has_int8_pages=layout.is_quantised,
+                    stores=shape.shares_with is None,
                     window=layout.window or 0,
                     sinks=None if sinks is None else sinks.ctypes.data,
                     scale=shape.scale,
@@ -114,7 +116,9 @@ class CppBackend:
     def attention_only(self, layer_id: int, *, is_rotated: bool, head_norms: HeadNorms | None) -> "Recording":
         """A list of one step: a layer's attention, from the update buffer into the stream buffer."""
         steps = StepList()
-        norms = None if head_norms is None else (head_norms.query, head_norms.key, head_norms.eps)
+        norms = None
+        if head_norms is not None:
+            norms = HeadNormWeights(head_norms.query, head_norms.key, head_norms.eps, head_norms.has_values)
         steps.add_attention(layer_id, 0 if is_rotated else None, norms, input=UPDATE, output=STREAM)
         return self._bind(steps)
 
@@ -123,9 +127,9 @@ class CppBackend:
         for call in steps.attention_calls:
             layer = AttentionLayer.from_buffer_copy(self._layers[call.layer_id])
             layer.rotation = -1 if call.rotation is None else call.rotation
-            if call.query_norm is not None and call.key_norm is not None:
-                layer.query_norm, layer.key_norm = call.query_norm.data_ptr(), call.key_norm.data_ptr()
-                layer.norm_eps = call.norm_eps
+            if call.norms is not None:
+                layer.query_norm, layer.key_norm = call.norms.query.data_ptr(), address(call.norms.key)
+                layer.norm_eps, layer.normalizes_values = call.norms.eps, call.norms.has_values
             array[call.step].attention = ctypes.addressof(layer)
             layers.append(layer)
         return Recording(steps, array, layers)

@@ -13,12 +13,13 @@ and a page's scales of one head are adjacent: for 16 tokens one cache line, one 
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from engine.attention.backend import AttentionShape, StateShape
-from engine.memory.spec import LayerSpec, LayerType, PoolPlan
+from engine.memory.spec import LayerSpec, LayerType, PoolPlan, storing_layer
 
 #: Size of the scale of one token's key or value in one head, if those have 8 bits.
 _SCALE_BYTES = 4
@@ -31,17 +32,24 @@ def is_quantised(kv_dtype: torch.dtype) -> bool:
 
 def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_model_len: int) -> list[LayerSpec]:
     """What each attention layer stores. dtype: of keys and values. A window of max_model_len or more counts as no
-    window, so that its layers need no type of their own."""
+    window, so that its layers need no type of their own. Layers of different heads are of different types, even where
+    they store equally many bytes."""
     specs = []
+    heads: dict[LayerSpec, tuple[int, int, int]] = {}  # of the first layer of each type
+    name = str(dtype).removeprefix("torch.")
     for shape in shapes:
         head_bytes = shape.head_dim * dtype.itemsize + (_SCALE_BYTES if is_quantised(dtype) else 0)
-        token_bytes = 2 * shape.num_kv_heads * head_bytes
-        name = str(dtype).removeprefix("torch.")
-        if shape.window is None or shape.window >= max_model_len:
-            specs.append(LayerSpec("full", token_bytes, name))
-        else:
-            specs.append(LayerSpec("window", token_bytes, name, span=shape.window))
+        spec = LayerSpec("full", 2 * shape.num_kv_heads * head_bytes, name)
+        if shape.window is not None and shape.window < max_model_len:
+            spec = replace(spec, kind="window", span=shape.window)
+        if heads.setdefault(spec, _heads(shape)) != _heads(shape):
+            spec = replace(spec, part="x".join(map(str, _heads(shape))))
+        specs.append(replace(spec, shares_with=shape.shares_with))
     return specs
+
+
+def _heads(shape: AttentionShape) -> tuple[int, int, int]:
+    return shape.num_heads, shape.num_kv_heads, shape.head_dim
 
 
 def state_specs(shapes: tuple[StateShape, ...], checkpoint_tokens: int) -> list[LayerSpec]:
@@ -170,16 +178,27 @@ class TypeLayout:
 
 
 def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
-    """One layout per type of attention layers; shapes by layer id. Layers of a type may differ in scale, soft cap and
-    sinks only: raises ValueError if their heads differ, or if the kind of a type is not supported."""
+    """One layout per type of attention layers; shapes by layer id. Layers of a type, and layers that share another's
+    keys and values, may differ in scale, soft cap and sinks only: raises ValueError if their heads differ, or if the
+    kind of a type is not supported."""
     layouts = []
     for layer_type in plan.types:
         if layer_type.spec.kind == "recurrent":
             continue
         if layer_type.spec.kind not in ("full", "window"):
             raise ValueError(f"{layer_type.name}: attention of kind {layer_type.spec.kind} cannot be computed")
-        heads = {(shapes[i].num_heads, shapes[i].num_kv_heads, shapes[i].head_dim) for i in layer_type.layer_ids}
+        heads = {_heads(shapes[i]) for i in layer_type.layer_ids}
         if len(heads) != 1:
             raise ValueError(f"layers of type {layer_type.name} differ in shape: {sorted(heads)}")
         layouts.append(TypeLayout(layer_type, shapes[layer_type.layer_ids[0]], num_small_pages(plan, layer_type)))
+    for layer_id, shape in enumerate(shapes):
+        owner = shapes[storing_layer(shapes, layer_id)]
+        if (_heads(shape), shape.window) != (_heads(owner), owner.window):
+            raise ValueError(f"attention layer {layer_id} differs in shape from the layer that it shares with")
     return tuple(layouts)
+
+
+def types_of_layers(layouts: Sequence[TypeLayout], shapes: Sequence[AttentionShape]) -> list[int]:
+    """For each layer the index of the layout that holds the keys and values that it reads."""
+    type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+    return [type_of[storing_layer(shapes, layer_id)] for layer_id in range(len(shapes))]

@@ -6,7 +6,7 @@ weights bind them once, in a layout of their own. R = rows, T = tokens.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,8 +21,15 @@ NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 #: x [R, n] -> [R, m]
 Activation = Callable[[torch.Tensor], torch.Tensor]
-#: RMS norm of query heads and key heads: the weights of each, [D] float32, and epsilon.
-HeadNormWeights = tuple[torch.Tensor, torch.Tensor, float]
+
+
+class HeadNormWeights(NamedTuple):
+    """RMS norm of query heads and key heads, with weights [D] float32, and of value heads without weights."""
+
+    query: torch.Tensor
+    key: torch.Tensor | None  #: None for a layer that stores no keys
+    eps: float
+    has_values: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Draws:
 
 
 #: (layer id, heads of the step's tokens [R, (H + 2 K) D], index of their rotation, head norms) -> [R, H D]. Writes keys
-#: and values into their pages.
+#: and values into their pages, if there are any among the heads.
 AttendFunction = Callable[[int, torch.Tensor, int | None, HeadNormWeights | None], torch.Tensor]
 #: work on a device -> its seconds, measured by running it some times
 WorkTimer = Callable[[Callable[[], None]], float]

@@ -16,9 +16,10 @@ class SelfAttention:
     def __init__(
         self, layer_id: int, shape: AttentionShape, qkv: Linear, output: Linear, head_norms: HeadNorms | None = None
     ) -> None:
-        """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads.
+        """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads; [T, H D] for a layer that shares
+        another's keys and values.
 
-        head_norms: applied to each query head and each key head separately, before the rotation.
+        head_norms: applied to each head separately, before the rotation.
         """
         self.layer_id = layer_id
         self.qkv = qkv

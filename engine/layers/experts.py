@@ -91,14 +91,19 @@ class WithSharedExpert:
         return self._shared.completed(partial)
 
 
-def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunction:
-    """The mixture in which each expert has products of its own: the host reads which ones some token chooses."""
+def chosen_by_host(
+    experts: Sequence[GatedMLP], routing: Routing, factors: torch.Tensor | None = None
+) -> ExpertsFunction:
+    """The mixture in which each expert has products of its own: the host reads which ones some token chooses. factors
+    [experts] float32: on the experts' weights."""
 
     def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         probabilities = scores.softmax(dim=-1, dtype=torch.float32)
         weights, chosen = probabilities.topk(routing.num_chosen, dim=-1)  # [T, chosen]
         if routing.sums_to_one:
             weights /= weights.sum(dim=-1, keepdim=True)
+        if factors is not None:
+            weights = weights * factors[chosen]
         weights = weights.to(x.dtype)
         output = torch.zeros_like(x)
         for index in sorted(set(chosen.flatten().tolist())):

@@ -52,16 +52,15 @@ class Linear:
         *,
         bias: bool,
     ) -> Self:
-        """Several projections of the same input as one product; their outputs stand side by side."""
-        parts = [
-            weights.take_matrix(f"{name}.weight", out, in_features)
-            for name, out in zip(names, out_features, strict=True)
-        ]
-        biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
+        """Several projections of the same input as one product; their outputs stand side by side. A name may occur
+        twice."""
+        sizes = dict(zip(names, out_features, strict=True))
+        parts = {name: weights.take_matrix(f"{name}.weight", out, in_features) for name, out in sizes.items()}
+        biases = {name: weights.take(f"{name}.bias", out) for name, out in sizes.items() if bias}
         return cls.bind(
             weights.operators,
-            _stacked(parts),
-            torch.cat(biases) if bias else None,
+            _stacked([parts[name] for name in names]),
+            torch.cat([biases[name] for name in names]) if bias else None,
             summed_over=weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None,
         )
 

@@ -25,7 +25,16 @@ class Llama3Scaling:
     original_context: int
 
 
-RotaryScaling = LinearScaling | Llama3Scaling | None
+@dataclass(frozen=True)
+class ProportionalScaling:
+    """Gemma 4: only the first `share` of the pairs of channels turn, with the frequencies that they have among all of
+    them, divided by `factor`; the others have frequency 0."""
+
+    share: float
+    factor: float
+
+
+RotaryScaling = LinearScaling | Llama3Scaling | ProportionalScaling | None
 
 
 def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) -> torch.Tensor:
@@ -41,6 +50,9 @@ def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) 
             turns = original_context * frequencies / (2 * math.pi)  # full turns within the original context
             keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
             return frequencies * keep + frequencies / factor * (1.0 - keep)
+        case ProportionalScaling(share, factor):
+            frequencies[int(share * num_channels // 2) :] = 0.0
+            return frequencies / factor
 
 
 class Rotary:

@@ -76,15 +76,18 @@ class Within:
         return self._weights.group
 
     def __contains__(self, name: str) -> bool:
-        return f"{self._prefix}{name}" in self._weights
+        return self._full_name(name) in self._weights
 
     def take(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take."""
-        return self._weights.take(f"{self._prefix}{name}", *shape)
+        return self._weights.take(self._full_name(name), *shape)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
-        return self._weights.take_matrix(f"{self._prefix}{name}", *shape)
+        return self._weights.take_matrix(self._full_name(name), *shape)
+
+    def _full_name(self, name: str) -> str:
+        return f"{self._prefix}{name}"
 
 
 class ShapesOnly:

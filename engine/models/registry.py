@@ -16,6 +16,7 @@ from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.gemma4 import TOWER_TENSORS, UNUSED_TENSORS, gemma4, gemma4_with_towers
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
 from engine.models.jamba import jamba
@@ -68,6 +69,20 @@ _REGISTERED = (
         "the text model of the Gemma 3 checkpoints with a vision tower",
         "images",
         ignored=VISION_TENSORS,
+    ),
+    Architecture(
+        "Gemma4ForCausalLM",
+        gemma4,
+        "two sizes of heads, keys and values shared by layers, per-layer embeddings, mixture of experts; text only",
+        "images, sounds, bidirectional attention",
+        ignored=UNUSED_TENSORS,
+    ),
+    Architecture(
+        "Gemma4ForConditionalGeneration",
+        gemma4_with_towers,
+        "the text model of the Gemma 4 checkpoints with towers for images and sounds",
+        "images, sounds, bidirectional attention",
+        ignored=re.compile(f"{UNUSED_TENSORS.pattern}|{TOWER_TENSORS.pattern}"),
     ),
     Architecture("Phi3ForCausalLM", phi3, "Phi-3 and Phi-4; windows, partly rotated heads", "longrope scaling"),
     Architecture("Olmo2ForCausalLM", olmo2, "OLMo 2; post-norms, norms over whole projections of queries and keys"),

@@ -45,6 +45,19 @@ _GEMMA = {
     "query_pre_attn_scalar": 24,
 }
 
+_GEMMA4 = {
+    **_SIZES,
+    "num_hidden_layers": 6,
+    "layer_types": [f"{kind}_attention" for kind in ("sliding", "sliding", "full", "sliding", "sliding", "full")],
+    "sliding_window": WINDOW,
+    "global_head_dim": 32,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": VOCAB_SIZE,
+    "final_logit_softcapping": 2.0,
+}
+
 #: name -> (registered architecture, which is also the class of transformers; settings of its config). Every registered
 #: architecture has one variant or more: tests/engine/models and tests/engine/parallel run over all of them.
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -105,6 +118,41 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "image_token_index": 310,
             "boi_token_index": 309,
             "eoi_token_index": 308,
+        },
+    ),
+    "gemma4": ("Gemma4ForCausalLM", _GEMMA4),
+    "gemma4-with-experts": (
+        "Gemma4ForConditionalGeneration",
+        {
+            "text_config": {
+                **_GEMMA4,
+                "num_hidden_layers": 3,
+                "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+                "num_kv_shared_layers": 0,
+                "hidden_size_per_layer_input": 0,
+                "attention_k_eq_v": True,
+                "num_global_key_value_heads": 1,
+                "enable_moe_block": True,
+                "num_experts": 5,
+                "top_k_experts": 2,
+                "moe_intermediate_size": 24,
+            },
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 8,
+                "position_embedding_size": 64,
+                "patch_size": 4,
+            },
+            "audio_config": None,
+            "image_token_id": 310,
+            "video_token_id": 309,
+            "audio_token_id": 308,
+            "boi_token_id": 307,
+            "eoi_token_id": 306,
         },
     ),
     "phi3": ("Phi3ForCausalLM", {**_SIZES, "pad_token_id": None}),
@@ -256,6 +304,8 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             parameter.data += 0.2 * torch.randn_like(parameter)
         elif architecture == "GPT2LMHeadModel":
             parameter.data *= 8.0
+        if architecture.startswith("Gemma4") and tensor_name.endswith("q_norm.weight"):
+            parameter.data *= 0.3  # scores have no other factor
         # With scaled, tied embeddings as large as other weights every token would predict itself. The last norm makes
         # up for the smaller logits.
         if architecture.startswith("Gemma") and "embed_tokens" in tensor_name:
@@ -265,6 +315,9 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             "model.language_model.norm.weight",
         ):
             parameter.data += 15.0
+    for tensor_name, buffer in model.named_buffers():
+        if tensor_name.endswith("layer_scalar"):
+            buffer.fill_(0.75)
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return TinyModel(folder)

@@ -361,7 +361,7 @@ template <typename T, typename S>
 static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>& scratch, const Item* following) {
   const AttentionLayer& layer = a.layer;
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
-  const int64_t row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
+  const int64_t row_size = row_elements(layer);
   for (int64_t q = 0; q < item.num_queries; q++)
     for (int64_t h = 0; h < heads; h++) {
       const T* from = a.qkv + (item.first_row + q) * row_size + (item.kv_head * heads + h) * D;
@@ -393,16 +393,18 @@ void attend(const AttentionArgs<T>& a, Team& team) {
   const AttentionLayer& layer = a.layer;
   const AttentionPlan& plan = a.plan;
   const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
-  team.each(plan.runs.size() * layer.num_kv_heads, [&](int64_t i, int64_t) {
+  const int64_t num_runs = layer.stores ? plan.runs.size() * layer.num_kv_heads : 0;
+  team.each(num_runs, [&](int64_t i, int64_t) {
     store_run<T, S>(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
   });
   Scratch<T> scratch(heads * plan.most_queries, D);
   team.each(plan.items.size(), [&](int64_t i, int64_t next) {
     const Item& item = plan.items[i];
     const Item* following = next < 0 ? nullptr : &plan.items[next];
-    if (following != nullptr && following->stores_token)
+    if (layer.stores && following != nullptr && following->stores_token)
       fetch_place<T, S>(a, following->sequence, following->first_query, following->kv_head);
-    if (item.stores_token) store_run<T, S>(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
+    if (layer.stores && item.stores_token)
+      store_run<T, S>(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
     attend_item<T, S>(a, item, scratch, following);
   });
   team.each(plan.merges.size(), [&](int64_t i, int64_t) {

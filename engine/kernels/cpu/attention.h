@@ -21,11 +21,18 @@ struct AttentionLayer {
   void* pages;         // the layer's part of small page 0
   int64_t page_stride;  // elements of the type in pages
   int64_t has_int8_pages;  // 0: pages hold the type that is computed with
+  int64_t stores;          // 0: a layer that reads another layer's keys and values; its rows are query heads alone
   int64_t window;       // tokens that a query reads, its own included; 0: all
+  int64_t normalizes_values;           // value heads have a norm without weights
   const float *query_norm, *key_norm;  // [D]; null: no norm
   const float* sinks;                  // [H]: a score without a value that takes part in the softmax; null: none
   double norm_eps, scale, softcap;     // softcap 0: none
 };
+
+// Elements of a row of a layer's input.
+inline int64_t row_elements(const AttentionLayer& layer) {
+  return (layer.num_heads + (layer.stores ? 2 * layer.num_kv_heads : 0)) * layer.head_dim;
+}
 
 // Page table of one layer type: page ids of every sequence of the step, in the order of their tokens.
 struct PageTable {
@@ -78,7 +85,7 @@ template <typename T>
 struct AttentionArgs {
   const AttentionLayer& layer;
   const AttentionPlan& plan;
-  const T* qkv;  // [T, H + 2 K, D]: a row's query, key and value heads, before norm and rotation
+  const T* qkv;  // [T, H + 2 K, D]: a row's query, key and value heads, before norm and rotation; or [T, H, D]
   T* output;     // [T, H * D]
   PageTable table;
   StepRotation rotation;

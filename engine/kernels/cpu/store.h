@@ -1,4 +1,4 @@
-// A token's heads on their way to attention: RMS norm of queries and keys (Qwen3, Gemma 3), rotary position embedding
+// A token's heads on their way to attention: RMS norm of queries, keys (Qwen3, Gemma 3) and values (Gemma 4), rotary position embedding
 // (Su et al. 2021, half-split form), and storing keys and values into their pages in the layout of layout.h. Called by
 // attend() (attention.cpp).
 #pragma once

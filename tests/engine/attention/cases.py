@@ -11,7 +11,7 @@ from engine.attention.layout import TypeLayout, layer_specs, type_layouts
 from engine.kernels.reference.store_heads import LARGEST, quantised
 from engine.kernels.step_kernels import AttentionOptions, PageScales
 from engine.memory.planning.grouping import group_layers
-from engine.memory.spec import LayerType, PoolPlan
+from engine.memory.spec import LayerType, PoolPlan, storing_layer
 from tests.engine.attention.oracle import paged_attention, store_key_value
 
 NUM_LAYERS = 2
@@ -32,6 +32,7 @@ class Case:
     windows: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer
     padding: int = 0  #: elements at the end of the pages of the first type; those of the others have one more each
     kv_dtype: torch.dtype | None = None  #: None: that of the step
+    shares: bool = False  #: layers share the keys and values of the first one with an equal window
 
     @property
     def stored_dtype(self) -> torch.dtype:
@@ -39,7 +40,11 @@ class Case:
 
     @property
     def shapes(self) -> tuple[AttentionShape, ...]:
-        return tuple(replace(self.shape, window=window) for window in self.windows)
+        owners = [self.windows.index(window) if self.shares else index for index, window in enumerate(self.windows)]
+        return tuple(
+            replace(self.shape, window=window, shares_with=None if owner == index else owner)
+            for index, (window, owner) in enumerate(zip(self.windows, owners, strict=True))
+        )
 
     @property
     def plan(self) -> PoolPlan:
@@ -93,6 +98,7 @@ def cases(draw: st.DrawFn) -> Case:
         windows=draw(st.sampled_from([(None, None), (None, 20), (1, None, 1), (5, 5), (33, None, 7)])),
         padding=draw(st.sampled_from([0, 0, 3, 64])),
         kv_dtype=draw(st.sampled_from([None, None, torch.int8])),
+        shares=draw(st.sampled_from([False, True])),
     )
 
 
@@ -162,9 +168,10 @@ def store(
 
 def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     layout, shape = prepared.layout, case.shape
-    type_layout = next(kind for kind in prepared.type_layouts if layer_id in kind.layer_type.layer_ids)
-    pages = type_layout.layer_pages(prepared.pool, layer_id)
-    scales = type_layout.layer_scales(prepared.pool, layer_id)
+    owner = storing_layer(case.shapes, layer_id)
+    type_layout = next(kind for kind in prepared.type_layouts if owner in kind.layer_type.layer_ids)
+    pages = type_layout.layer_pages(prepared.pool, owner)
+    scales = type_layout.layer_scales(prepared.pool, owner)
     table = torch.from_numpy(layout.page_tables[type_layout.layer_type.name])
     sequence_of = np.repeat(np.arange(len(layout.starts)), layout.lengths)
     page_ids = table[sequence_of, layout.positions // case.page_tokens]
@@ -176,6 +183,13 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
     output = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
     return output
+
+
+def attend_layer(
+    case: Case, step: AttentionStep, layer_id: int, query: torch.Tensor, key_value: torch.Tensor
+) -> torch.Tensor:
+    """As attend; a layer that stores nothing gets queries alone."""
+    return attend(step, layer_id, query, key_value if case.shapes[layer_id].shares_with is None else key_value[:, :0])
 
 
 def attend(step: AttentionStep, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from engine.attention.layout import type_layouts
 from engine.attention.torch_backend import _MAX_CAPPED_SCORES, TorchBackend
 from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
-from tests.engine.attention.cases import NOWHERE, TOLERANCE, Case, attend, cases, expected, prepare
+from tests.engine.attention.cases import NOWHERE, TOLERANCE, Case, attend, attend_layer, cases, expected, prepare
 
 
 @settings(max_examples=120, deadline=None)
@@ -20,7 +20,7 @@ def test_it_equals_the_reference_and_never_reads_stale_bytes(case: Case) -> None
     backend = TorchBackend(case.plan, ours.pool, case.shapes, case.dtype)
     step = backend.begin(ours.layout)
     for layer_id in range(len(case.windows)):
-        result = attend(step, layer_id, ours.query, ours.key_value)
+        result = attend_layer(case, step, layer_id, ours.query, ours.key_value)
         wanted = expected(case, reference, layer_id).flatten(1)
         torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
 

@@ -36,7 +36,7 @@ from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prom
 
 pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 
-CAPTURABLE = ("llama", "qwen3", "olmo2", "gemma2", "gemma3", "gpt2", "phi3-partly-rotated-window")
+CAPTURABLE = ("llama", "qwen3", "olmo2", "gemma2", "gemma3", "gemma4", "gpt2", "phi3-partly-rotated-window")
 NOT_CAPTURABLE = ("mixtral", "mamba", "jamba")
 
 
