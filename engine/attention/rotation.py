@@ -11,6 +11,8 @@ class Rotation:
 
     cos: torch.Tensor  #: [T, R / 2] float32
     sin: torch.Tensor  #: [T, R / 2] float32
+    #: [T, 1, 1] float32: factors that the layer multiplies queries by before it attends; None: none (Ministral 3).
+    query_scale: torch.Tensor | None = None
 
     def apply_(self, heads: torch.Tensor) -> None:
         """Rotate heads [T, num_heads, D] in place; a strided view is fine."""

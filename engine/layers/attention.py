@@ -14,20 +14,34 @@ class SelfAttention:
     """output(attention(qkv(x))) of one layer, for the heads that this process computes."""
 
     def __init__(
-        self, layer_id: int, shape: AttentionShape, qkv: Linear, output: Linear, head_norms: HeadNorms | None = None
+        self,
+        layer_id: int,
+        shape: AttentionShape,
+        qkv: Linear,
+        output: Linear,
+        head_norms: HeadNorms | None = None,
+        *,
+        scales_queries: bool = False,
     ) -> None:
         """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads; [T, H D] for a layer that shares
         another's keys and values.
 
-        head_norms: applied to each head separately, before the rotation.
+        head_norms: applied to each head separately, before the rotation. scales_queries: multiplies queries by the
+        rotation's query_scale. Head norms would undo that.
         """
+        assert head_norms is None or not scales_queries
         self.layer_id = layer_id
         self.qkv = qkv
         self.output = output
         self.head_norms = head_norms
+        self.scales_queries = scales_queries
         self._shape = shape
 
     def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]; writes the keys and values of these tokens into their pages."""
         heads = self.qkv(x).view(x.shape[0], -1, self._shape.head_dim)
+        if self.scales_queries:
+            assert rotation is not None
+            assert rotation.query_scale is not None
+            heads[:, : self._shape.num_heads] *= rotation.query_scale
         return self.output(batch.attention.attend(self.layer_id, heads, rotation, self.head_norms))

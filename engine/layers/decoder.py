@@ -2,7 +2,7 @@
 other tokens of the sequence: attention, or a recurrent layer.
 
 Consecutive parts that the operators can record run in one call. A part that they cannot record (a mixture of experts, a
-product that is summed over processes) runs operator by operator. The results are the same.
+product that is summed over processes, queries scaled by position) runs operator by operator. The results are the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,7 +94,7 @@ class DecoderLayer:
         has_update: False for the first part of the network, which has no update to add.
         """
         attention, after = self.mixer, self.mixer_output_norm
-        if not isinstance(attention, SelfAttention) or attention.output.is_summed:
+        if not isinstance(attention, SelfAttention) or attention.output.is_summed or attention.scales_queries:
             return False
         assert self.mixer_norm is not None
         norms = attention.head_norms

@@ -6,15 +6,16 @@ tokens, which is free on CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertsFunction, Routing
+from engine.kernels.operators import ExpertOptions, ExpertsFunction, Routing
+from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
+from engine.layers.mlp import GatedMLP, clamped
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
@@ -56,15 +57,37 @@ class Experts:
         routing: Routing,
     ) -> Self:
         """Takes the experts' matrices: gate and up [ffn, hidden], down [hidden, ffn]. Raises CheckpointError where more
-        experts are to be chosen than there are."""
-        if routing.num_chosen > len(names):
-            raise CheckpointError(f"config.json: {routing.num_chosen} of {len(names)} experts cannot be chosen")
+        experts are to be chosen than there are, or in groups that there are not."""
+        _check_choice(routing, len(names))
         group = weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
         grouped = weights.operators.grouped_experts
         if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
+
+    @classmethod
+    def stacked(
+        cls,
+        weights: WeightSource,
+        router: Linear,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        routing: Routing,
+        options: ExpertOptions,
+        *,
+        summed_over: Group | None,
+    ) -> Self:
+        """Experts whose matrices are stacked already: gate_up [experts, 2 * ffn, hidden], gates first, and down
+        [experts, hidden, ffn]. summed_over: the processes that hold the other parts of each."""
+        _check_choice(routing, len(down))
+        grouped = weights.operators.grouped_experts
+        if grouped is not None:
+            if summed_over is not None and summed_over.place.rank > 0:
+                options = replace(options, down_bias=None)  # rank 0 adds it to the sum
+            return cls(router, grouped(gate_up, down, routing, options), waits=False, summed_over=summed_over)
+        mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
@@ -77,9 +100,10 @@ class Experts:
 
 
 class WithSharedExpert:
-    """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE)."""
+    """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE), or not at all."""
 
-    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear) -> None:
+    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear | None = None) -> None:
+        """gate: gives the score."""
         self.is_capturable = experts.is_capturable
         self._experts = experts
         self._shared = shared
@@ -87,8 +111,10 @@ class WithSharedExpert:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        partial = self._experts.partial(x) + self._gate(x).sigmoid() * self._shared.partial(x)
-        return self._shared.completed(partial)
+        shared = self._shared.partial(x)
+        if self._gate is not None:
+            shared = self._gate(x).sigmoid() * shared
+        return self._shared.completed(self._experts.partial(x) + shared)
 
 
 def chosen_by_host(
@@ -98,10 +124,7 @@ def chosen_by_host(
     [experts] float32: on the experts' weights."""
 
     def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        probabilities = scores.softmax(dim=-1, dtype=torch.float32)
-        weights, chosen = probabilities.topk(routing.num_chosen, dim=-1)  # [T, chosen]
-        if routing.sums_to_one:
-            weights /= weights.sum(dim=-1, keepdim=True)
+        chosen, weights = choose_experts(scores, routing)  # [T, C] each
         if factors is not None:
             weights = weights * factors[chosen]
         weights = weights.to(x.dtype)
@@ -114,10 +137,44 @@ def chosen_by_host(
     return mix
 
 
+def _check_choice(routing: Routing, num_experts: int) -> None:
+    num_eligible, groups = num_experts, routing.groups
+    if groups is not None:
+        size = num_experts // groups.count
+        if size * groups.count != num_experts or groups.num_chosen > groups.count or groups.num_summed > size:
+            raise CheckpointError(
+                f"config.json: {num_experts} experts in {groups.count} groups, {groups.num_chosen} chosen, do not fit"
+            )
+        num_eligible = groups.num_chosen * size
+    if routing.num_chosen > num_eligible:
+        raise CheckpointError(f"config.json: {routing.num_chosen} of {num_eligible} experts cannot be chosen")
+
+
 def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Size) -> GatedMLP:
     """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
     gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
     return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+
+
+def _cut_out(
+    weights: WeightSource,
+    index: int,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    options: ExpertOptions,
+    summed_over: Group | None,
+) -> GatedMLP:
+    """An expert by itself out of stacked ones."""
+    operators = weights.operators
+
+    def bias_in(stack: torch.Tensor | None) -> torch.Tensor | None:
+        return None if stack is None else stack[index].to(weights.dtype)
+
+    return GatedMLP(
+        Linear.bind(operators, gate_up[index], bias_in(options.gate_up_bias)),
+        Linear.bind(operators, down[index], bias_in(options.down_bias), summed_over=summed_over),
+        operators.silu_mul if options.gate is None else clamped(options.gate),
+    )
 
 
 def _stacked(

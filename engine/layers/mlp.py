@@ -4,7 +4,7 @@ from typing import Protocol
 
 import torch
 
-from engine.kernels.operators import Activation, Operators
+from engine.kernels.operators import Activation, ClampedGate, Operators
 from engine.layers.linear import Linear
 
 
@@ -19,6 +19,17 @@ def activation_of(name: str, operators: Operators) -> Activation | None:
             return operators.relu
         case _:
             return None
+
+
+def clamped(gate: ClampedGate) -> Activation:
+    """x [R, 2 * size], gates first -> [R, size], in plain torch and in float32."""
+
+    def activate(gate_up: torch.Tensor) -> torch.Tensor:
+        gates, ups = gate_up.float().chunk(2, dim=-1)
+        gates, ups = gates.clamp(max=gate.limit), ups.clamp(-gate.limit, gate.limit)
+        return (gates * torch.sigmoid(gate.alpha * gates) * (ups + 1.0)).to(gate_up.dtype)
+
+    return activate
 
 
 class FeedForward(Protocol):

@@ -39,3 +39,9 @@ class LayerNorm(Norm):
         """Takes `name`.weight and `name`.bias, both [size]."""
         weight, bias = weights.take(f"{name}.weight", size), weights.take(f"{name}.bias", size)
         return cls(weights.operators.layer_norm(weight, bias, eps))
+
+    @classmethod
+    def without_bias(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
+        """Takes `name`.weight [size]; nothing is added to the scaled channels."""
+        weight = weights.take(f"{name}.weight", size)
+        return cls(weights.operators.layer_norm(weight, torch.zeros_like(weight), eps))

@@ -17,9 +17,20 @@ _T = TypeVar("_T")
 class ConfigReader:
     """Typed look-ups in config.json (or an object inside it)."""
 
-    def __init__(self, values: Mapping[str, Any], name: str = "config.json") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        name: str = "config.json",
+        *,
+        outer: "ConfigReader | None" = None,
+        served_context: int | None = None,
+    ) -> None:
+        """outer: the object that this one lies in. served_context: tokens of a sequence at most; None: as many as the
+        checkpoint supports."""
         self._values = values
         self._name = name
+        self.outer = outer
+        self.served_context = served_context if outer is None else outer.served_context
 
     def require(self, key: str, kind: type[_T]) -> _T:
         """The value of a key that must be there and not null."""
@@ -38,10 +49,20 @@ class ConfigReader:
         value = self._values.get(key)
         return None if value is None else self._typed(key, value, kind)
 
+    def by_layer(self, key: str, num_layers: int) -> list[int]:
+        """A number for each layer: the key holds one for all of them, or a list."""
+        value = self._values.get(key)
+        values = value if isinstance(value, list) else [value] * num_layers
+        if len(values) < num_layers:
+            raise CheckpointError(f"{self._name}: {key} has {len(values)} numbers for {num_layers} layers")
+        return [self._typed(key, each, int) for each in values[:num_layers]]
+
     def section(self, key: str) -> "ConfigReader | None":
         """The object under this key; None if the key is missing or null."""
         value = self._values.get(key)
-        return None if value is None else ConfigReader(self._typed(key, value, dict), f"{self._name}: {key}")
+        if value is None:
+            return None
+        return ConfigReader(self._typed(key, value, dict), f"{self._name}: {key}", outer=self)
 
     def expect(self, key: str, *accepted: object) -> None:
         """Refuse a checkpoint whose value the model code does not implement. A missing key and null are accepted."""

@@ -126,7 +126,7 @@ class Gemma:
         self._rotaries = [rope.rotary(config.shape.head_dim) for rope in kinds]
         layers = [_layer(config, heads, i, kinds.index(rope), weights) for i, rope in enumerate(ropes)]
         self._layers = Decoder(layers, weights.operators)
-        self._norm = _norm(weights, "model.norm", config.hidden_size, config.norm_eps)
+        self._norm = norm_around_one(weights, "model.norm", config.hidden_size, config.norm_eps)
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
@@ -149,7 +149,7 @@ def _layer(config: GemmaConfig, heads: HeadShare, layer_id: int, rotation: int, 
     qkv = [f"{name}.self_attn.{part}_proj" for part in "qkv"]
     gate_up = [f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj"]
     return DecoderLayer(
-        mixer_norm=_norm(weights, f"{name}.input_layernorm", hidden, eps),
+        mixer_norm=norm_around_one(weights, f"{name}.input_layernorm", hidden, eps),
         mixer=SelfAttention(
             layer_id,
             heads.shape,
@@ -157,19 +157,20 @@ def _layer(config: GemmaConfig, heads: HeadShare, layer_id: int, rotation: int, 
             Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_bias),
             _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
         ),
-        mixer_output_norm=_norm(weights, f"{name}.post_attention_layernorm", hidden, eps),
-        mlp_norm=_norm(weights, f"{name}.pre_feedforward_layernorm", hidden, eps),
+        mixer_output_norm=norm_around_one(weights, f"{name}.post_attention_layernorm", hidden, eps),
+        mlp_norm=norm_around_one(weights, f"{name}.pre_feedforward_layernorm", hidden, eps),
         mlp=GatedMLP(
             Linear.fused(weights, gate_up, hidden, [ffn, ffn], bias=False),
             Linear.load(weights, f"{name}.mlp.down_proj", ffn, hidden, bias=False),
             weights.operators.gelu_tanh_mul,
         ),
-        mlp_output_norm=_norm(weights, f"{name}.post_feedforward_layernorm", hidden, eps),
+        mlp_output_norm=norm_around_one(weights, f"{name}.post_feedforward_layernorm", hidden, eps),
         rotation=rotation,
     )
 
 
-def _norm(weights: WeightSource, name: str, size: int, eps: float) -> RMSNorm:
+def norm_around_one(weights: WeightSource, name: str, size: int, eps: float) -> RMSNorm:
+    """An RMS norm whose checkpoint stores scales minus one."""
     return RMSNorm(weights.operators.rms_norm(_around_one(weights, name, size), eps))
 
 

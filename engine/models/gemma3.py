@@ -7,7 +7,7 @@ from engine.errors import CheckpointError
 from engine.layers.weights import WeightSource, Within
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import Gemma, read_gemma
-from engine.models.rope import Rope, rope_in
+from engine.models.rope import read_ropes
 
 #: The vision tower with its projector, and a copy of the tied output head.
 VISION_TENSORS = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*|language_model\.lm_head\.weight")
@@ -20,7 +20,7 @@ def gemma3(config: ConfigReader, weights: WeightSource) -> Gemma:
     """Builds the text model; its config may be a whole config.json or a text_config."""
     num_layers = config.require("num_hidden_layers", int)
     period = config.get("sliding_window_pattern", int, config.get("_sliding_window_pattern", int, 6))
-    rope, window_rope = _read_ropes(config)
+    rope, window_rope = read_ropes(config, default_base=_BASE, default_window_base=_WINDOW_BASE)
     settings = read_gemma(
         config,
         window_rule=[(index + 1) % period != 0 for index in range(num_layers)],
@@ -39,14 +39,3 @@ def gemma3_with_vision(config: ConfigReader, weights: WeightSource) -> Gemma:
     if text is None:
         raise CheckpointError("config.json has no text_config")
     return gemma3(text, Within(weights, "language_model."))
-
-
-def _read_ropes(config: ConfigReader) -> tuple[Rope, Rope]:
-    """For layers with full attention, and for layers with a window. Older configs scale only the former."""
-    rope = Rope(config.get("rope_theta", float, _BASE))
-    window_rope = Rope(config.get("rope_local_base_freq", float, _WINDOW_BASE))
-    sections = config.section("rope_parameters")
-    if sections is None:
-        return rope_in(config.section("rope_scaling"), rope), window_rope
-    scaled_window_rope = rope_in(sections.section("sliding_attention"), window_rope)
-    return rope_in(sections.section("full_attention"), rope), scaled_window_rope

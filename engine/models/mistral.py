@@ -10,22 +10,20 @@ from engine.models.windows import read_windows
 
 def mistral(config: ConfigReader, weights: WeightSource) -> Llama:
     """Builds Mistral: one window for all layers."""
-    settings = LlamaConfig.read(config)
-    return _without_biases(settings, (_window(config),) * settings.num_layers, weights)
+    return Llama(read_mistral(config), weights)
 
 
 def ministral(config: ConfigReader, weights: WeightSource) -> Llama:
     """Builds Ministral: a window in the layers that `layer_types` lists."""
-    settings = LlamaConfig.read(config)
-    window = _window(config)
+    settings = read_mistral(config)
+    window = settings.windows[0]
     windows = read_windows(config, window, [window is not None] * settings.num_layers)
-    return _without_biases(settings, windows, weights)
+    return Llama(replace(settings, windows=windows), weights)
 
 
-def _window(config: ConfigReader) -> int | None:
-    """None for null, which means no window; a missing key means the architecture's default."""
-    return config.optional("sliding_window", int) if "sliding_window" in config else 4096
-
-
-def _without_biases(settings: LlamaConfig, windows: tuple[int | None, ...], weights: WeightSource) -> Llama:
-    return Llama(replace(settings, has_qkv_bias=False, has_output_bias=False, windows=windows), weights)
+def read_mistral(config: ConfigReader) -> LlamaConfig:
+    """The settings of Mistral. A null for the window means none; a missing key means the architecture's default."""
+    settings = LlamaConfig.read(config)
+    window = config.optional("sliding_window", int) if "sliding_window" in config else 4096
+    windows = (window,) * settings.num_layers
+    return replace(settings, has_qkv_bias=False, has_output_bias=False, windows=windows)

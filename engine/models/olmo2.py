@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import torch
 
-from engine.layers.attention import SelfAttention
 from engine.layers.decoder import DecoderLayer
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.norm import Norm, RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
-from engine.models.llama import Llama, LlamaConfig, gated_mlp
+from engine.models.llama import Llama, LlamaConfig, gated_mlp, self_attention
 from engine.parallel.group import Group
 
 #: queries [T, channels], keys [T, channels] -> both normalised
@@ -22,25 +21,26 @@ _NormPair = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Ten
 
 def olmo2(config: ConfigReader, weights: WeightSource) -> Llama:
     """Builds OLMo 2: the settings of Llama, with layers of its own."""
+    return Llama(read_olmo2(config), weights)
+
+
+def read_olmo2(config: ConfigReader) -> LlamaConfig:
+    """The settings of OLMo 2."""
     norm_eps = config.get("rms_norm_eps", float, 1e-5)
-    return Llama(replace(LlamaConfig.read(config), norm_eps=norm_eps, load_layer=_layer), weights)
+    return replace(LlamaConfig.read(config), norm_eps=norm_eps, load_qkv=normed_qkv, load_layer=post_norm_layer)
 
 
-def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
+def post_norm_layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
+    """A layer that reads the residual stream as it is, and normalises what attention and MLP add to it."""
     name, hidden, eps = f"model.layers.{layer_id}", config.hidden_size, config.norm_eps
     return DecoderLayer(
         mixer_norm=Norm(_add),
-        mixer=SelfAttention(
-            layer_id,
-            heads.shape,
-            _normed_qkv(config, heads, f"{name}.self_attn", weights),
-            Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
-        ),
+        mixer=self_attention(config, heads, layer_id, weights),
         mixer_output_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, eps),
         mlp_norm=Norm(_add),
         mlp=gated_mlp(config, layer_id, weights),
         mlp_output_norm=RMSNorm.load(weights, f"{name}.post_feedforward_layernorm", hidden, eps),
-        rotation=0,
+        rotation=config.rotation_of(layer_id),
     )
 
 
@@ -49,7 +49,8 @@ def _add(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
     return stream if update is None else stream.add_(update)
 
 
-def _normed_qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource) -> Linear:
+def normed_qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource) -> Linear:
+    """The projections of the attention of that name; those of queries and of keys are normalised as a whole."""
     names = [f"{name}.{part}_proj" for part in "qkv"]
     qkv = Linear.fused(weights, names, config.hidden_size, heads.qkv, bias=config.has_qkv_bias)
     scales = weights.take(f"{name}.q_norm.weight", heads.queries), weights.take(f"{name}.k_norm.weight", heads.keys)

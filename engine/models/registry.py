@@ -13,24 +13,45 @@ from engine.errors import CheckpointError
 from engine.json_files import quoted
 from engine.layers.weights import WeightSource
 from engine.models.causal_lm import CausalLM
+from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
+from engine.models.ernie4_5 import ernie4_5
+from engine.models.ernie4_5_moe import NEXT_TOKEN_PARTS, ernie4_5_moe
+from engine.models.exaone4 import exaone4
+from engine.models.falcon import falcon
+from engine.models.gemma import gemma
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
 from engine.models.gemma4 import TOWER_TENSORS, UNUSED_TENSORS, gemma4, gemma4_with_towers
+from engine.models.glm4 import glm4
+from engine.models.glm4_moe import NEXT_TOKEN_LAYERS, glm4_moe
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
+from engine.models.gpt_oss import gpt_oss
+from engine.models.granite import granite
+from engine.models.granite_moe import granite_moe
+from engine.models.hunyuan import hunyuan, hunyuan_moe
 from engine.models.jamba import jamba
 from engine.models.llama import ROTARY_FREQUENCIES, llama
 from engine.models.mamba import mamba
+from engine.models.minimax_m2 import minimax_m2
+from engine.models.ministral3 import ministral3
 from engine.models.mistral import ministral, mistral
+from engine.models.mistral3 import MISTRAL3_VISION, mistral3
 from engine.models.mixtral import mixtral
 from engine.models.olmo2 import olmo2
+from engine.models.olmo3 import olmo3
+from engine.models.olmoe import olmoe
 from engine.models.opt import opt
+from engine.models.phi import phi
 from engine.models.phi3 import phi3
 from engine.models.qwen2 import qwen2
 from engine.models.qwen2_moe import qwen2_moe
 from engine.models.qwen3 import qwen3
 from engine.models.qwen3_moe import qwen3_moe
+from engine.models.smollm3 import smollm3
+from engine.models.stablelm import stablelm
+from engine.models.starcoder2 import starcoder2
 
 #: (config.json, weights) -> model. Raises CheckpointError for settings that the code does not implement.
 ModelBuilder = Callable[[ConfigReader, WeightSource], CausalLM]
@@ -51,7 +72,7 @@ class Architecture:
 _NO_TENSORS = re.compile(r"(?!)")
 
 _REGISTERED = (
-    Architecture("LlamaForCausalLM", llama, "Llama 1 to 3.x; linear and llama3 scaling of positions", "other scalings"),
+    Architecture("LlamaForCausalLM", llama, "Llama 1 to 3.x; linear, llama3, yarn and longrope scaling of positions"),
     Architecture("MistralForCausalLM", mistral, "sliding window in every layer, unless it is null"),
     Architecture("MinistralForCausalLM", ministral, "sliding window in the layers that `layer_types` lists"),
     Architecture("Qwen2ForCausalLM", qwen2, "biases; windows where `use_sliding_window` is set"),
@@ -84,7 +105,7 @@ _REGISTERED = (
         "images, sounds, bidirectional attention",
         ignored=re.compile(f"{UNUSED_TENSORS.pattern}|{TOWER_TENSORS.pattern}"),
     ),
-    Architecture("Phi3ForCausalLM", phi3, "Phi-3 and Phi-4; windows, partly rotated heads", "longrope scaling"),
+    Architecture("Phi3ForCausalLM", phi3, "Phi-3 and Phi-4; windows, partly rotated heads, longrope scaling"),
     Architecture("Olmo2ForCausalLM", olmo2, "OLMo 2; post-norms, norms over whole projections of queries and keys"),
     Architecture("MixtralForCausalLM", mixtral, "mixture of experts"),
     Architecture("Qwen2MoeForCausalLM", qwen2_moe, "mixture of experts and a shared expert; Qwen1.5-MoE too"),
@@ -108,6 +129,52 @@ _REGISTERED = (
         is_divisible=False,
     ),
     Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
+    Architecture("CohereForCausalLM", cohere, "Command R; attention and MLP side by side, normalised heads"),
+    Architecture("Cohere2ForCausalLM", cohere2, "Command R7B, Command A; windows, full attention without positions"),
+    Architecture("Starcoder2ForCausalLM", starcoder2, "LayerNorm, plain MLP, one window for all layers, or none"),
+    Architecture("Glm4ForCausalLM", glm4, "GLM-4-0414; norms before and after each part, partly rotated heads"),
+    Architecture("StableLmForCausalLM", stablelm, "LayerNorm, partly rotated heads; StableLM 2 too"),
+    Architecture("PhiForCausalLM", phi, "Phi-1 and Phi-2; attention and MLP side by side", "normalised heads"),
+    Architecture(
+        "FalconForCausalLM", falcon, "one key head, or one per group; attention and MLP side by side", "alibi"
+    ),
+    Architecture("Ernie4_5ForCausalLM", ernie4_5, "adjacent channels rotate together"),
+    Architecture(
+        "Ernie4_5_MoeForCausalLM",
+        ernie4_5_moe,
+        "mixture of experts with a corrected choice, shared experts",
+        ignored=NEXT_TOKEN_PARTS,
+    ),
+    Architecture(
+        "Glm4MoeForCausalLM",
+        glm4_moe,
+        "GLM-4.5 to 4.7; sigmoid experts with a corrected choice, in groups, and shared experts",
+        ignored=NEXT_TOKEN_LAYERS,
+    ),
+    Architecture("HunYuanDenseV1ForCausalLM", hunyuan, "heads normalised after their rotation"),
+    Architecture("HunYuanMoEV1ForCausalLM", hunyuan_moe, "mixture of experts and a shared expert"),
+    Architecture("OlmoeForCausalLM", olmoe, "mixture of experts, norms over whole projections", "clipped projections"),
+    Architecture("GraniteMoeForCausalLM", granite_moe, "mixture of experts; factors on the parts of the network"),
+    Architecture("MiniMaxM2ForCausalLM", minimax_m2, "sigmoid experts with a corrected choice; partly rotated heads"),
+    Architecture("GemmaForCausalLM", gemma, "Gemma 1; scaled embeddings, norms around one"),
+    Architecture(
+        "GptOssForCausalLM",
+        gpt_oss,
+        "windows in every other layer, attention sinks, yarn scaling, mixture of experts with biases",
+        "MXFP4 weights",
+    ),
+    Architecture("Ministral3ForCausalLM", ministral3, "yarn scaling, queries that grow with their position"),
+    Architecture(
+        "Mistral3ForConditionalGeneration",
+        mistral3,
+        "the text model (Mistral or Ministral 3) of the checkpoints with a vision tower",
+        "images, other text models",
+        ignored=MISTRAL3_VISION,
+    ),
+    Architecture("Olmo3ForCausalLM", olmo3, "OLMo 2 with windows in three layers of four, yarn scaling in the others"),
+    Architecture("SmolLM3ForCausalLM", smollm3, "layers without positions"),
+    Architecture("Exaone4ForCausalLM", exaone4, "EXAONE 4; post-norms, windows, no positions in layers without one"),
+    Architecture("GraniteForCausalLM", granite, "Granite 3, dense; factors on the parts of the network"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in _REGISTERED}
@@ -123,11 +190,11 @@ def registered_architecture(config: ConfigReader) -> Architecture | None:
 
 
 def architecture_of(config: ConfigReader) -> Architecture:
-    """The architecture that serves this checkpoint. Raises CheckpointError, with the supported names, if none does."""
+    """The architecture that serves this checkpoint. Raises CheckpointError if none does."""
     architecture = registered_architecture(config)
     if architecture is None:
         names = config.require("architectures", list)
         raise CheckpointError(
-            f"no code for architecture {quoted(names)}; supported: {', '.join(sorted(ARCHITECTURES))}"
+            f"no code for architecture {quoted(names)}; docs/models.md lists the {len(ARCHITECTURES)} that have some"
         )
     return architecture

@@ -85,7 +85,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     device = choose_device(config.device, group.place.local_rank)
     config = with_device_defaults(config, device, group)
     folder = find_model_folder(config.model)
-    settings = ConfigReader(read_config(folder))
+    settings = ConfigReader(read_config(folder), served_context=config.max_model_len)
     architecture = architecture_of(settings)
     is_dummy = config.load_format == "dummy"
     checkpoint = None if is_dummy else Checkpoint(folder)

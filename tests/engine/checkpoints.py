@@ -1,5 +1,6 @@
 """Tiny random checkpoints of every architecture, written by transformers, which is also the reference for results."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,15 @@ _LLAMA3_ROPE = {
 }
 _LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 
+#: The blend of frequencies lies between two channels; the original context ends inside of the prompts.
+_YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "beta_fast": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
 _GEMMA = {
     **_SIZES,
     "head_dim": 16,
@@ -56,6 +66,17 @@ _GEMMA4 = {
     "hidden_size_per_layer_input": 8,
     "vocab_size_per_layer_input": VOCAB_SIZE,
     "final_logit_softcapping": 2.0,
+}
+
+_FALCON = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "ffn_hidden_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+    "eos_token_id": None,
 }
 
 #: name -> (registered architecture, which is also the class of transformers; settings of its config). Every registered
@@ -156,6 +177,24 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "phi3": ("Phi3ForCausalLM", {**_SIZES, "pad_token_id": None}),
+    # transformers chooses by the length of a sequence: it takes the long factors of all but the first position, which
+    # is not rotated.
+    "phi3-longrope": (
+        "Phi3ForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "pad_token_id": None,
+            "original_max_position_embeddings": 1,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "short_factor": [9.0, 9.0, 9.0],
+                "long_factor": [1.0, 1.5, 6.0],
+                "attention_factor": 1.2,
+                "partial_rotary_factor": 0.75,
+            },
+        },
+    ),
     "phi3-partly-rotated-window": (
         "Phi3ForCausalLM",
         {
@@ -254,6 +293,187 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
+    "cohere": (
+        "CohereForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "pad_token_id": None,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "logit_scale": 0.5,
+        },
+    ),
+    "cohere2": (
+        "Cohere2ForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "sliding_window": WINDOW, "sliding_window_pattern": 2},
+    ),
+    "starcoder2": ("Starcoder2ForCausalLM", {**_SIZES, "head_dim": 8, "sliding_window": WINDOW}),
+    "glm4": ("Glm4ForCausalLM", {**_SIZES, "pad_token_id": None, "attention_bias": True}),
+    "stablelm": ("StableLmForCausalLM", {**_SIZES, "hidden_size": 96, "use_qkv_bias": True}),
+    "stablelm-parallel": (
+        "StableLmForCausalLM",
+        {**_SIZES, "hidden_size": 96, "use_parallel_residual": True, "qk_layernorm": True},
+    ),
+    "phi": ("PhiForCausalLM", {**_SIZES, "head_dim": 8, "num_key_value_heads": None}),
+    "falcon": ("FalconForCausalLM", {**_FALCON, "bias": True}),
+    "falcon-in-sequence": (
+        "FalconForCausalLM",
+        {**_FALCON, "parallel_attn": False, "multi_query": False, "tie_word_embeddings": False},
+    ),
+    "falcon-new": ("FalconForCausalLM", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon-new-with-one-norm": (
+        "FalconForCausalLM",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    "ernie4-5": ("Ernie4_5ForCausalLM", {**_SIZES, "pad_token_id": None, "use_bias": True}),
+    "ernie4-5-moe": (
+        "Ernie4_5_MoeForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "head_dim": 8,
+            "moe_intermediate_size": 24,
+            "moe_num_experts": 5,
+            "moe_k": 2,
+        },
+    ),
+    "glm4-moe": (
+        "Glm4MoeForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "hunyuan": (
+        "HunYuanDenseV1ForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "attention_bias": True,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 1.0, "alpha": 50.0},
+        },
+    ),
+    "hunyuan-moe": (
+        "HunYuanMoEV1ForCausalLM",
+        {**_SIZES, "pad_token_id": None, "num_experts": 4, "moe_topk": [2, 1, 3]},
+    ),
+    "olmoe": (
+        "OlmoeForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "num_experts": 5, "num_experts_per_tok": 2},
+    ),
+    "granite-moe": (
+        "GraniteMoeForCausalLM",
+        {
+            **_SIZES,
+            "num_local_experts": 4,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.3,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 2.0,
+        },
+    ),
+    "minimax-m2": (
+        "MiniMaxM2ForCausalLM",
+        {**_SIZES, "num_local_experts": 5, "num_experts_per_tok": 2, "rotary_dim": 8},
+    ),
+    "gemma": ("GemmaForCausalLM", {**_SIZES, "pad_token_id": None}),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        {
+            **_SIZES,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": WINDOW,
+            "swiglu_limit": 1.5,
+            "rope_parameters": {**_YARN_ROPE, "truncate": False},
+        },
+    ),
+    "ministral3": (
+        "Ministral3ForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "sliding_window": 40,
+            "rope_parameters": {
+                **_YARN_ROPE,
+                "mscale": 0.5,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 16,
+                "llama_4_scaling_beta": 0.5,
+            },
+        },
+    ),
+    "mistral3": (
+        "Mistral3ForConditionalGeneration",
+        {
+            "text_config": {
+                **_SIZES,
+                "model_type": "ministral3",
+                "pad_token_id": None,
+                "rope_parameters": {**_YARN_ROPE, "llama_4_scaling_beta": 0.1},
+            },
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "head_dim": 8,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "tie_word_embeddings": False,
+        },
+    ),
+    "olmo3": (
+        "Olmo3ForCausalLM",
+        {
+            **_SIZES,
+            "num_hidden_layers": 4,
+            "sliding_window": WINDOW,
+            "pad_token_id": None,
+            "rope_parameters": {
+                "full_attention": {**_YARN_ROPE, "attention_factor": 1.3},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            },
+        },
+    ),
+    "smollm3": (
+        "SmolLM3ForCausalLM",
+        {
+            **_SIZES,
+            "pad_token_id": None,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+            "rope_parameters": {**_YARN_ROPE, "truncate": False},
+            "tie_word_embeddings": False,
+        },
+    ),
+    "exaone4": (
+        "Exaone4ForCausalLM",
+        {**_SIZES, "sliding_window": WINDOW, "sliding_window_pattern": 3},
+    ),
+    "granite": (
+        "GraniteForCausalLM",
+        {
+            **_SIZES,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.6,
+            "logits_scaling": 2.0,
+            "rms_norm_eps": 0.01,
+        },
+    ),
 }
 
 
@@ -266,9 +486,11 @@ class TinyModel:
     @cached_property
     def reference(self) -> Any:
         """The same checkpoint in transformers, float32. Eager attention: the faster forms ignore soft caps."""
-        from transformers import AutoModelForCausalLM
+        import transformers
 
-        model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
+        (architecture,) = json.loads((self.folder / "config.json").read_text())["architectures"]
+        model_class: Any = getattr(transformers, architecture)
+        model = model_class.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
         return model.eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
@@ -315,9 +537,11 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             "model.language_model.norm.weight",
         ):
             parameter.data += 15.0
-    for tensor_name, buffer in model.named_buffers():
-        if tensor_name.endswith("layer_scalar"):
-            buffer.fill_(0.75)
+    for tensor_name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor_name.endswith("e_score_correction_bias"):
+            tensor.data += 0.2 * torch.randn_like(tensor)
+        elif tensor_name.endswith("layer_scalar"):
+            tensor.data.fill_(0.75)
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return TinyModel(folder)

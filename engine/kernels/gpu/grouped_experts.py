@@ -16,6 +16,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.choose_experts import order_by_expert
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions
 
 #: Tiles of rows beside each other in the grid: those of one expert read the same weights at about the same time.
 _TILES_TOGETHER = 8
@@ -49,6 +50,7 @@ def _load_inputs(pointers, inputs, NUM_INPUTS: tl.constexpr, BLOCK_K: tl.constex
 def _multiply(
     x_ptr,
     weight_ptr,
+    bias_ptr,
     order_ptr,
     starts_ptr,
     output_ptr,
@@ -59,6 +61,8 @@ def _multiply(
     NUM_INPUTS: tl.constexpr,
     NUM_OUTPUTS: tl.constexpr,
     IS_GATED: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -69,7 +73,8 @@ def _multiply(
 
     IS_GATED: x [T, inputs] and weight [E, 2 outputs, inputs], gates first -> silu(gate) * up [T * C, outputs] in the
     order by expert. Else x [T * C, inputs] in that order and weight [E, outputs, inputs] -> [T * C, outputs] in the
-    order of the choices.
+    order of the choices. bias [E, outputs of the product] or None. LIMIT: of a clamped gate, with its ALPHA; None: the
+    gate is silu.
     """
     tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     expert, first_row, end_row = _tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS, BLOCK_E, BLOCK_M)
@@ -98,8 +103,18 @@ def _multiply(
             up_ptrs = weight_ptrs + NUM_OUTPUTS * NUM_INPUTS + first
             weight = _load_inputs(up_ptrs, first + inputs, NUM_INPUTS, BLOCK_K)
             ups = tl.dot(x, tl.trans(weight), ups, input_precision=PRECISION)
+    if bias_ptr is not None:
+        bias_ptrs = bias_ptr + expert * ((1 + IS_GATED) * NUM_OUTPUTS) + tl.minimum(outputs, NUM_OUTPUTS - 1)
+        product += tl.load(bias_ptrs)[None, :]
+        if IS_GATED:
+            ups += tl.load(bias_ptrs + NUM_OUTPUTS)[None, :]
     if IS_GATED:
-        product = product * tl.sigmoid(product) * ups
+        if LIMIT is None:
+            product = product * tl.sigmoid(product) * ups
+        else:
+            product = tl.minimum(product, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+            ups = tl.clamp(ups, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+            product = product * tl.sigmoid(ALPHA * product) * (ups + 1.0)
     output_rows = rows if IS_GATED else choices
     output_ptrs = output_ptr + output_rows.to(tl.int64)[:, None] * NUM_OUTPUTS + outputs[None, :]
     tl.store(output_ptrs, product.to(output_ptr.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
@@ -131,13 +146,19 @@ class _Tiles:
 
 
 def grouped_experts(
-    x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+    x: torch.Tensor,
+    chosen: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    options: ExpertOptions = PLAIN_EXPERTS,
 ) -> torch.Tensor:
     """The weighted sum of each token's chosen experts, [T, hidden], newly allocated: down(silu(gate(x)) * up(x)).
 
     x [T, hidden], strided rows; chosen [T, C] int32, different experts of a token; weights [T, C] float32; gate_up
     [E, 2 * I, hidden], gates first, and down [E, hidden, I], of the dtype of x. All sums are in float32. They are
-    rounded as silu(gate) * up, as the output of an expert, and as the output of a token.
+    rounded as silu(gate) * up, or what another gate of the options makes of them, as the output of an expert, and as
+    the output of a token.
     """
     num_tokens, hidden = x.shape
     num_experts, _, size = down.shape
@@ -149,6 +170,9 @@ def grouped_experts(
     assert all(tensor.is_contiguous() for tensor in (chosen, weights, gate_up, down))
     assert x.dtype == gate_up.dtype == down.dtype
     assert weights.dtype == torch.float32
+    for bias, num_outputs in ((options.gate_up_bias, 2 * size), (options.down_bias, hidden)):
+        assert bias is None or (bias.shape == (num_experts, num_outputs) and bias.is_contiguous())
+        assert bias is None or bias.dtype == torch.float32
     output = torch.empty((num_tokens, hidden), dtype=x.dtype, device=x.device)
     if not num_tokens:
         return output
@@ -164,12 +188,22 @@ def grouped_experts(
         _multiply[(together, triton.cdiv(result.shape[1], tiles.block_n), triton.cdiv(num_tiles, together))](
             source,
             matrices,
+            options.gate_up_bias if is_gated else options.down_bias,
             order,
             starts,
             result,
             source.stride(0),
             *of_choices,
-            **_constants(tiles, num_experts, num_chosen, source.shape[1], result.shape[1], x.dtype, is_gated=is_gated),
+            **_constants(
+                tiles,
+                num_experts,
+                num_chosen,
+                source.shape[1],
+                result.shape[1],
+                x.dtype,
+                options.gate,
+                is_gated=is_gated,
+            ),
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
         )
@@ -209,15 +243,19 @@ def _constants(
     num_inputs: int,
     num_outputs: int,
     dtype: torch.dtype,
+    gate: ClampedGate | None,
     *,
     is_gated: bool,
 ) -> dict[str, object]:
+    clamped = gate if is_gated else None
     return {
         "NUM_EXPERTS": num_experts,
         "NUM_CHOSEN": num_chosen,
         "NUM_INPUTS": num_inputs,
         "NUM_OUTPUTS": num_outputs,
         "IS_GATED": is_gated,
+        "ALPHA": None if clamped is None else clamped.alpha,
+        "LIMIT": None if clamped is None else clamped.limit,
         "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
         "BLOCK_E": triton.next_power_of_2(num_experts),
         "BLOCK_M": tiles.block_m,
@@ -227,16 +265,19 @@ def _constants(
 
 
 _SHAPES = {
-    # experts, chosen, hidden, intermediate size; tokens of a decode, of many decodes or a short prompt, of a long one
-    "Mixtral-8x7B": (8, 2, 4096, 14336, (1, 64, 2048)),
-    "Qwen3-30B-A3B": (128, 8, 2048, 768, (1, 256, 8192)),
+    # experts, chosen, hidden, intermediate size; tokens of a decode, of many decodes or a short prompt, of a long one;
+    # another gate than silu, which comes with biases
+    "Mixtral-8x7B": (8, 2, 4096, 14336, (1, 64, 2048), None),
+    "Qwen3-30B-A3B": (128, 8, 2048, 768, (1, 256, 8192), None),
+    "gpt-oss-20b": (32, 4, 2880, 2880, (1, 256, 4096), ClampedGate(alpha=1.702, limit=7.0)),
 }
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B and Qwen3-30B-A3B: both products in each size of tiles, and the sum."""
+    """Configurations for Mixtral-8x7B, Qwen3-30B-A3B and gpt-oss-20b: both products in each size of tiles, and the
+    sum."""
     compilations = []
-    for model, (num_experts, num_chosen, hidden, size, steps) in _SHAPES.items():
+    for model, (num_experts, num_chosen, hidden, size, steps, gate) in _SHAPES.items():
         for is_gated, num_tokens, dtype in (
             *((is_gated, num_tokens, torch.bfloat16) for is_gated in (True, False) for num_tokens in steps),
             *((is_gated, 1, torch.float32) for is_gated in (True, False) if model == "Qwen3-30B-A3B"),
@@ -246,13 +287,18 @@ def shipped() -> list[Compilation]:
             element = "fp32" if dtype == torch.float32 else "bf16"
             pointers = dict.fromkeys(("x_ptr", "weight_ptr", "output_ptr"), f"*{element}")
             pointers |= dict.fromkeys(("order_ptr", "starts_ptr"), "*i32")
-            product = "gate, up and silu" if is_gated else "down"
+            constants = _constants(tiles, num_experts, num_chosen, inputs, outputs, dtype, gate, is_gated=is_gated)
+            if gate is None:
+                constants["bias_ptr"] = None
+            else:
+                pointers["bias_ptr"] = "*fp32"
+            product = f"gate, up and {'silu' if gate is None else 'clamp'}" if is_gated else "down"
             compilations.append(
                 Compilation(
                     name=f"grouped_experts {product}, {element}, tiles {tiles.block_m} x {tiles.block_n}, {model}",
                     kernel=_multiply,
                     signature=pointers | {"x_stride": "i32", "num_choices": "i32"},
-                    constants=_constants(tiles, num_experts, num_chosen, inputs, outputs, dtype, is_gated=is_gated),
+                    constants=constants,
                     divisible_by_16=frozenset(pointers) | {"x_stride"},
                     num_warps=tiles.num_warps,
                     num_stages=tiles.num_stages,

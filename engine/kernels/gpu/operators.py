@@ -9,6 +9,8 @@ from engine.kernels.gpu.layer_recorder import LayerRecorder
 from engine.kernels.gpu.products import Product, Products
 from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
+    PLAIN_EXPERTS,
+    ExpertOptions,
     ExpertsFunction,
     GroupedExperts,
     LinearFunction,
@@ -36,10 +38,12 @@ class GpuOperators:
     def grouped_experts(self) -> GroupedExperts:
         """The Triton kernels of choose_experts.py and grouped_experts.py: five launches."""
 
-        def bind(gate_up: torch.Tensor, down: torch.Tensor, routing: Routing) -> ExpertsFunction:
+        def bind(
+            gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+        ) -> ExpertsFunction:
             def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
                 chosen, weights = choose_experts.choose_experts(scores, routing)
-                return grouped_experts.grouped_experts(x, chosen, weights, gate_up, down)
+                return grouped_experts.grouped_experts(x, chosen, weights, gate_up, down, options)
 
             return mix
 

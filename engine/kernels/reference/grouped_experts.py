@@ -6,20 +6,39 @@ T = tokens, E = experts, C = experts chosen for each token, I = intermediate siz
 import torch
 import torch.nn.functional as F
 
+from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions
+
 
 def grouped_experts(
-    x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+    x: torch.Tensor,
+    chosen: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    options: ExpertOptions = PLAIN_EXPERTS,
 ) -> torch.Tensor:
     """x [T, hidden], chosen [T, C] int32, weights [T, C] float32, gate_up [E, 2 * I, hidden], gates first, and down
     [E, hidden, I] -> [T, hidden]: down(silu(gate(x)) * up(x)) of each chosen expert, times its weight, added in order.
+    Biases are added to both products; another gate of the options takes the place of silu(gate) * up.
 
     All sums are in float32. They are rounded as silu(gate) * up, as the output of an expert, and as that of a token.
     """
     total = torch.zeros_like(x, dtype=torch.float32)
     for place in range(chosen.shape[1]):
         experts = chosen[:, place].long()
-        gate, up = torch.einsum("toh,th->to", gate_up[experts].float(), x.float()).chunk(2, dim=-1)
-        activated = (F.silu(gate) * up).to(x.dtype)
-        outputs = torch.einsum("thi,ti->th", down[experts].float(), activated.float()).to(x.dtype)
-        total += outputs.float() * weights[:, place, None]
+        wide = torch.einsum("toh,th->to", gate_up[experts].float(), x.float())
+        if options.gate_up_bias is not None:
+            wide += options.gate_up_bias[experts]
+        activated = _activated(*wide.chunk(2, dim=-1), options.gate).to(x.dtype)
+        outputs = torch.einsum("thi,ti->th", down[experts].float(), activated.float())
+        if options.down_bias is not None:
+            outputs += options.down_bias[experts]
+        total += outputs.to(x.dtype).float() * weights[:, place, None]
     return total.to(x.dtype)
+
+
+def _activated(gate: torch.Tensor, up: torch.Tensor, clamped: ClampedGate | None) -> torch.Tensor:
+    if clamped is None:
+        return F.silu(gate) * up
+    gate, up = gate.clamp(max=clamped.limit), up.clamp(-clamped.limit, clamped.limit)
+    return gate * torch.sigmoid(clamped.alpha * gate) * (up + 1.0)

@@ -2,12 +2,13 @@
 
 import contextlib
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import Operators, Routing
+from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, Operators, Routing
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import ExpertNames, Experts
 from engine.layers.linear import Linear
@@ -39,7 +40,7 @@ class Matrices:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         tensor = self.tensors[name]
         for dim, size in enumerate(shape):
             if isinstance(size, Shard):
@@ -51,7 +52,8 @@ class Matrices:
         self.most_held = max(self.most_held, self.num_held())
         return taken
 
-    take_matrix = take
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        return self.take(name, *shape)
 
     def num_held(self) -> int:
         return sum(reference() is not None for reference in self.taken)
@@ -106,6 +108,53 @@ def test_weights_may_be_scaled_to_sum_to_one(is_grouped: bool) -> None:
     torch.testing.assert_close(scaled * weight, matrices.experts(Routing(1, sums_to_one=False))(x))
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_a_correction_changes_the_choice_and_not_the_weights(is_grouped: bool) -> None:
+    """Sigmoids, expert 3 for every token, weights to sum to 2.5."""
+    matrices = Matrices(TorchWithGroupedExperts() if is_grouped else TorchOperators())
+    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
+    corrected = Routing(1, False, is_sigmoid=True, correction=torch.tensor([0.0, 0, 0, 2, 0]))
+    weight = torch.nn.functional.linear(x, matrices.router).sigmoid()[:, 3:4]
+    chosen = matrices.experts(replace(corrected, sums_to_one=True, scale=2.5))(x)
+    torch.testing.assert_close(chosen * weight / 2.5, matrices.experts(corrected)(x))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_stacked_experts_with_biases_and_a_clamped_gate(size: int) -> None:
+    """The same on a device and on the host, alone and as the sum over two processes: biases of outputs count once."""
+    generator = torch.Generator().manual_seed(2)
+    gate_up, down = torch.randn(5, 12, 8, generator=generator), torch.randn(5, 8, 6, generator=generator)
+    biases = torch.randn(5, 12, generator=generator), torch.randn(5, 8, generator=generator)
+    gate, routing = ClampedGate(alpha=1.7, limit=0.8), Routing(2, sums_to_one=True)
+    x = torch.randn(9, 8, generator=generator)
+
+    def partial(operators: Operators, rank: int) -> torch.Tensor:
+        matrices, own = Matrices(operators, Place(rank, size)), slice(rank * 6 // size, (rank + 1) * 6 // size)
+        rows = torch.arange(12).view(2, 6)[:, own].flatten()
+        experts = Experts.stacked(
+            matrices,
+            Linear.bind(operators, matrices.router),
+            gate_up[:, rows].contiguous(),
+            down[:, :, own].contiguous(),
+            routing,
+            ExpertOptions(biases[0][:, rows].contiguous(), biases[1], gate),
+            summed_over=matrices.group if size > 1 else None,
+        )
+        assert experts.is_capturable == isinstance(operators, TorchWithGroupedExperts)
+        return experts.partial(x)
+
+    expected = torch.zeros(9, 8)
+    for row, scores in enumerate(x @ Matrices(TorchOperators()).router.T):
+        values, chosen = scores.topk(2)
+        for weight, index in zip(values.softmax(0), chosen.tolist(), strict=True):
+            gates, ups = (gate_up[index] @ x[row] + biases[0][index]).chunk(2)
+            gates, ups = gates.clamp(max=0.8), ups.clamp(-0.8, 0.8)
+            expected[row] += weight * (down[index] @ (gates * (1.7 * gates).sigmoid() * (ups + 1)) + biases[1][index])
+    for operators in (TorchOperators(), TorchWithGroupedExperts()):
+        total = sum((partial(operators, rank) for rank in range(size)), torch.zeros(9, 8))
+        torch.testing.assert_close(total, expected, atol=1e-5, rtol=1e-5)
+
+
 def test_stacked_experts_are_not_held_a_second_time() -> None:
     matrices = Matrices(TorchWithGroupedExperts())
     assert matrices.experts(Routing(2, sums_to_one=True))
@@ -118,6 +167,10 @@ def test_more_experts_than_there_are_cannot_be_chosen_or_stacked() -> None:
     matrices = Matrices(TorchWithGroupedExperts())
     with pytest.raises(CheckpointError, match="6 of 5 experts cannot be chosen"):
         matrices.experts(Routing(6, sums_to_one=True))
+    with pytest.raises(CheckpointError, match="5 experts in 2 groups, 1 chosen, do not fit"):
+        matrices.experts(Routing(2, sums_to_one=True, groups=ExpertGroups(2, 1, 1)))
+    with pytest.raises(CheckpointError, match="2 of 1 experts cannot be chosen"):
+        matrices.experts(Routing(2, sums_to_one=True, groups=ExpertGroups(5, 1, 1)))
     many = [ExpertNames.projections(f"experts.{index}") for index in range(60_000)]
     with pytest.raises(CheckpointError, match=r"no tensor experts\.5\.down_proj\.weight"):
         matrices.experts(Routing(2, sums_to_one=True), many)

@@ -13,7 +13,7 @@ from engine.batch import ScheduledSequence
 from engine.config import EngineConfig, SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.kernels import reference
-from engine.kernels.operators import ExpertsFunction, GroupedExperts, Operators, Routing
+from engine.kernels.operators import PLAIN_EXPERTS, ExpertOptions, ExpertsFunction, GroupedExperts, Operators, Routing
 from engine.kernels.state_kernels import StateKernels
 from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
@@ -92,10 +92,12 @@ class TorchWithGroupedExperts(TorchWithStateKernels):
 
     @property
     def grouped_experts(self) -> GroupedExperts:  # type: ignore[override]
-        def bind(gate_up: torch.Tensor, down: torch.Tensor, routing: Routing) -> ExpertsFunction:
+        def bind(
+            gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+        ) -> ExpertsFunction:
             def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
                 chosen, weights = reference.choose_experts(scores, routing)
-                return reference.grouped_experts(x, chosen, weights, gate_up, down)
+                return reference.grouped_experts(x, chosen, weights, gate_up, down, options)
 
             return mix
 
