@@ -35,11 +35,19 @@ class AttentionShape:
     #: The layer reads the keys and values that this earlier layer stores, which has equal heads and an equal window,
     #: and stores none (Gemma 4). None: it stores its own.
     shares_with: int | None = None
+    #: The values are the last that many channels of the keys, and only keys are stored (multi-head latent attention).
+    #: None: values have channels of their own, as many as keys.
+    value_dim: int | None = None
 
     @property
-    def num_projected_heads(self) -> int:
-        """Heads of each token that attention takes: query heads, and the key and value heads that are stored."""
-        return self.num_heads + (2 * self.num_kv_heads if self.shares_with is None else 0)
+    def num_parts(self) -> int:
+        """What is stored for each token and key/value head: keys and values, or keys alone."""
+        return 2 if self.value_dim is None else 1
+
+    @property
+    def output_dim(self) -> int:
+        """Channels of a query head's result."""
+        return self.head_dim if self.value_dim is None else self.value_dim
 
     @property
     def scale(self) -> float:
@@ -104,7 +112,8 @@ class AttentionStep(Protocol):
         causally to each context.
 
         qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. A layer that shares another's
-        keys and values has query heads alone, [T, H, D], and runs after that layer. Returns [T, H * D].
+        keys and values has query heads alone, [T, H, D], and runs after that layer; where values are a part of the
+        keys there are no value heads, [T, H + K, D]. Returns [T, H * output_dim].
         """
         ...
 

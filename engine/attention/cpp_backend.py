@@ -34,12 +34,14 @@ from engine.memory.spec import PoolPlan, storing_layer
 
 #: Head dimensions must be multiples of this: whole vectors on every instruction set.
 _VECTOR = 16
-_MAX_HEAD_DIM = 512
+_MAX_HEAD_DIM = 576
 
 
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape], dtype: torch.dtype) -> str | None:
     """Why this backend cannot serve a model; None if it can."""
     for shape in shapes:
+        if shape.output_dim % _VECTOR:
+            return f"values of {shape.output_dim} channels (multiples of {_VECTOR} are supported)"
         if shape.head_dim % _VECTOR or shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (multiples of {_VECTOR} up to {_MAX_HEAD_DIM} are supported)"
     for layout in type_layouts(plan, tuple(shapes)):
@@ -84,6 +86,8 @@ class CppBackend:
                     num_heads=shape.num_heads,
                     num_kv_heads=shape.num_kv_heads,
                     head_dim=shape.head_dim,
+                    value_dim=shape.output_dim,
+                    stores_values=shape.value_dim is None,
                     page_tokens=layout.layer_type.page_tokens,
                     pages=pages.data_ptr(),
                     page_stride=pages.stride(0),
@@ -167,8 +171,8 @@ class CppStep:
         """As AttentionStep.attend; runs a list of one step."""
         assert qkv.is_contiguous()
         recording = self._backend.attention_only(layer_id, is_rotated=rotation is not None, head_norms=head_norms)
-        num_heads = recording.layers[0].num_heads
-        output = torch.empty((qkv.shape[0], num_heads * qkv.shape[2]), dtype=qkv.dtype)
+        layer = recording.layers[0]
+        output = torch.empty((qkv.shape[0], layer.num_heads * layer.value_dim), dtype=qkv.dtype)
         self._run(recording, output, qkv, () if rotation is None else (rotation,))
         return output
 

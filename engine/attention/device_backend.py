@@ -40,6 +40,8 @@ _WORKSPACE_BYTES = 256 * 2**20
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str | None:
     """Why step kernels cannot serve a model; None if they can."""
     for shape in shapes:
+        if shape.value_dim is not None:
+            return "values that are a part of the keys"
         if shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
     for layout in type_layouts(plan, tuple(shapes)):

@@ -3,7 +3,7 @@
 Sequences of a step are put into few groups of similar size; each group is one batched product, padded to its longest
 member. There are three forms. A fresh prompt reads no pages at all. One or a few tokens (decode) multiply with the
 gathered keys directly. A longer chunk after a prefix uses torch's fused attention with a mask. With a window, pages are
-gathered from the first live one on. A soft cap or sinks, which fused attention does not support, take plain products.
+gathered from the first live one on. A soft cap, sinks, or values that are a part of the keys take plain products.
 
 Reading stale bytes is harmless by construction: padding of a page table points at the sequence's own first live page,
 and the unwritten tail of a page is zeroed when its first token is written. So a masked score is never NaN times zero,
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
 from engine.attention.layout import TypeLayout, small_pages, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
-from engine.attention.stored_pages import Workspace, stored_pages
+from engine.attention.stored_pages import Workspace, keys_and_values, stored_pages
 from engine.memory.spec import PoolPlan, storing_layer
 
 #: Up to this number of queries of a sequence, scores are plain matrix products: 3 times as fast as torch's fused
@@ -34,7 +34,7 @@ _MAX_SHORT_QUERIES = 8
 #: five operator calls.
 _MIN_CONTEXT_BUCKET = 256
 _MIN_QUERY_BUCKET = 16
-#: Bound on the scores in memory if a soft cap or sinks prevent fused attention: 64 MiB in float32.
+#: Bound on the scores in memory where attention is not fused: 64 MiB in float32.
 _MAX_CAPPED_SCORES = 1 << 24
 
 
@@ -134,6 +134,7 @@ class TorchBackend:
                 key = qkv[:, shape.num_heads : keys_end]
                 key.copy_(_rms_norm(key, head_norms.key, head_norms.eps))
             if head_norms.has_values:
+                assert shape.value_dim is None
                 value = qkv[:, keys_end:]
                 value.copy_(_rms_norm(value, None, head_norms.eps))
         if rotation is not None:
@@ -141,7 +142,7 @@ class TorchBackend:
         type_id, owner = self._type_of[layer_id], self._owners[layer_id]
         stored = self._stored[type_id]
         if shape.shares_with is None:
-            key_value = qkv[:, shape.num_heads :].view(-1, 2, shape.num_kv_heads, shape.head_dim)
+            key_value = qkv[:, shape.num_heads :].view(-1, shape.num_parts, shape.num_kv_heads, shape.head_dim)
             key_value = stored.store(layer_id, key_value, step.store_places[type_id])
             if layer_id in self._shared:
                 step.shared_key_values[layer_id] = key_value
@@ -265,8 +266,8 @@ class TorchStep:
 
 
 def _needs_scores(shape: AttentionShape) -> bool:
-    """Whether the layer needs operations on scores that torch's fused attention does not support."""
-    return shape.softcap is not None or shape.sinks is not None
+    """Whether the layer needs what torch's fused attention does not support, or not in bounded memory."""
+    return shape.softcap is not None or shape.sinks is not None or shape.value_dim is not None
 
 
 def _rms_norm(heads: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -283,15 +284,16 @@ def _select(tokens: torch.Tensor, group: _Group) -> torch.Tensor:
 def _attend_fresh(
     query: torch.Tensor, key_value: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
-    """query [B, Q, H, D], key_value [B, Q, 2, K, D] -> [B * Q, H * D]."""
-    keys, values = key_value.transpose(1, 3).unbind(2)  # [B, K, Q, D]
+    """query [B, Q, H, D], key_value [B, Q, 2 or 1, K, D] -> [B * Q, H * output_dim]."""
+    keys, values = keys_and_values(key_value.permute(2, 0, 3, 1, 4), shape)  # [B, K, Q, D]
     return _attend_long(query, keys, values, mask, shape)
 
 
 def _attend_long(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
-    """query [B, Q, H, D], keys and values [B, K, L, D], mask [B or 1, 1, Q, L], None: causal -> [B * Q, H * D]."""
+    """query [B, Q, H, D], keys [B, K, L, D], values [B, K, L, output_dim], mask [B or 1, 1, Q, L], None: causal ->
+    [B * Q, H * output_dim]."""
     if _needs_scores(shape):
         assert mask is not None
         return _attend_unfused(query, keys, values, mask, shape)
@@ -343,8 +345,8 @@ def _attend_short(
         sinks = sinks.expand(num_sequences, -1, -1, num_queries).reshape(len(scores), -1, 1)
         scores = torch.cat((scores, sinks), dim=-1)
     weights = scores.softmax(dim=-1)[..., : keys.shape[2]]  # sums in float32 whatever the dtype
-    output = torch.bmm(weights, values.flatten(0, 1)).view(num_sequences, num_heads, num_queries, head_dim)
-    return output.transpose(1, 2).reshape(-1, num_heads * head_dim)
+    output = torch.bmm(weights, values.flatten(0, 1)).view(num_sequences, num_heads, num_queries, -1)
+    return output.transpose(1, 2).reshape(-1, num_heads * shape.output_dim)
 
 
 def _first_keys(type_layout: TypeLayout, starts: IntArray) -> IntArray:

@@ -195,6 +195,10 @@ class Operators(Protocol):
         no reference to them."""
         ...
 
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """x [R, heads, in] -> [R, heads, out], each head with a weight of its own. weights [heads, out, in]."""
+        ...
+
     def embedding(self, table: torch.Tensor) -> LinearFunction:
         """table [rows, size]: ids [T] -> rows [T, size]."""
         ...

@@ -68,6 +68,23 @@ _GEMMA4 = {
     "final_logit_softcapping": 2.0,
 }
 
+_LATENT = {
+    **{name: value for name, value in _SIZES.items() if name != "head_dim"},
+    "num_key_value_heads": 6,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "n_group": 3,
+    "topk_group": 2,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 24,
+    "routed_scaling_factor": 1.5,
+}
+
 _FALCON = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 48,
@@ -175,6 +192,31 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "boi_token_id": 307,
             "eoi_token_id": 306,
         },
+    ),
+    "deepseek-v2": (
+        "DeepseekV2ForCausalLM",
+        {**_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy", "first_k_dense_replace": 1},
+    ),
+    "deepseek-v3-yarn": (
+        "DeepseekV3ForCausalLM",
+        {
+            **_LATENT,
+            "q_lora_rank": 24,
+            "attention_bias": True,
+            "first_k_dense_replace": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 100.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.7,
+            },
+        },
+    ),
+    "glm4-moe-lite": (
+        "Glm4MoeLiteForCausalLM",
+        {**_LATENT, "n_group": 1, "topk_group": 1, "mlp_layer_types": ["sparse", "dense", "sparse"]},
     ),
     "phi3": ("Phi3ForCausalLM", {**_SIZES, "pad_token_id": None}),
     # transformers chooses by the length of a sequence: it takes the long factors of all but the first position, which

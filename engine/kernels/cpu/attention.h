@@ -17,7 +17,10 @@ namespace agon {
 struct AttentionLayer {
   int64_t type;       // layer type: index of its page table among those of the step
   int64_t rotation;   // index among the step's rotations; -1: none
-  int64_t num_heads, num_kv_heads, head_dim, page_tokens;
+  int64_t num_heads, num_kv_heads, head_dim;
+  int64_t value_dim;      // V: channels of a value, head_dim unless values are a part of the keys
+  int64_t stores_values;  // 0: values are the last V channels of the keys, which alone are stored
+  int64_t page_tokens;
   void* pages;         // the layer's part of small page 0
   int64_t page_stride;  // elements of the type in pages
   int64_t has_int8_pages;  // 0: pages hold the type that is computed with
@@ -31,7 +34,8 @@ struct AttentionLayer {
 
 // Elements of a row of a layer's input.
 inline int64_t row_elements(const AttentionLayer& layer) {
-  return (layer.num_heads + (layer.stores ? 2 * layer.num_kv_heads : 0)) * layer.head_dim;
+  const int64_t parts = layer.stores ? (layer.stores_values ? 2 : 1) : 0;
+  return (layer.num_heads + parts * layer.num_kv_heads) * layer.head_dim;
 }
 
 // Page table of one layer type: page ids of every sequence of the step, in the order of their tokens.
@@ -86,7 +90,7 @@ struct AttentionArgs {
   const AttentionLayer& layer;
   const AttentionPlan& plan;
   const T* qkv;  // [T, H + 2 K, D]: a row's query, key and value heads, before norm and rotation; or [T, H, D]
-  T* output;     // [T, H * D]
+  T* output;     // [T, H * V]
   PageTable table;
   StepRotation rotation;
   float* partials;  // [attention_partials()]

@@ -25,6 +25,8 @@ class AttentionLayer(ctypes.Structure):
         ("num_heads", _I),
         ("num_kv_heads", _I),
         ("head_dim", _I),
+        ("value_dim", _I),
+        ("stores_values", _I),
         ("page_tokens", _I),
         ("pages", _P),
         ("page_stride", _I),

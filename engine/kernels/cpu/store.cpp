@@ -123,6 +123,7 @@ void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
   const auto part = part_of_head<T, S>(a, run.sequence, run.first_token, kv_head);
   // Values behind the context are multiplied by a weight of zero. What an earlier sequence left there could be NaN, and
   // 0 * NaN is NaN: so a page is cleared when its first token is stored.
+  // (Where values are channels of the keys, part.values are the keys.)
   if (begin == 0) {
     std::memset(part.values, 0, layer.page_tokens * D * sizeof(S));
     if constexpr (kHasScales<S>) std::memset(part.value_scales, 0, layer.page_tokens * sizeof(float));
@@ -138,18 +139,19 @@ void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
       for (int64_t t = 0; t < count; t++) {
         norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + t * row_size, layer.key_norm, head);
         part.key_scales[offset + t] = to_bytes(head, D, turned + t * D);
+        if (!layer.stores_values) continue;
         norm_value(layer, value + t * row_size, head);
         part.value_scales[offset + t] = to_bytes(head, D, values + t * D);
       }
-      store_values<T, S>(D, values, D, count, offset, part.values);
+      if (layer.stores_values) store_values<T, S>(D, values, D, count, offset, part.values);
     } else {
       for (int64_t t = 0; t < count; t++)
         norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + t * row_size, layer.key_norm, turned + t * D);
-      if (layer.normalizes_values) {
+      if (layer.stores_values && layer.normalizes_values) {
         alignas(64) S values[kMost * kMaxHeadDim];
         for (int64_t t = 0; t < count; t++) norm_value(layer, value + t * row_size, values + t * D);
         store_values<T, S>(D, values, D, count, offset, part.values);
-      } else {
+      } else if (layer.stores_values) {
         store_values<T, S>(D, value, row_size, count, offset, part.values);
       }
     }
@@ -164,7 +166,7 @@ void fetch_place(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int
   const int64_t D = layer.head_dim, offset = token % layer.page_tokens;
   const auto part = part_of_head<T, S>(a, sequence, token, kv_head);
   for (int64_t d = 0; d < D; d += G) __builtin_prefetch(part.keys + d * layer.page_tokens + offset * G, 1, 2);
-  for (int64_t d = 0; d < D * G; d += 64 / int64_t(sizeof(S)))
+  for (int64_t d = 0; layer.stores_values && d < D * G; d += 64 / int64_t(sizeof(S)))
     __builtin_prefetch(part.values + offset / G * D * G + d, 1, 2);
   if constexpr (kHasScales<S>) {
     __builtin_prefetch(part.key_scales + offset, 1, 2);

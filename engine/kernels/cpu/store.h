@@ -9,7 +9,7 @@
 
 namespace agon {
 
-constexpr int64_t kMaxHeadDim = 512;  // channels: size of buffers on the stack
+constexpr int64_t kMaxHeadDim = 576;  // channels: size of buffers on the stack
 
 // Head `from` [D] of a row of the step, normalised (norm [D]; null: no norm) and rotated -> to [D], rounded to To.
 template <typename T, typename To>

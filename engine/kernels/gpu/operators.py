@@ -19,6 +19,7 @@ from engine.kernels.operators import (
     WorkTimer,
 )
 from engine.kernels.state_kernels import StateKernels
+from engine.kernels.torch_operators import products_by_head
 
 
 class GpuOperators:
@@ -65,6 +66,10 @@ class GpuOperators:
     def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
         """A product of cuBLAS, or of our own kernel for few rows: see choose_products."""
         return self._products.bind(weight, bias)
+
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """One batched product of cuBLAS."""
+        return products_by_head(weights)
 
     def embedding(self, table: torch.Tensor) -> LinearFunction:
         """Looks up rows of the table itself."""

@@ -72,13 +72,15 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     num_kv_heads = draw(st.integers(1, 3))
     num_heads = num_kv_heads * draw(st.integers(1, 4))
+    head_dim = draw(st.sampled_from([4, 16]))
     shape = AttentionShape(
         num_heads,
         num_kv_heads,
-        draw(st.sampled_from([4, 16])),
+        head_dim,
         softcap=draw(st.sampled_from([None, None, 1.5])),
         score_scale=draw(st.sampled_from([None, 0.2])),
         sinks=draw(st.sampled_from([None, None, tuple(0.7 * head - 2 for head in range(num_heads))])),
+        value_dim=draw(st.sampled_from([None, None, head_dim * 3 // 4])),
     )
     sequences = draw(
         st.lists(
@@ -133,7 +135,8 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
         for layer_id in type_layout.layer_type.layer_ids:
             pages, scales = type_layout.layer_pages(pool, layer_id), type_layout.layer_scales(pool, layer_id)
             for row, start in enumerate(case.starts):
-                past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
+                size = (start, shape.num_parts, shape.num_kv_heads, shape.head_dim)
+                past = torch.randn(size, generator=generator).to(case.dtype)
                 window = case.windows[layer_id]
                 first_live = 0 if window is None else max(0, start - window + 1) // case.page_tokens
                 table[row, :first_live] = nowhere
@@ -147,7 +150,8 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
                 store(past[positions], pages, scales, page_ids, torch.from_numpy(positions % case.page_tokens))
     num_tokens = int(lengths.sum())
     query = torch.randn(num_tokens, shape.num_heads, shape.head_dim, generator=generator).to(case.dtype)
-    key_value = torch.randn(num_tokens, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
+    size = (num_tokens, shape.num_parts, shape.num_kv_heads, shape.head_dim)
+    key_value = torch.randn(size, generator=generator).to(case.dtype)
     return Prepared(pool, StepLayout(starts, lengths, tables), layouts, query, key_value)
 
 
@@ -180,9 +184,15 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     ends = torch.from_numpy(layout.starts + layout.lengths)
     sinks = None if shape.sinks is None else torch.tensor(shape.sinks)
     options = AttentionOptions(shape.scale, case.windows[layer_id], shape.softcap, sinks=sinks)
-    factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
-    output = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
-    return output
+    factors = None if scales is None else PageScales(scales[:, 0], scales[:, -1])
+    return paged_attention(prepared.query, pages, table, ends, query_starts, options, factors, shape.output_dim)
+
+
+def with_larger_heads(case: Case) -> Case:
+    """The same with heads of four times as many channels."""
+    shape, value_dim = case.shape, case.shape.value_dim
+    value_dim = None if value_dim is None else 4 * value_dim
+    return replace(case, shape=replace(shape, head_dim=4 * shape.head_dim, value_dim=value_dim))
 
 
 def attend_layer(

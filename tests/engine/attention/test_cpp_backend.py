@@ -15,7 +15,17 @@ from engine.kernels.cpu.library import Library
 from engine.kernels.reference.store_heads import quantised
 from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
-from tests.engine.attention.cases import TOLERANCE, Case, Prepared, attend, attend_layer, cases, expected, prepare
+from tests.engine.attention.cases import (
+    TOLERANCE,
+    Case,
+    Prepared,
+    attend,
+    attend_layer,
+    cases,
+    expected,
+    prepare,
+    with_larger_heads,
+)
 from tests.engine.kernels.libraries import USABLE, library
 
 
@@ -50,7 +60,7 @@ def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> C
 @settings(max_examples=25, deadline=None)
 @given(case=cases())
 def test_it_equals_the_reference_and_never_reads_stale_bytes(instruction_set: str, case: Case) -> None:
-    case = replace(case, shape=replace(case.shape, head_dim=4 * case.shape.head_dim), padding=case.padding // 2 * 2)
+    case = replace(with_larger_heads(case), padding=case.padding // 2 * 2)
     assume(unsupported_reason(case.plan, case.shapes, case.dtype) is None)
     prepared = prepare(case, 0.0, NULL_PAGE)
     step = backend_with_the_past(case, prepared, library(instruction_set)).begin(prepared.layout)
