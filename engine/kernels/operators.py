@@ -72,6 +72,8 @@ class Routing:
     correction: torch.Tensor | None = field(default=None, compare=False)
     groups: ExpertGroups | None = None  #: None: any experts can be chosen
     scale: float = 1.0  #: factor on the weights, after they have been made to sum to one
+    #: [experts] float32: a factor on the weight of each expert, likewise (Gemma 4); None: none.
+    expert_scales: torch.Tensor | None = field(default=None, compare=False)
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
@@ -87,13 +89,18 @@ class ClampedGate:
     limit: float
 
 
+@dataclass(frozen=True, slots=True)
+class TanhGelu:
+    """In place of silu(gate) * up: gelu(gate) * up, with gelu in its tanh form (Gemma 4)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertOptions:
     """What some experts have beside their matrices."""
 
     gate_up_bias: torch.Tensor | None = None  #: [experts, 2 * size] float32, gates first
     down_bias: torch.Tensor | None = None  #: [experts, hidden] float32
-    gate: ClampedGate | None = None  #: None: silu(gate) * up
+    gate: ClampedGate | TanhGelu | None = None  #: None: silu(gate) * up
 
 
 PLAIN_EXPERTS = ExpertOptions()

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.errors import CheckpointError
-from engine.kernels.operators import ExpertsFunction, Routing
-from engine.layers.experts import chosen_by_host
+from engine.kernels.operators import ExpertOptions, Routing, TanhGelu
+from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import RMSNorm
@@ -26,11 +25,12 @@ class ExpertSettings:
 
 
 def read_experts(config: ConfigReader) -> ExpertSettings:
-    """Raises CheckpointError for a config that is incomplete, or that chooses more experts than there are."""
-    num_experts, num_chosen = config.require("num_experts", int), config.require("top_k_experts", int)
-    if num_chosen > num_experts:
-        raise CheckpointError(f"config.json: {num_chosen} of {num_experts} experts cannot be chosen")
-    return ExpertSettings(num_experts, num_chosen, config.require("moe_intermediate_size", int))
+    """Raises CheckpointError for a config that is incomplete."""
+    return ExpertSettings(
+        config.require("num_experts", int),
+        config.require("top_k_experts", int),
+        config.require("moe_intermediate_size", int),
+    )
 
 
 def add_update(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tensor:
@@ -40,8 +40,6 @@ def add_update(stream: torch.Tensor, update: torch.Tensor | None) -> torch.Tenso
 
 class MLPWithExperts:
     """norm(mlp(norm(stream))) + norm(experts(norm(stream))), four norms."""
-
-    is_capturable = False  # the host chooses the experts
 
     def __init__(
         self,
@@ -62,27 +60,28 @@ class MLPWithExperts:
         )
         scale = weights.take(f"{name}.router.scale", hidden).float() * hidden**-0.5
         self._router_norm = RMSNorm(weights.operators.rms_norm(scale, eps))
-        self._router = Linear.load(weights, f"{name}.router.proj", hidden, settings.num_experts, bias=False)
-        self._mixture = _mixture(settings, name, hidden, weights)
+        self._experts = _experts(settings, name, hidden, weights)
+        self.is_capturable = self._experts.is_capturable
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x: the stream itself, [T, hidden] -> [T, hidden]."""
-        scores = self._router(self._router_norm(x))
-        chosen = self._mixture(self._experts_norm(x), scores)
+        chosen = self._experts(self._experts_norm(x), self._router_norm(x))
         output = self._mlp_output_norm(self._mlp(self._mlp_norm(x)))
         return output.add_(self._experts_output_norm(chosen))
 
 
-def _mixture(settings: ExpertSettings, name: str, hidden: int, weights: WeightSource) -> ExpertsFunction:
-    num_experts, operators = settings.num_experts, weights.operators
+def _experts(settings: ExpertSettings, name: str, hidden: int, weights: WeightSource) -> Experts:
+    num_experts = settings.num_experts
     size = Shard.even(settings.size, weights.group.place, "moe_intermediate_size")
-    group = None if size.is_whole else weights.group
     gate_ups = weights.take_matrix(f"{name}.experts.gate_up_proj", num_experts, Shard.stacked([size, size]), hidden)
     downs = weights.take_matrix(f"{name}.experts.down_proj", num_experts, hidden, size)
-    experts = [
-        GatedMLP(Linear.bind(operators, gate_up), Linear.bind(operators, down), operators.gelu_tanh_mul)
-        for gate_up, down in zip(gate_ups, downs, strict=True)
-    ]
-    factors = weights.take(f"{name}.router.per_expert_scale", num_experts).float()
-    mix = chosen_by_host(experts, Routing(settings.num_chosen, sums_to_one=True), factors)
-    return mix if group is None else lambda x, scores: group.sum(mix(x, scores))
+    scales = weights.take(f"{name}.router.per_expert_scale", num_experts, dtype=torch.float32)
+    return Experts.stacked(
+        weights,
+        Linear.load(weights, f"{name}.router.proj", hidden, num_experts, bias=False),
+        gate_ups,
+        downs,
+        Routing(settings.num_chosen, sums_to_one=True, expert_scales=scales),
+        ExpertOptions(gate=TanhGelu()),
+        summed_over=None if size.is_whole else weights.group,
+    )

@@ -29,7 +29,10 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
     weights = probabilities.gather(1, chosen)
     if routing.sums_to_one:
         weights = weights / (weights.sum(dim=-1, keepdim=True) + _MIN_SUM)
-    return chosen.to(torch.int32), weights * routing.scale
+    weights = weights * routing.scale
+    if routing.expert_scales is not None:
+        weights = weights * routing.expert_scales[chosen]
+    return chosen.to(torch.int32), weights
 
 
 def _in_best_groups(ranks: torch.Tensor, groups: ExpertGroups) -> torch.Tensor:

@@ -6,7 +6,7 @@ T = tokens, E = experts, C = experts chosen for each token, I = intermediate siz
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions
+from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions, TanhGelu
 
 
 def grouped_experts(
@@ -29,7 +29,8 @@ def grouped_experts(
         wide = torch.einsum("toh,th->to", gate_up[experts].float(), x.float())
         if options.gate_up_bias is not None:
             wide += options.gate_up_bias[experts]
-        activated = _activated(*wide.chunk(2, dim=-1), options.gate).to(x.dtype)
+        gate, up = wide.chunk(2, dim=-1)
+        activated = _activated(gate, up, options.gate).to(x.dtype)
         outputs = torch.einsum("thi,ti->th", down[experts].float(), activated.float())
         if options.down_bias is not None:
             outputs += options.down_bias[experts]
@@ -37,8 +38,10 @@ def grouped_experts(
     return total.to(x.dtype)
 
 
-def _activated(gate: torch.Tensor, up: torch.Tensor, clamped: ClampedGate | None) -> torch.Tensor:
-    if clamped is None:
+def _activated(gate: torch.Tensor, up: torch.Tensor, kind: ClampedGate | TanhGelu | None) -> torch.Tensor:
+    if kind is None:
         return F.silu(gate) * up
-    gate, up = gate.clamp(max=clamped.limit), up.clamp(-clamped.limit, clamped.limit)
-    return gate * torch.sigmoid(clamped.alpha * gate) * (up + 1.0)
+    if isinstance(kind, TanhGelu):
+        return F.gelu(gate, approximate="tanh") * up
+    gate, up = gate.clamp(max=kind.limit), up.clamp(-kind.limit, kind.limit)
+    return gate * torch.sigmoid(kind.alpha * gate) * (up + 1.0)

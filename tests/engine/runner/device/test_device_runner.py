@@ -77,7 +77,7 @@ def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_pa
     assert len(recorder.num_replays) == 6
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "jamba"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "jamba", "gemma4-with-experts"])
 def test_mixtures_of_experts_are_captured_where_the_device_chooses_them(tiny_model: TinyModels, name: str) -> None:
     model = tiny_model(name)
     recorder = TapeRecorder()
