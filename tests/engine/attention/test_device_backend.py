@@ -62,3 +62,9 @@ def test_what_kernels_cannot_load_at_once_is_refused(head_dim: int, page_tokens:
     found = unsupported_reason(plan, (shape,))
     assert (found or "").find(reason or "") >= 0
     assert (found is None) == (reason is None)
+
+
+def test_values_that_are_a_part_of_the_keys_are_left_to_another_backend() -> None:
+    shape = AttentionShape(4, 1, 64, value_dim=48)
+    plan = plan_pool([LayerSpec("full", 64 * 4, "float32")], page_tokens=16, pool_bytes=1 << 20)
+    assert unsupported_reason(plan, (shape,)) == "values that are a part of the keys"
