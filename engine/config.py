@@ -96,8 +96,11 @@ class EngineConfig:
         ),
     ] = "auto"
     weights: Annotated[
-        Literal["auto", "int8"],
-        Setting("Data type of linear weights. int8: 8 bits, on CPU; faster, less exact"),
+        Literal["auto", "int8", "int4"],
+        Setting(
+            "Data type of linear weights, rounded when they are loaded, on CPU. auto: the checkpoint's. int8: 8 bits; "
+            "faster, less exact. int4: 4 bits in groups of 32, the output head 8 bits; faster still, and less exact"
+        ),
     ] = "auto"
     share_weights: Annotated[
         Literal["auto", "on", "off"],

@@ -6,7 +6,7 @@ Knows no architecture: a model takes tensors from a weight source, and a tensor 
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,26 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError, CheckpointUnavailable
+from engine.formats.format import FLOATS, QuantisedFormat
 from engine.json_files import read_object
 from engine.kernels.operators import Operators
+from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+#: Data types in formats of quantised checkpoints.
+_TYPES = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 #: Weights, settings, tokenizer and templates; no pickles, no code, nothing from sub-folders (other formats live there).
 _WANTED = ("*.safetensors", "*.json", "*.jinja")
@@ -87,9 +100,9 @@ class Checkpoint:
         return sum(_size(self._slice(name)) for name in self._file_of)
 
     @property
-    def names(self) -> frozenset[str]:
+    def names(self) -> Set[str]:
         """Names of all tensors."""
-        return frozenset(self._file_of)
+        return self._file_of.keys()
 
     @property
     def revision(self) -> str:
@@ -125,6 +138,29 @@ class Checkpoint:
         entry = self.check(name, shape)
         if any(isinstance(size, Shard) and not size.is_whole for size in shape):
             return _read_shard(entry, shape, ())
+        tensor: torch.Tensor = self._files[self._file_of[name]].get_tensor(name)
+        return tensor
+
+    def dtype_of(self, name: str) -> torch.dtype | None:
+        """The data type of a tensor; None: there is no tensor of that name, or its type is not among those that
+        formats of quantised checkpoints use."""
+        return _TYPES.get(self._slice(name).get_dtype()) if name in self._file_of else None
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor. Raises CheckpointError where it is missing."""
+        if name not in self._file_of:
+            raise CheckpointError(f"the checkpoint has no tensor {name}")
+        return tuple(self._slice(name).get_shape())
+
+    def read_exactly(self, name: str, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> torch.Tensor:
+        """A tensor of that shape and one of these data types. Raises CheckpointError."""
+        found = self.shape_of(name)
+        if found != shape:
+            raise CheckpointError(f"tensor {name} has shape {list(found)}, the config says {list(shape)}")
+        dtype = self.dtype_of(name)
+        if dtype not in dtypes:
+            wanted = " or ".join(str(each).removeprefix("torch.") for each in dtypes)
+            raise CheckpointError(f"tensor {name} has dtype {self._slice(name).get_dtype()}, not {wanted}")
         tensor: torch.Tensor = self._files[self._file_of[name]].get_tensor(name)
         return tensor
 
@@ -165,9 +201,11 @@ class CheckpointWeights:
         operators: Operators,
         group: Group | None = None,
         has_matrices: bool = True,
+        quantised_by: QuantisedFormat | None = None,
     ) -> None:
         """group: the processes that share the model; None: one process. has_matrices: False where the operators map a
-        packed weights file, so that matrices need not be read."""
+        packed weights file, so that matrices need not be read. quantised_by: the format of quantised layers."""
+        self._format = quantised_by
         self.operators = operators
         self.group = group or Solo()
         self._has_matrices = has_matrices
@@ -175,9 +213,14 @@ class CheckpointWeights:
         self.dtype = dtype
         self._device = device
         self._taken: set[str] = set()
+        self._tensors = _FormatTensors(checkpoint, self._taken)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._checkpoint.names
+        return name in self._checkpoint.names or self.is_quantised(name.removesuffix(".weight"))
+
+    def is_quantised(self, layer: str) -> bool:
+        """Whether the weight of that layer is in the checkpoint's quantised format."""
+        return self._format is not None and self._format.holds(self._tensors, layer)
 
     def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError, also
@@ -190,19 +233,54 @@ class CheckpointWeights:
         return tensor
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
-        """As `take`, for a weight that goes to the operators only: on the meta device where they hold it already."""
+        """As `take`, for a weight that goes to the operators only: on the meta device where they hold it already. A
+        quantised weight is dequantised."""
+        layer = name.removesuffix(".weight")
+        if self.is_quantised(layer):
+            if len(shape) != 2:
+                raise CheckpointError(f"{name} is quantised, and the model takes it as a tensor of {len(shape)} sizes")
+            weight = self._take_quantised(layer, *shape)
+            if self._has_matrices:
+                return weight.dequantised()
+            return torch.empty(weight.shape, dtype=self.dtype, device="meta")
         if self._has_matrices:
             return self.take(name, *shape)
         self._taken.add(name)
         self._checkpoint.check(name, shape)
         return torch.empty(tuple(held_size(size) for size in shape), dtype=self.dtype, device="meta")
 
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As WeightSource.take_linear_weight. Raises CheckpointError, also for scales that are not finite."""
+        if self.is_quantised(layer):
+            return self._take_quantised(layer, out_features, in_features)
+        return self.take_matrix(f"{layer}.weight", out_features, in_features)
+
+    def _take_quantised(self, layer: str, out_features: Size, in_features: Size) -> QuantisedMatrix:
+        assert self._format is not None
+        outputs, inputs = full_size(out_features), full_size(in_features)
+        matrix = self._format.read(self._tensors, layer, outputs, inputs)
+        if not _is_finite(matrix.scales):
+            raise CheckpointError(f"the scales of {layer} hold NaN or infinity")
+        if isinstance(out_features, Shard) and not out_features.is_whole:
+            matrix = matrix.outputs(out_features.ranges)
+        if isinstance(in_features, Shard) and not in_features.is_whole:
+            matrix = matrix.inputs(in_features.ranges)
+        return matrix.to(self._device, self.dtype)
+
     def check_all_taken(self, ignored: re.Pattern[str]) -> None:
         """Raise CheckpointError for a tensor that no layer took: the code would not compute the checkpoint's model."""
         left = sorted(self._checkpoint.names - self._taken - {_TIED_HEAD})
-        left = [name for name in left if not ignored.fullmatch(name)]
+        left = [name for name in left if not ignored.fullmatch(name) and not self._is_empty_bias(name)]
         if left:
             raise CheckpointError(f"the checkpoint has tensors that this architecture does not use: {_some(left)}")
+
+    def _is_empty_bias(self, name: str) -> bool:
+        """Whether it is a bias of zeros, which some writers of GPTQ add to every quantised layer."""
+        layer = name.removesuffix(".bias")
+        if layer == name or not self.is_quantised(layer):
+            return False
+        bias = self._checkpoint.read_exactly(name, self._checkpoint.shape_of(name), FLOATS)
+        return not bool(bias.any())
 
 
 class DummyWeights:
@@ -243,6 +321,38 @@ class DummyWeights:
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As `take`."""
         return self.take(name, *shape)
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As `take`."""
+        return self.take(f"{layer}.weight", out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        """False: random weights are tensors."""
+        return False
+
+
+class _FormatTensors:
+    """The Tensors of a checkpoint; notes which ones are taken."""
+
+    def __init__(self, checkpoint: Checkpoint, taken: set[str]) -> None:
+        self._checkpoint = checkpoint
+        self._taken = taken
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._checkpoint.names
+
+    def dtype_of(self, name: str) -> torch.dtype | None:
+        return self._checkpoint.dtype_of(name)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        return self._checkpoint.shape_of(name)
+
+    def read(self, name: str, shape: tuple[int, ...], *dtypes: torch.dtype) -> torch.Tensor:
+        self._taken.add(name)
+        return self._checkpoint.read_exactly(name, shape, dtypes)
+
+    def ignore(self, name: str) -> None:
+        self._taken.add(name)
 
 
 def _read_shard(entry: Any, shape: tuple[Size, ...], ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:

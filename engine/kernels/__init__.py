@@ -17,35 +17,42 @@ _log = logging.getLogger(__name__)
 
 
 def choose_operators(
-    device: torch.device, dtype: torch.dtype, num_threads: int, *, allow_compiled: bool, has_int8_weights: bool = False
+    device: torch.device,
+    dtype: torch.dtype,
+    num_threads: int,
+    *,
+    allow_compiled: bool,
+    has_int8_weights: bool = False,
+    has_int4_weights: bool = False,
 ) -> Operators:
     """The fastest operators for the device. allow_compiled: C++ on CPU, built now if this machine has not built it yet,
     and Triton on CUDA; False: plain torch. num_threads: of the C++ operators.
 
-    Raises OperatorsUnavailable if int8 weights are asked for and the C++ operators cannot serve.
+    Raises OperatorsUnavailable if int8 or int4 weights are asked for and the C++ operators cannot serve.
     """
+    rounded = "int8" if has_int8_weights else "int4" if has_int4_weights else None
     try:
         if not allow_compiled:
             raise OperatorsUnavailable("the torch operators were asked for")
         if device.type == "cpu":
-            return _cpp_operators(dtype, num_threads, has_int8_weights=has_int8_weights)
-        if has_int8_weights:
+            library = _cpp_library(dtype, num_threads)
+            return CppOperators(library, dtype, has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights)
+        if rounded:
             raise OperatorsUnavailable(f"they are not used on {device}")
         return _triton_operators()
     except OperatorsUnavailable as error:
-        if has_int8_weights:
-            raise OperatorsUnavailable(f"int8 weights need the C++ operators: {error}") from error
+        if rounded:
+            raise OperatorsUnavailable(f"{rounded} weights need the C++ operators: {error}") from error
         if allow_compiled:
             _log.warning("%s; the slower torch operators serve instead", error)
         return TorchOperators()
 
 
-def _cpp_operators(dtype: torch.dtype, num_threads: int, *, has_int8_weights: bool) -> Operators:
+def _cpp_library(dtype: torch.dtype, num_threads: int) -> Library:
     if dtype not in (torch.float32, torch.bfloat16):
         raise OperatorsUnavailable(f"the C++ operators are not used for {dtype}")
     instruction_set = best_instruction_set()
-    library = Library(build(instruction_set), instruction_set, num_threads)
-    return CppOperators(library, dtype, has_int8_weights=has_int8_weights)
+    return Library(build(instruction_set), instruction_set, num_threads)
 
 
 def _triton_operators() -> Operators:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.kernels.quantised import Matrix
 from engine.kernels.state_kernels import StateKernels
 
 #: x [R, in] -> [R, out]
@@ -74,6 +75,15 @@ class Routing:
     scale: float = 1.0  #: factor on the weights, after they have been made to sum to one
     #: [experts] float32: a factor on the weight of each expert, likewise (Gemma 4); None: none.
     expert_scales: torch.Tensor | None = field(default=None, compare=False)
+    #: SparseMixer (Phi-3.5-MoE): an expert's weight is its share of a softmax over the experts that are not chosen yet
+    #: and near it: below it by this part of the larger magnitude at most. None: its weight is its probability.
+    nearness: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether experts are chosen and weighted by the softmax alone."""
+        is_changed = self.correction is not None or self.groups is not None or self.nearness is not None
+        return not is_changed and not self.is_sigmoid and self.scale == 1.0 and self.expert_scales is None
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
@@ -197,7 +207,7 @@ class Operators(Protocol):
         before the first step. timer: measures them; None: they cannot be measured."""
         ...
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """x [R, in] -> x weight^T + bias [R, out]. weight [out, in], bias [out]; implementations that pack weights keep
         no reference to them."""
         ...
@@ -206,11 +216,15 @@ class Operators(Protocol):
         """x [R, heads, in] -> [R, heads, out], each head with a weight of its own. weights [heads, out, in]."""
         ...
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
+    def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """As linear, for the output head: x [R, size] -> logits [R, tokens]. weight [tokens, size], bias [tokens]."""
+        ...
+
+    def embedding(self, table: Matrix) -> LinearFunction:
         """table [rows, size]: ids [T] -> rows [T, size]."""
         ...
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """table [tokens, size]: ids [T] -> rows [T, size], and x [R, size] -> x table^T [R, tokens].
 
         Both read the same memory if the layout allows it.

@@ -9,6 +9,7 @@ import re
 import torch
 
 from engine.kernels.operators import Operators
+from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Size
@@ -51,6 +52,17 @@ class AdjacentPairs:
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
         return self._reordered(name, self._weights.take_matrix(name, *shape))
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As WeightSource.take_linear_weight."""
+        name, matrix = f"{layer}.weight", self._weights.take_linear_weight(layer, out_features, in_features)
+        if isinstance(matrix, QuantisedMatrix):
+            return matrix[self._reordered(name, torch.arange(matrix.shape[0]))]
+        return self._reordered(name, matrix)
+
+    def is_quantised(self, layer: str) -> bool:
+        """As WeightSource.is_quantised."""
+        return self._weights.is_quantised(layer)
 
     def _reordered(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Projections [heads * D, in], their biases [heads * D], scales of norms [D], or of each head [heads, D]."""

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.operators import LinearFunction
+from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard
@@ -54,9 +55,13 @@ class TokenEmbedding:
         shard = Shard.padded(num_tokens, group.place)
         length = -(-num_tokens // group.place.size)  # rows of every process, so that their logits can be joined
 
-        def take(matrix: str) -> torch.Tensor:
-            rows = weights.take_matrix(f"{matrix}.weight", num_tokens if shard.is_whole else shard, size)
-            return F.pad(rows, (0, 0, 0, length - shard.held)) if shard.held < length else rows
+        def take(matrix: str) -> Matrix:
+            rows = weights.take_linear_weight(matrix, num_tokens if shard.is_whole else shard, size)
+            if shard.held == length:
+                return rows
+            if isinstance(rows, QuantisedMatrix):
+                return rows.padded_outputs(length)
+            return F.pad(rows, (0, 0, 0, length - shard.held))
 
         table = take(name)
         embed: LinearFunction
@@ -67,7 +72,7 @@ class TokenEmbedding:
             if has_head_bias:
                 bias = weights.take(f"{head}.bias", num_tokens if shard.is_whole else shard)
                 bias = F.pad(bias, (0, length - shard.held))
-            embed, multiply = weights.operators.embedding(table), weights.operators.linear(take(head), bias)
+            embed, multiply = weights.operators.embedding(table), weights.operators.head(take(head), bias)
         if shard.is_whole:
             return cls(embed, multiply)
         return cls(_embed_parts(embed, shard, group), _join_logits(multiply, num_tokens, group))

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 
 from engine.kernels.operators import LinearFunction, Operators
+from engine.kernels.quantised import Matrix, QuantisedMatrix, joined
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
@@ -27,7 +28,7 @@ class Linear:
     def bind(
         cls,
         operators: Operators,
-        weight: torch.Tensor,
+        weight: Matrix,
         bias: torch.Tensor | None = None,
         *,
         summed_over: Group | None = None,
@@ -55,14 +56,17 @@ class Linear:
         """Several projections of the same input as one product; their outputs stand side by side. A name may occur
         twice."""
         sizes = dict(zip(names, out_features, strict=True))
-        parts = {name: weights.take_matrix(f"{name}.weight", out, in_features) for name, out in sizes.items()}
-        biases = {name: weights.take(f"{name}.bias", out) for name, out in sizes.items() if bias}
-        return cls.bind(
-            weights.operators,
-            _stacked([parts[name] for name in names]),
-            torch.cat([biases[name] for name in names]) if bias else None,
-            summed_over=weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None,
-        )
+        taken = {name: weights.take_linear_weight(name, out, in_features) for name, out in sizes.items()}
+        taken_biases = {name: weights.take(f"{name}.bias", out) for name, out in sizes.items() if bias}
+        parts, biases = [taken[name] for name in names], [taken_biases[name] for name in names if bias]
+        summed_over = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
+        if (whole := _stacked(parts)) is not None:
+            return cls.bind(weights.operators, whole, torch.cat(biases) if bias else None, summed_over=summed_over)
+        products = [
+            cls.bind(weights.operators, part, biases[index] if bias else None, summed_over=summed_over).multiply
+            for index, part in enumerate(parts)
+        ]
+        return cls(_side_by_side(products), summed_over=summed_over)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [rows, in] -> [rows, out]."""
@@ -78,10 +82,19 @@ class Linear:
         return self._group is not None
 
 
-def _stacked(matrices: Sequence[torch.Tensor]) -> torch.Tensor:
-    """[out, in] of each -> [all outs, in]."""
+def _stacked(matrices: Sequence[Matrix]) -> Matrix | None:
+    """[out, in] of each -> [all outs, in]; None: they have different forms and stay products of their own."""
     if len(matrices) == 1:
         return matrices[0]
-    if matrices[0].is_meta:  # torch.cat would import torch's compiler for it, which takes a second
-        return matrices[0].new_empty((sum(map(len, matrices)), matrices[0].shape[1]))
-    return torch.cat(list(matrices))
+    quantised = [matrix for matrix in matrices if isinstance(matrix, QuantisedMatrix)]
+    if quantised:
+        return joined(quantised) if len(quantised) == len(matrices) else None
+    tensors = [matrix for matrix in matrices if isinstance(matrix, torch.Tensor)]
+    if tensors[0].is_meta:  # torch.cat would import torch's compiler for it, which takes a second
+        return tensors[0].new_empty((sum(map(len, tensors)), tensors[0].shape[1]))
+    return torch.cat(tensors)
+
+
+def _side_by_side(products: Sequence[LinearFunction]) -> LinearFunction:
+    """Several products of the same rows, their outputs side by side."""
+    return lambda x: torch.cat([multiply(x) for multiply in products], dim=1)

@@ -100,7 +100,7 @@ def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) 
 
 
 def _yarn_ramp(num_channels: int, base: float, scaling: YarnScaling) -> torch.Tensor:
-    """Of each pair of channels the share of the divided frequency, [num_channels / 2]."""
+    """The share of the divided frequency in that of each pair of channels, [num_channels / 2]."""
 
     def index_that_turns(times: float) -> float:
         return num_channels * math.log(scaling.original_context / (times * 2 * math.pi)) / (2 * math.log(base))

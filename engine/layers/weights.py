@@ -7,6 +7,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
+from engine.kernels.quantised import Matrix
 from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
@@ -48,8 +49,17 @@ class WeightSource(Protocol):
         """Like take, for tensors that only the operators' `linear`, `embedding` or `tied_embedding` will read.
 
         Where the operators hold them already the result has no values (a meta tensor). It may be cut, joined and
-        transposed like any other tensor.
+        transposed like any other tensor. A quantised matrix is dequantised.
         """
+        ...
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """The weight [out, in] of the linear layer of that name (without ".weight"), quantised if the checkpoint holds
+        it so. Raises CheckpointError as `take` does."""
+        ...
+
+    def is_quantised(self, layer: str) -> bool:
+        """Whether the checkpoint holds the weight of the linear layer of that name quantised."""
         ...
 
 
@@ -90,6 +100,14 @@ class Within:
     def _full_name(self, name: str) -> str:
         return f"{self._prefix}{name}"
 
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As WeightSource.take_linear_weight."""
+        return self._weights.take_linear_weight(self._full_name(layer), out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        """As WeightSource.is_quantised."""
+        return self._weights.is_quantised(self._full_name(layer))
+
 
 class ShapesOnly:
     """A weight source without values: for a model's layer shapes, its number of parameters and what it refuses.
@@ -120,6 +138,14 @@ class ShapesOnly:
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """A meta tensor of the shape that this process holds."""
         return torch.empty(self._counted(shape), dtype=self.dtype, device="meta")
+
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
+        """As take_matrix."""
+        return self.take_matrix(f"{layer}.weight", out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        """False: there are no values."""
+        return False
 
     def _counted(self, shape: tuple[Size, ...]) -> tuple[int, ...]:
         self.num_parameters += math.prod(map(full_size, shape))

@@ -30,7 +30,7 @@ class ConfigReader:
         self._values = values
         self._name = name
         self.outer = outer
-        self.served_context = served_context if outer is None else outer.served_context
+        self.served_context: int | None = served_context if outer is None else outer.served_context
 
     def require(self, key: str, kind: type[_T]) -> _T:
         """The value of a key that must be there and not null."""

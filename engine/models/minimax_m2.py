@@ -47,10 +47,12 @@ def minimax_m2(config: ConfigReader, weights: WeightSource) -> Llama:
     settings = LlamaConfig.read(config)
     # Published checkpoints give a number of channels in place of a share.
     head_dim = settings.shape.head_dim
-    share = config.get("rotary_dim", int, head_dim) / head_dim
+    num_rotated = config.get("rotary_dim", int, head_dim)
+    if num_rotated > head_dim:
+        raise CheckpointError(f"config.json: rotary_dim {num_rotated} is more than the {head_dim} channels of a head")
     settings = replace(
         settings,
-        rope=read_rope(config, default_base=5_000_000.0, default_share=share),
+        rope=read_rope(config, default_base=5_000_000.0, default_share=num_rotated / head_dim),
         has_qkv_bias=False,
         has_output_bias=False,
         has_mlp_bias=False,

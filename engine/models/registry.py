@@ -47,6 +47,7 @@ from engine.models.olmoe import olmoe
 from engine.models.opt import opt
 from engine.models.phi import phi
 from engine.models.phi3 import phi3
+from engine.models.phimoe import phimoe
 from engine.models.qwen2 import qwen2
 from engine.models.qwen2_moe import qwen2_moe
 from engine.models.qwen3 import qwen3
@@ -173,6 +174,9 @@ _REGISTERED = (
     Architecture("OlmoeForCausalLM", olmoe, "mixture of experts, norms over whole projections", "clipped projections"),
     Architecture("GraniteMoeForCausalLM", granite_moe, "mixture of experts; factors on the parts of the network"),
     Architecture("MiniMaxM2ForCausalLM", minimax_m2, "sigmoid experts with a corrected choice; partly rotated heads"),
+    Architecture(
+        "PhimoeForCausalLM", phimoe, "Phi-3.5-MoE; LayerNorm, experts weighted by SparseMixer, longrope scaling"
+    ),
     Architecture("GemmaForCausalLM", gemma, "Gemma 1; scaled embeddings, norms around one"),
     Architecture(
         "GptOssForCausalLM",

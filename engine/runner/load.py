@@ -11,6 +11,8 @@ import torch
 from engine.attention.layout import is_quantised
 from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
 from engine.errors import CheckpointError, NotDivisible
+from engine.formats.format import QuantisedFormat
+from engine.formats.selection import read_format
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
@@ -52,11 +54,13 @@ class ModelInfo:
     device: str
     kv_dtype: str = "auto"  #: of keys and values in pages, as torch calls it
     operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
+    weights: str = ""  #: how linear weights are quantised, "AWQ 4 bits" or "int4"; empty: they are not
 
     @property
     def precision(self) -> str:
-        """The dtype, and that of keys and values if it differs: "bfloat16, KV int8"."""
-        return self.dtype if self.kv_dtype in ("auto", self.dtype) else f"{self.dtype}, KV {self.kv_dtype}"
+        """The dtype, and those of weights, keys and values if they differ: "bfloat16, AWQ 4 bits, KV int8"."""
+        keys_and_values = "" if self.kv_dtype in ("auto", self.dtype) else f"KV {self.kv_dtype}"
+        return ", ".join(filter(None, (self.dtype, self.weights, keys_and_values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,11 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     architecture = architecture_of(settings)
     is_dummy = config.load_format == "dummy"
     checkpoint = None if is_dummy else Checkpoint(folder)
-    num_parameters = _count_parameters(architecture, settings) if checkpoint is None else checkpoint.num_parameters
+    quantised_by = None if is_dummy else read_format(settings)
+    if checkpoint is None or quantised_by is not None:
+        num_parameters = _count_parameters(architecture, settings)
+    else:
+        num_parameters = checkpoint.num_parameters
     dtype = _dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
@@ -100,8 +108,9 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         torch.get_num_threads(),
         allow_compiled=config.operators == "auto",
         has_int8_weights=config.weights == "int8",
+        has_int4_weights=config.weights == "int4",
     )
-    model = _build(architecture, settings, config, checkpoint, dtype, device, operators, group)
+    model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
     has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
     limits = ModelLimits(
@@ -123,6 +132,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=runner.operators_name,
+        weights=", ".join(_roundings(config, quantised_by)),
     )
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
@@ -134,6 +144,7 @@ def _build(
     settings: ConfigReader,
     config: EngineConfig,
     checkpoint: Checkpoint | None,
+    quantised_by: QuantisedFormat | None,
     dtype: torch.dtype,
     device: torch.device,
     operators: Operators,
@@ -145,7 +156,13 @@ def _build(
 
     def make(has_matrices: bool) -> CausalLM:
         weights = CheckpointWeights(
-            checkpoint, dtype=dtype, device=device, operators=operators, group=group, has_matrices=has_matrices
+            checkpoint,
+            dtype=dtype,
+            device=device,
+            operators=operators,
+            group=group,
+            has_matrices=has_matrices,
+            quantised_by=quantised_by,
         )
         with torch.inference_mode():
             model = architecture.build(settings, weights)
@@ -155,6 +172,12 @@ def _build(
     if isinstance(operators, CppOperators):
         return build_with_packed_weights(make, operators, checkpoint, config, group.place)
     return make(True)
+
+
+def _roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
+    """How linear weights are quantised: by the checkpoint, and what is left by the configuration."""
+    own = [] if quantised_by is None else [quantised_by.name]
+    return own if config.weights == "auto" else [*own, config.weights]
 
 
 def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int:

@@ -28,7 +28,16 @@ _log = logging.getLogger(__name__)
 _LEAST_BYTES = 32 << 20
 _ENGINE = Path(__file__).parent.parent
 #: The sources that decide the order of matrices and their layout.
-_SOURCES = ("kernels/cpu/*.py", "kernels/cpu/*.cpp", "kernels/cpu/*.h", "layers/*.py", "models/*.py", "loader.py")
+_SOURCES = (
+    "kernels/cpu/*.py",
+    "kernels/cpu/*.cpp",
+    "kernels/cpu/*.h",
+    "kernels/quantised.py",
+    "formats/*.py",
+    "layers/*.py",
+    "models/*.py",
+    "loader.py",
+)
 
 #: Builds the model; the argument says whether to read matrices from the checkpoint (False: they are packed already).
 Make = Callable[[bool], CausalLM]

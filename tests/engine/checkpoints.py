@@ -428,6 +428,27 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         "MiniMaxM2ForCausalLM",
         {**_SIZES, "num_local_experts": 5, "num_experts_per_tok": 2, "rotary_dim": 8},
     ),
+    # transformers takes the short factors for all lengths, so the original context is the whole one.
+    "phimoe": (
+        "PhimoeForCausalLM",
+        {
+            **_SIZES,
+            "head_dim": 8,
+            "num_local_experts": 4,
+            "router_jitter_noise": 0.2,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1000.0,
+                "short_factor": [1.0, 1.5, 2.0, 6.0],
+                "long_factor": [9.0, 9.0, 9.0, 9.0],
+                "short_mscale": 1.2,
+                "long_mscale": 1.2,
+                "original_max_position_embeddings": CONTEXT,
+            },
+        },
+    ),
     "gemma": ("GemmaForCausalLM", {**_SIZES, "pad_token_id": None}),
     "gpt-oss": (
         "GptOssForCausalLM",

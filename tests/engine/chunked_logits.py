@@ -9,6 +9,7 @@ from engine.attention import choose_backend
 from engine.attention.backend import ForwardBatch, StepLayout
 from engine.attention.layout import layer_specs, state_specs
 from engine.attention.state_pages import StatePages
+from engine.formats.selection import read_format
 from engine.kernels.operators import Operators
 from engine.loader import Checkpoint, CheckpointWeights, read_config
 from engine.memory.planning.planner import plan_pool
@@ -32,7 +33,9 @@ def chunked_logits(
     """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order. kv_dtype: of keys and
     values in pages; None: dtype."""
     config = ConfigReader(read_config(folder))
-    weights = CheckpointWeights(Checkpoint(folder), dtype=dtype, device=device, operators=operators)
+    weights = CheckpointWeights(
+        Checkpoint(folder), dtype=dtype, device=device, operators=operators, quantised_by=read_format(config)
+    )
     model = architecture_of(config).build(config, weights)
     specs = layer_specs(model.attention_shapes, kv_dtype or dtype, model.max_positions)
     specs += state_specs(model.state_shapes, len(token_ids))

@@ -148,7 +148,7 @@ def test_half_precision_weights_are_converted(folder: Path) -> None:
         ({"hidden_size": "48"}, "hidden_size must be int"),
         ({"hidden_act": "relu"}, "hidden_act 'relu' is not supported"),
         ({"num_key_value_heads": 4}, "do not fit"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "rope_type 'yarn' is not supported"),
+        ({"rope_parameters": {"rope_type": "ntk", "factor": 2.0}}, "rope_type 'ntk' is not supported"),
         ({"rope_parameters": {"rope_type": "linear"}}, "rope_parameters has no factor"),
     ],
 )

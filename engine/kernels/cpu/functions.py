@@ -1,13 +1,27 @@
 """Operators bound to their weights: callable one by one, with the attributes from which recorder.py makes steps."""
 
+import ctypes
+
 import torch
 
+from engine.kernels.cpu.grouped_weights import PackedGroups
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.steps import ActivationKind
 
+_FLOAT_BYTES = 4
+_ROW_BLOCK_BYTES = 8  #: RowBlock of grouped.h
+
 
 class CppLinear:
-    """A linear on packed weights: x [rows, in] -> [rows, out]."""
+    """A linear on packed weights: x [rows, in] -> [rows, out]. What recorder.py needs of it: the attributes; rows in 8
+    bits take row_bytes and scale_bytes each."""
+
+    packed: torch.Tensor | None = None
+    output_scales: torch.Tensor | None = None
+    output_sums: torch.Tensor | None = None
+    grouped_address: int = 0
+    row_bytes: int = 0
+    scale_bytes: int = 0
 
     def __init__(
         self,
@@ -23,11 +37,13 @@ class CppLinear:
         self.packed = packed
         self.bias = bias
         self.num_outputs, self.num_inputs = shape
-        self.output_scales = int8[0] if int8 else None
-        self.output_sums = int8[1] if int8 else None
+        if int8 is not None:
+            self.output_scales, self.output_sums = int8
+            self.row_bytes, self.scale_bytes = self.num_inputs, _FLOAT_BYTES
         self._call = library.function("linear" if int8 is None else "linear_int8", dtype)
         self._num_threads = library.num_threads
         self._weights = [address(weight) for weight in (packed, *(int8 or ()), bias)]
+        self._sizes = [self.num_inputs, self.num_outputs]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         assert x.stride(1) == 1
@@ -35,9 +51,25 @@ class CppLinear:
         y = torch.empty((num_rows, self.num_outputs), dtype=x.dtype)
         self._call(
             x.data_ptr(), x.stride(0), *self._weights, y.data_ptr(), self.num_outputs,
-            num_rows, self.num_inputs, self.num_outputs, self._num_threads,
+            num_rows, *self._sizes, self._num_threads,
         )  # fmt: skip
         return y
+
+
+class CppGroupedLinear(CppLinear):
+    """The same with quantised weights that have scales for groups of inputs."""
+
+    def __init__(self, library: Library, groups: PackedGroups, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+        """dtype: of activations."""
+        self.bias = bias
+        self.num_outputs, self.num_inputs = groups.shape
+        self.grouped_address = ctypes.addressof(groups.weights)
+        self.row_bytes, self.scale_bytes = groups.num_columns, _ROW_BLOCK_BYTES * groups.num_blocks
+        self._call = library.function("linear_grouped", dtype)
+        self._num_threads = library.num_threads
+        self._groups = groups  # keeps alive what the address points to
+        self._weights = [self.grouped_address, address(bias)]
+        self._sizes = [self.num_outputs]
 
 
 class CppNorm:

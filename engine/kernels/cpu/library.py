@@ -19,6 +19,7 @@ _P, _I, _F = (_POINTER,), (_INT,), (_FLOAT,)
 _SIGNATURES = {
     "pack_linear": 2 * _P + 2 * _I,
     "linear_int8": _P + _I + 5 * _P + 4 * _I,
+    "linear_grouped": _P + _I + 3 * _P + 3 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
     "unpack_rows": 3 * _P + 2 * _I,
     "norm": 5 * _P + 2 * _I + _F,
@@ -45,6 +46,7 @@ class Library:
                 for suffix in ("f32", "bf16"):
                     self._declare(f"{name}_{suffix}", arguments)
             self._declare("pack_linear_int8", _SIGNATURES["pack_linear"])
+            self._declare("pack_grouped", 2 * _P + 3 * _I)
         except (OSError, AttributeError) as error:
             raise OperatorsUnavailable(f"cannot load {path}: {error}") from error
 
@@ -52,6 +54,12 @@ class Library:
         """The function of that name for that dtype. Its arguments are those of the C++ source, pointers as integers (0:
         null), the last one num_threads."""
         symbol: Callable[..., None] = getattr(self._library, f"agon_{name}_{_SUFFIXES[dtype]}")
+        return symbol
+
+    @property
+    def pack_grouped(self) -> Callable[..., None]:
+        """agon_pack_grouped (grouped.cpp); arguments as of `function`."""
+        symbol: Callable[..., None] = self._library.agon_pack_grouped
         return symbol
 
     def _declare(self, name: str, arguments: tuple[Any, ...]) -> None:

@@ -9,25 +9,13 @@
 #include "linear.h"
 
 #include <cmath>
-#include <utility>
 #include <vector>
+
+#include "panels.h"
 
 namespace agon {
 
-constexpr int64_t kRowBlock = 64;    // least rows of a work item if there are few panels
-constexpr int64_t kStripTiles = 6;   // row tiles multiplied in turn by a strip, which is then in the first level cache
-
-// Vectors of a panel that are multiplied at a time: one strip, which is what fits into registers beside the rows. With
-// few rows all vectors of the panel, because the latency of so few chains of additions would dominate.
-constexpr int width_for(int num_rows) { return num_rows <= kFewRows ? kVectors : kStrip; }
-
-// Offset in a panel of vector v's first group of inputs, in elements. group: G.
-AGON_INLINE int64_t vector_at(int v, int64_t num_inputs, int64_t group) {
-  return v / kStrip * num_inputs * kStrip * kLanes + v % kStrip * kLanes * group;
-}
-
-// The kinds of products: Plain, Widened and Int8. step() adds the products of one group of inputs of kRows rows to
-// their sums; weights[v]: the group's weights of vector v. finish() turns a sum into an output before the bias.
+// The kinds of products: Plain, Widened and Int8 (panels.h). weights[v]: the group's weights of vector v.
 
 // x and weights have the same type; sums in float.
 template <typename T>
@@ -36,10 +24,15 @@ struct Plain {
   using Weight = T;
   using Output = T;
   using Sum = Floats;
+  using Total = Sum;
   static constexpr int kGroup = 4 / sizeof(T);
+  static constexpr int kInputs = kGroup;
+  static constexpr bool kHasBlocks = false;
   static constexpr int kTileRows = kLanes == 16 ? 8 : 6;  // their sums take most of the registers
+  static int64_t depth(const Args& a) { return a.num_inputs; }
   template <int kRows, int kWidth>
-  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const T* x, int64_t x_stride, const T* const* weights) {
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const Args&, const T* x, int64_t x_stride,
+                               const T* const* weights) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++) {
       const Words input = splat_word_at(x + r * x_stride);
@@ -61,10 +54,14 @@ struct Widened {
   using Weight = bf16;
   using Output = bf16;
   using Sum = Floats;
+  using Total = Sum;
   static constexpr int kGroup = 2;
+  static constexpr int kInputs = kGroup;
+  static constexpr bool kHasBlocks = false;
   static constexpr int kTileRows = kLanes == 16 ? 8 : 5;
+  static int64_t depth(const Args& a) { return a.num_inputs; }
   template <int kRows, int kWidth>
-  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const float* x, int64_t x_stride,
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const Args&, const float* x, int64_t x_stride,
                                const bf16* const* weights) {
     add_pairs(sums, x, x_stride, weights);
   }
@@ -78,10 +75,14 @@ struct Int8 {
   using Weight = int8_t;
   using Output = T;
   using Sum = Ints;
+  using Total = Sum;
   static constexpr int kGroup = 4;
+  static constexpr int kInputs = kGroup;
+  static constexpr bool kHasBlocks = false;
   static constexpr int kTileRows = kLanes == 16 ? 8 : 5;
+  static int64_t depth(const Args& a) { return a.num_inputs; }
   template <int kRows, int kWidth>
-  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const uint8_t* x, int64_t x_stride,
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const Args&, const uint8_t* x, int64_t x_stride,
                                const int8_t* const* weights) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++) {
@@ -95,127 +96,6 @@ struct Int8 {
     return __builtin_convertvector(exact, Floats) * a.row_scales[row] * load(a.output_scales + output);
   }
 };
-
-// kRows rows of x from `row` on, times width_for(kRows) vectors of a panel from `first_output` on; writes y. `ahead` is
-// memory that will be read soon: kLines cache lines of it per step are prefetched into the second level cache.
-template <typename Kind, int kRows, int kLines>
-static void tile(const typename Kind::Args& a, const typename Kind::Weight* weights, int64_t row, int64_t first_output,
-                 const char* ahead) {
-  constexpr int kWidth = width_for(kRows);
-  typename Kind::Sum sums[kRows][kWidth];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; r++)
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; v++) sums[r][v] = typename Kind::Sum{};
-  const auto* x = a.x + row * a.x_stride;
-  const int64_t steps = a.num_inputs / Kind::kGroup;
-#pragma GCC unroll 1
-  for (int64_t k = 0; k < steps; k++) {
-    const typename Kind::Weight* vectors[kWidth];
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; v++)
-      vectors[v] = weights + vector_at(v, a.num_inputs, Kind::kGroup) + k * kStrip * kLanes * Kind::kGroup;
-#pragma GCC unroll 3
-    for (int line = 0; line < kLines; line++) __builtin_prefetch(ahead + (k * kLines + line) * 64, 0, 2);
-    Kind::template step<kRows, kWidth>(sums, x + k * Kind::kGroup, a.x_stride, vectors);
-  }
-#pragma GCC unroll 4
-  for (int v = 0; v < kWidth; v++) {
-    const int64_t output = first_output + v * kLanes;
-    const int64_t count = a.num_outputs - output;
-    if (count <= 0) break;
-    const Floats bias = a.bias == nullptr ? splat(0.0f)
-                        : count >= kLanes ? load(a.bias + output)
-                                          : load_part(a.bias + output, int(count));
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; r++) {
-      auto* y = a.y + (row + r) * a.y_stride + output;
-      const Floats result = Kind::finish(a, sums[r][v], row + r, output) + bias;
-      if (count >= kLanes) store(y, result);
-      else store_part(y, result, int(count));
-    }
-  }
-}
-
-template <typename Kind>
-using Tile = void (*)(const typename Kind::Args&, const typename Kind::Weight*, int64_t, int64_t, const char*);
-
-// The instance of tile() for num_rows rows.
-template <typename Kind, int kLines, size_t... kRows>
-static Tile<Kind> tile_of(int64_t num_rows, std::index_sequence<kRows...>) {
-  static constexpr Tile<Kind> tiles[] = {tile<Kind, int(kRows) + 1, kLines>...};
-  return tiles[num_rows - 1];
-}
-
-constexpr int kStepLines = std::max(1, kPanel * 4 / 64);  // cache lines of a panel that a step reads
-
-// The instance of tile() for num_rows rows if a panel is read num_passes times: each pass prefetches its share of the
-// next panel.
-template <typename Kind>
-static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
-  constexpr std::make_index_sequence<Kind::kTileRows> rows;
-  return num_passes == 1   ? tile_of<Kind, kStepLines>(num_rows, rows)
-         : num_passes == 2 ? tile_of<Kind, (kStepLines + 1) / 2>(num_rows, rows)
-                           : tile_of<Kind, (kStepLines + 2) / 3>(num_rows, rows);
-}
-
-// Some rows times panel p. `ahead`: what the thread reads next, as many bytes as a panel has.
-template <typename Kind>
-static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, const char* ahead) {
-  static_assert(Kind::kTileRows > 2 * kFewRows, "either all tiles have few rows or none");
-  const int64_t num_rows = rows.last - rows.first, num_tiles = (num_rows + Kind::kTileRows - 1) / Kind::kTileRows;
-  const int width = width_for(int(num_rows / num_tiles));
-  const int64_t num_passes = num_tiles * (kVectors / width), most = std::min<int64_t>(num_passes, kStepLines);
-  const auto* panel = a.packed + p * a.num_inputs * kPanel;
-  const int64_t share = a.num_inputs * kPanel * int64_t(sizeof(*panel)) / most;
-  int64_t pass = 0;
-  for (int64_t tiles = 0; tiles < num_tiles; tiles += kStripTiles)
-    for (int v = 0; v < kVectors; v += width)
-      for (int64_t t = tiles; t < std::min(tiles + kStripTiles, num_tiles); t++, pass++) {
-        const Range r = part_of(num_rows, t, num_tiles);
-        tile_of<Kind>(r.last - r.first, num_passes)(a, panel + vector_at(v, a.num_inputs, Kind::kGroup),
-                                                    rows.first + r.first, p * kPanel + v * kLanes,
-                                                    ahead + std::min(pass, most - 1) * share);
-      }
-}
-
-// The number of work items of a product: one per panel; if these are few, one per panel and block of rows, at the price
-// of reading a panel several times.
-struct Items {
-  int64_t num_panels, row_blocks;
-  Items(int64_t panels, int64_t num_rows, int num_threads) : num_panels(panels), row_blocks(1) {
-    while (num_panels * row_blocks < 2 * num_threads && num_rows / (row_blocks + 1) >= kRowBlock) row_blocks++;
-  }
-};
-
-static int64_t panels_for(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
-
-// The product of one kind on every thread of the team, with the activation if there is one.
-template <typename Kind>
-static void multiply_share(const typename Kind::Args& a, Team& team, const Activated<typename Kind::Output>* activated) {
-  using T = typename Kind::Output;
-  const int64_t panel_size = a.num_inputs * kPanel, panel_bytes = panel_size * int64_t(sizeof(*a.packed));
-  const bool has_pairs = activated != nullptr && is_gated(activated->kind);
-  // A panel of gates and the panel of their ups are one item, so that one thread has both for the activation.
-  const int64_t num_panels = panels_for(has_pairs ? activated->size : a.num_outputs), up = has_pairs ? num_panels : 0;
-  const Items items(num_panels, a.num_rows, team.num_threads);
-  team.each(num_panels * items.row_blocks, [&](int64_t item, int64_t next_item) {
-    const int64_t p = item / items.row_blocks;
-    const Range rows = part_of(a.num_rows, item % items.row_blocks, items.row_blocks);
-    const auto* panel = a.packed + p * panel_size;
-    const char* next = next_item < 0
-                           ? team.ahead(panel_bytes, panel)
-                           : reinterpret_cast<const char*>(a.packed + next_item / items.row_blocks * panel_size);
-    multiply_panel<Kind>(a, p, rows, has_pairs ? reinterpret_cast<const char*>(panel + up * panel_size) : next);
-    if (has_pairs) multiply_panel<Kind>(a, p + up, rows, next);
-    if (activated == nullptr) return;
-    const int64_t first = p * kPanel, count = std::min<int64_t>(kPanel, activated->size - first);
-    for (int64_t row = rows.first; row < rows.last; row++) {
-      const T* x = a.y + row * a.y_stride + first;
-      activate(activated->kind, x, x + activated->size, activated->y + row * activated->size + first, count);
-    }
-  });
-}
 
 // Rows of a.x as floats [rows, inputs].
 static void widen_rows(const LinearArgs<bf16>& a, float* floats, Team& team) {
@@ -246,16 +126,10 @@ void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Ac
   multiply_share<Int8<T>>(a, team, activated);
 }
 
-Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_outputs, int64_t weight_bytes, Team& team) {
-  const int64_t panel_bytes = num_inputs * kPanel * weight_bytes;
+Expected first_panels(const void* packed, int64_t output_bytes, int64_t num_outputs, Team& team) {
+  const int64_t panel_bytes = output_bytes * kPanel;
   const Range mine = team.share(panels_for(num_outputs));
   return {static_cast<const char*>(packed) + mine.first * panel_bytes, (mine.last - mine.first) * panel_bytes};
-}
-
-// Offset of an output's first weight in the panels, in elements. group: G.
-static int64_t output_at(int64_t output, int64_t num_inputs, int64_t group) {
-  const int64_t o = output % kPanel;
-  return output / kPanel * kPanel * num_inputs + vector_at(int(o / kLanes), num_inputs, group) + o % kLanes * group;
 }
 
 // weight [out, in] -> panels; zeros fill the last panel.

@@ -59,7 +59,7 @@ struct Expected {
   const char* from;
   int64_t bytes;
 };
-// That memory for the calling thread; weight_bytes: bytes of one weight. steps.cpp hands it to Team::expect.
-Expected first_panels(const void* packed, int64_t num_inputs, int64_t num_outputs, int64_t weight_bytes, Team& team);
+// That memory for the calling thread; output_bytes: packed bytes of one output. steps.cpp hands it to Team::expect.
+Expected first_panels(const void* packed, int64_t output_bytes, int64_t num_outputs, Team& team);
 
 }  // namespace agon

@@ -3,25 +3,39 @@
 Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.cpu.functions import CppActivation, CppLinear, CppNorm
+from engine.kernels.cpu.functions import CppActivation, CppGroupedLinear, CppLinear, CppNorm
+from engine.kernels.cpu.grouped_weights import PackedGroups
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
 from engine.kernels.operators import Draws, LinearFunction, NormFunction, WorkTimer
+from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
 _INT8_ROWS = 256
+#: Inputs that share a scale where weights are rounded to 4 bits.
+_GROUP, _LEAST_GROUP = 32, 8
 
 
 class CppOperators:
     """The Operators on CPU, over the built library. Made by choose_operators."""
 
-    def __init__(self, library: Library, dtype: torch.dtype, *, has_int8_weights: bool = False) -> None:
-        """dtype: of activations, float32 or bfloat16, and of weights unless has_int8_weights."""
+    def __init__(
+        self,
+        library: Library,
+        dtype: torch.dtype,
+        *,
+        has_int8_weights: bool = False,
+        has_int4_weights: bool = False,
+    ) -> None:
+        """dtype: of activations, float32 or bfloat16, and of weights, unless these are rounded to int8 or int4."""
+        self._has_int4_weights = has_int4_weights
         self.library = library
         self.dtype = dtype
         self._has_int8_weights = has_int8_weights
@@ -38,7 +52,11 @@ class CppOperators:
     @property
     def name(self) -> str:
         """For logs and metrics."""
-        return f"cpp-{self.library.instruction_set}{'-int8' if self._has_int8_weights else ''}"
+        return f"cpp-{self.library.instruction_set}{self._rounding}"
+
+    @property
+    def _rounding(self) -> str:
+        return "-int8" if self._has_int8_weights else "-int4" if self._has_int4_weights else ""
 
     @property
     def state_kernels(self) -> None:
@@ -57,8 +75,13 @@ class CppOperators:
     def choose_products(self, timer: WorkTimer | None) -> None:
         """There is one kernel for all products."""
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearFunction:
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """Packs the weight into weight_memory; an odd number of inputs is padded with zeros."""
+        if isinstance(weight, torch.Tensor) and self._has_int4_weights:
+            weight = self._grouped(weight, 4)
+        if isinstance(weight, QuantisedMatrix):
+            groups = PackedGroups(self.library, self.weight_memory, weight)
+            return CppGroupedLinear(self.library, groups, None if bias is None else bias.to(self.dtype), self.dtype)
         if padding := -weight.shape[1] % (4 if self._has_int8_weights else 2):
             # Products take inputs in pairs (bfloat16) or fours (int8). Zeros after the last input change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
@@ -71,18 +94,27 @@ class CppOperators:
         products = [self.linear(weight, None) for weight in weights]
         return lambda x: torch.stack([multiply(x[:, head]) for head, multiply in enumerate(products)], dim=1)
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
-        """Copies the table into weight_memory, in the dtype of activations."""
+    def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """As linear; 8 bits where other weights are rounded to 4, because its errors are those of the logits."""
+        if isinstance(weight, torch.Tensor) and self._has_int4_weights:
+            weight = self._grouped(weight, 8)
+        return self.linear(weight, bias)
+
+    def embedding(self, table: Matrix) -> LinearFunction:
+        """Copies the table into weight_memory, in the dtype of activations; a quantised one stays as it is."""
+        if isinstance(table, QuantisedMatrix):
+            return table.in_memory().rows
         own = self.weight_memory.empty(table.numel(), self.dtype).view(table.shape)
         if not self.weight_memory.is_filled:
             own.copy_(table)
         return lambda ids: F.embedding(ids, own)
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
-        """Both read one packed table, unless weights are int8 or rows have an odd size."""
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
+        """Both read one packed table, unless weights are quantised or rows have an odd size."""
         size = table.shape[1]
-        if self._has_int8_weights or size % 2:  # int8 rows are too inexact for embeddings
-            return self.embedding(table), self.linear(table, None)
+        # Rows of quantised weights are too inexact for embeddings.
+        if isinstance(table, QuantisedMatrix) or self._rounding or size % 2:
+            return self.embedding(table), self.head(table, None)
         packed = self._packed(table.to(self.dtype))
         call, num_threads = self._unpack_rows, self.library.num_threads
 
@@ -110,6 +142,12 @@ class CppOperators:
                 rows = slice(first, min(first + _INT8_ROWS, num_outputs))
                 scales[rows], sums[rows], steps[rows] = _rounded(weight[rows])
         return CppLinear(self.library, self._packed(steps), bias, weight.shape, self.dtype, (scales, sums))
+
+    def _grouped(self, weight: torch.Tensor, bits: int) -> QuantisedMatrix:
+        """The weight rounded in groups; without values where weight_memory holds it already."""
+        group = math.gcd(_GROUP, weight.shape[1])
+        group = group if group >= _LEAST_GROUP else weight.shape[1]
+        return hollow(weight.shape, bits, group) if self.weight_memory.is_filled else quantised(weight, bits, group)
 
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape

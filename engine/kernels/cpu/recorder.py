@@ -104,16 +104,17 @@ class CppRecorder:
 
     def _linear(self, linear: CppLinear, source: int, target: int, **then: int) -> None:
         self.steps.owners.append(linear)
-        if linear.output_scales is not None:
-            self.steps.widest_input = max(self.steps.widest_input, linear.num_inputs)
+        self.steps.widest_input = max(self.steps.widest_input, linear.row_bytes)
+        self.steps.scale_bytes = max(self.steps.scale_bytes, linear.scale_bytes)
         self.steps.add(
             Kind.LINEAR,
             input=source,
             output=target,
             num_inputs=linear.num_inputs,
             num_outputs=linear.num_outputs,
-            weight=linear.packed.data_ptr(),
+            weight=address(linear.packed),
             bias=address(linear.bias),
+            grouped=linear.grouped_address,
             output_scales=address(linear.output_scales),
             output_sums=address(linear.output_sums),
             **then,

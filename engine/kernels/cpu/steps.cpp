@@ -19,7 +19,7 @@ class Run {
       : steps_(steps), count_(count), inputs_(inputs), plans_(inputs.num_tables) {
     int64_t partials = 0, widest = 0;
     for (int64_t i = 0; i < count; i++) {
-      if (steps[i].kind == kLinear && steps[i].output_scales == nullptr) widest = std::max(widest, steps[i].num_inputs);
+      if (steps[i].kind == kLinear && is_plain(steps[i])) widest = std::max(widest, steps[i].num_inputs);
       if (steps[i].kind != kAttention) continue;
       const AttentionLayer& layer = *steps[i].attention;
       AttentionPlan& plan = plans_[layer.type];
@@ -29,6 +29,9 @@ class Run {
     partials_.resize(partials);
     if constexpr (kWidens<T>) floats_ = kept_floats(inputs.num_rows * widest);
   }
+
+  // Whether a linear step multiplies rows as they are, not rows in 8 bits.
+  static bool is_plain(const Step& s) { return s.output_scales == nullptr && s.grouped == nullptr; }
 
   // All steps in order; every thread of the team calls it.
   void go(Team& team) {
@@ -55,9 +58,11 @@ class Run {
       const Step& step = steps_[next];
       if (step.kind != kLinear) continue;
       const bool has_pairs = step.activation >= 0 && is_gated(ActivationKind(step.activation));
+      const void* weights = step.grouped == nullptr ? step.weight : step.grouped->packed;
+      const int64_t output_bytes = step.grouped != nullptr ? step.grouped->bytes_per_output()
+                                                           : step.num_inputs * (is_plain(step) ? sizeof(T) : 1);
       const Expected panels =
-          first_panels(step.weight, step.num_inputs, has_pairs ? step.num_outputs / 2 : step.num_outputs,
-                       step.output_scales == nullptr ? sizeof(T) : 1, team);
+          first_panels(weights, output_bytes, has_pairs ? step.num_outputs / 2 : step.num_outputs, team);
       return team.expect(panels.from, panels.bytes);
     }
     team.expect(nullptr, 0);
@@ -95,7 +100,13 @@ class Run {
     const T* x = buffer(s.input);
     const T* bias = static_cast<const T*>(s.bias);
     T* y = buffer(s.output);
-    if (s.output_scales == nullptr)
+    if (s.grouped != nullptr) {
+      auto* bytes = reinterpret_cast<int8_t*>(inputs_.bytes);
+      auto* blocks = reinterpret_cast<RowBlock*>(inputs_.row_scales);
+      quantize_blocks(*s.grouped, x, s.num_inputs, bytes, blocks, num_rows, team);
+      return multiply_grouped(*s.grouped, bytes, blocks, bias, y, s.num_outputs, num_rows, s.num_outputs, team, then);
+    }
+    if (is_plain(s))
       return multiply<T>({x, s.num_inputs, static_cast<const T*>(s.weight), bias, y, s.num_outputs, num_rows,
                           s.num_inputs, s.num_outputs},
                          floats_, team, then);

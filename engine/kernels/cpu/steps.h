@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "attention.h"
+#include "grouped.h"
 
 namespace agon {
 
@@ -29,6 +30,7 @@ struct Step {
   const void* bias;                 // or a norm's shifts (float); may be null
   const float* output_scales;       // [outputs]; null unless weights are int8
   const int32_t* output_sums;       // [outputs], likewise: LinearArgs
+  const GroupedWeights* grouped;    // null unless weights have scales for groups; then weight is null
   double eps;
   int64_t activation;  // ActivationKind; a linear step also applies it to its outputs; -1: none
   int64_t activated;   // the buffer for those activated outputs
@@ -39,8 +41,8 @@ struct Step {
 struct Inputs {
   int64_t num_rows;
   void* const* buffers;
-  uint8_t* bytes;     // [rows, widest input]: rows quantised for int8 weights
-  float* row_scales;  // [rows]: their scales
+  uint8_t* bytes;     // [rows, widest input]: rows quantised for int8 and grouped weights
+  float* row_scales;  // [rows]: their scales; for grouped weights RowBlock [rows, blocks]
   StepSequences sequences;
   const PageTable* tables;         // [num_tables], by layer type
   const StepRotation* rotations;   // by AttentionLayer::rotation

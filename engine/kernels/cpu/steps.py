@@ -69,10 +69,30 @@ class Step(ctypes.Structure):
         ("bias", _P),
         ("output_scales", _P),
         ("output_sums", _P),
+        ("grouped", _P),
         ("eps", _F),
         ("activation", _I),
         ("activated", _I),
         ("attention", _P),
+    )
+
+
+class GroupedWeights(ctypes.Structure):
+    """GroupedWeights of grouped.h."""
+
+    _fields_ = (
+        ("packed", _P),
+        ("scales", _P),
+        ("offsets", _P),
+        ("factors", _P),
+        ("order", _P),
+        ("book", _P),
+        ("bits", _I),
+        ("num_inputs", _I),
+        ("num_columns", _I),
+        ("group", _I),
+        ("block", _I),
+        ("zero", _I),
     )
 
 
@@ -139,7 +159,8 @@ class StepList:
     steps: list[Step] = field(default_factory=list)
     attention_calls: list[AttentionCall] = field(default_factory=list)
     owners: list[object] = field(default_factory=list)
-    widest_input: int = 0  #: of linears with int8 weights
+    widest_input: int = 0  #: of linears that take rows in 8 bits
+    scale_bytes: int = 0  #: of a row's scales, at most, in those linears
     _numbers: dict[str, int] = field(default_factory=dict)
     _widths: list[int] = field(default_factory=list)
     _workspace: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
@@ -175,7 +196,7 @@ class StepList:
         than the computation."""
         num_rows, item_bytes = stream.shape[0], stream.element_size()
         sizes = [-(-num_rows * width * item_bytes // _LINE) * _LINE for width in self._widths]
-        sizes += [num_rows * self.widest_input, num_rows * 4 if self.widest_input else 0]
+        sizes += [num_rows * self.widest_input, num_rows * self.scale_bytes]
         if sum(sizes) + 2 * _LINE > len(self._workspace):
             self._workspace = torch.empty(sum(sizes) + 2 * _LINE, dtype=torch.uint8)
         address = -(-self._workspace.data_ptr() // _LINE) * _LINE
@@ -194,7 +215,7 @@ class Buffers:
     """Addresses for one run; made by StepList.buffers."""
 
     addresses: "ctypes.Array[ctypes.c_void_p]"
-    bytes: int  #: address of rows in 8 bits, for products with int8 weights
+    bytes: int  #: address of rows in 8 bits, for products with quantised weights
     row_scales: int  #: address of their scales
 
 

@@ -76,6 +76,19 @@ AGON_INLINE Floats widen(Halves h) {
 }
 AGON_INLINE Floats load(const bf16* from) { return widen(load_as<Halves>(from)); }
 
+// float16 to float, exactly. Infinity and NaN do not occur.
+AGON_INLINE Floats load_half(const uint16_t* from) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_cvtph_ps(load_as<__m256i>(from));
+#elif defined(__F16C__)
+  return (Floats)_mm256_cvtph_ps(load_as<__m128i>(from));
+#else
+  const Words h = __builtin_convertvector(load_as<Halves>(from), Words);
+  const Floats magnitude = as_floats((h & splat_word(0x7fff)) << 13) * 5.192296858534828e33f;  // 2^112
+  return as_floats(as_words(magnitude) | (h & splat_word(0x8000)) << 16);
+#endif
+}
+
 // float to the nearest bfloat16, ties to even; NaN stays NaN.
 AGON_INLINE Halves narrow(Floats v) {
 #if defined(__AVX512BF16__)

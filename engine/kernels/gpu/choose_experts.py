@@ -49,6 +49,7 @@ def _choose(
     NUM_GROUPS: tl.constexpr,
     NUM_CHOSEN_GROUPS: tl.constexpr,
     NUM_SUMMED: tl.constexpr,
+    NEARNESS: tl.constexpr,
     BLOCK_G: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -92,7 +93,14 @@ def _choose(
         if NUM_GROUPS > 1:
             expert = best // BLOCK_E * GROUP_SIZE + best % BLOCK_E
         chosen = tl.where(choices == choice, expert, chosen)
-        weights = tl.where(choices == choice, tl.sum(tl.where(is_best, probabilities, 0.0), 0), weights)
+        if NEARNESS is None:
+            weight = tl.sum(tl.where(is_best, probabilities, 0.0), 0)
+        else:
+            best_score = tl.sum(tl.where(is_best, scores, 0.0), 0)
+            is_far = (best_score - scores) / tl.maximum(tl.abs(scores), best_score) > NEARNESS
+            is_near = is_expert & (ranks > float("-inf")) & (is_far == 0)
+            weight = 1.0 / tl.sum(tl.where(is_near, tl.exp(scores - best_score), 0.0), 0)
+        weights = tl.where(choices == choice, weight, weights)
         ranks = tl.where(is_best, float("-inf"), ranks)
     if SUMS_TO_ONE:
         weights /= tl.sum(weights, 0) + 1e-20  # sigmoids of very low scores are all zero
@@ -159,6 +167,7 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
             NUM_GROUPS=groups.count,
             NUM_CHOSEN_GROUPS=groups.num_chosen,
             NUM_SUMMED=groups.num_summed,
+            NEARNESS=routing.nearness,
             BLOCK_G=block_g,
             BLOCK_E=block_e,
             BLOCK_C=triton.next_power_of_2(routing.num_chosen),
@@ -195,6 +204,7 @@ def shipped() -> list[Compilation]:
     plain: dict[str, object] = {
         "correction_ptr": None,
         "expert_scales_ptr": None,
+        "NEARNESS": None,
         "IS_SIGMOID": False,
         "NUM_GROUPS": 1,
         "NUM_CHOSEN_GROUPS": 1,
@@ -203,6 +213,7 @@ def shipped() -> list[Compilation]:
     }
     grouped: dict[str, object] = {
         "expert_scales_ptr": None,
+        "NEARNESS": None,
         "IS_SIGMOID": True,
         "NUM_GROUPS": 8,
         "NUM_CHOSEN_GROUPS": 4,

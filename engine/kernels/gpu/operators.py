@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from engine.kernels.gpu import activation, choose_experts, grouped_experts, mamba, norm
 from engine.kernels.gpu.layer_recorder import LayerRecorder
-from engine.kernels.gpu.products import Product, Products
+from engine.kernels.gpu.products import Products
 from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
     PLAIN_EXPERTS,
@@ -18,8 +18,9 @@ from engine.kernels.operators import (
     Routing,
     WorkTimer,
 )
+from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.kernels.state_kernels import StateKernels
-from engine.kernels.torch_operators import products_by_head
+from engine.kernels.torch_operators import products_by_head, quantised_linear
 
 
 class GpuOperators:
@@ -63,19 +64,28 @@ class GpuOperators:
         """The Triton kernels of mamba.py."""
         return mamba
 
-    def linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-        """A product of cuBLAS, or of our own kernel for few rows: see choose_products."""
+    def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """A product of cuBLAS, or of our own kernel for few rows: see choose_products. A quantised weight stays
+        quantised, and each product computes its weights in plain torch."""
+        if isinstance(weight, QuantisedMatrix):
+            return quantised_linear(weight, bias, lambda part: lambda x: F.linear(x, part))
         return self._products.bind(weight, bias)
 
     def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
         """One batched product of cuBLAS."""
         return products_by_head(weights)
 
-    def embedding(self, table: torch.Tensor) -> LinearFunction:
+    def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        """As linear."""
+        return self.linear(weight, bias)
+
+    def embedding(self, table: Matrix) -> LinearFunction:
         """Looks up rows of the table itself."""
+        if isinstance(table, QuantisedMatrix):
+            return table.in_memory().rows
         return lambda ids: F.embedding(ids, table)
 
-    def tied_embedding(self, table: torch.Tensor) -> tuple[LinearFunction, LinearFunction]:
+    def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """Both read the table itself."""
         return self.embedding(table), self.linear(table, None)
 

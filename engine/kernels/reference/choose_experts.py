@@ -27,12 +27,25 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
         ranks = _in_best_groups(ranks, routing.groups)
     chosen = ranks.sort(dim=-1, descending=True, stable=True).indices[:, : routing.num_chosen]
     weights = probabilities.gather(1, chosen)
+    if routing.nearness is not None:
+        weights = _shares_of_near(scores, chosen, routing.nearness)
     if routing.sums_to_one:
         weights = weights / (weights.sum(dim=-1, keepdim=True) + _MIN_SUM)
     weights = weights * routing.scale
     if routing.expert_scales is not None:
         weights = weights * routing.expert_scales[chosen]
     return chosen.to(torch.int32), weights
+
+
+def _shares_of_near(scores: torch.Tensor, chosen: torch.Tensor, nearness: float) -> torch.Tensor:
+    """Weights [T, C] by softmaxes over the experts near each chosen one; those chosen before it are left out."""
+    left, shares = scores, []
+    for experts in chosen.split(1, dim=1):
+        best = scores.gather(1, experts)
+        is_far = (best - scores) / torch.maximum(scores.abs(), best) > nearness
+        shares.append(left.masked_fill(is_far, float("-inf")).softmax(dim=-1).gather(1, experts))
+        left = left.scatter(1, experts, float("-inf"))
+    return torch.cat(shares, dim=1)
 
 
 def _in_best_groups(ranks: torch.Tensor, groups: ExpertGroups) -> torch.Tensor:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 TESTS = (
     "tests/engine/kernels/test_cpp_operators.py",
     "tests/engine/kernels/test_cpp_draw.py",
+    "tests/engine/kernels/test_quantised_products.py",
     "tests/engine/attention/test_cpp_backend.py",
     "tests/engine/layers/test_decoder.py",
 )

@@ -103,11 +103,10 @@ class OneByOne:
 
 
 @pytest.mark.parametrize("make", [llama, gemma, gpt2, gpt_neox, with_a_part_of_its_own])
-@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8", "int4"])
 def test_it_gives_what_its_operators_give(make: object, weights: str) -> None:
     dtype = torch.float32 if weights == "float32" else torch.bfloat16
-    has_int8_weights = weights == "int8"
-    results = [run(make, dtype, USABLE[0], 2, has_int8_weights, is_recorded=recorded) for recorded in (False, True)]
+    results = [run(make, dtype, USABLE[0], 2, weights, is_recorded=recorded) for recorded in (False, True)]
     for one_by_one, recorded in zip(*results, strict=True):
         assert torch.equal(one_by_one, recorded)
         assert recorded.isfinite().all()
@@ -115,25 +114,25 @@ def test_it_gives_what_its_operators_give(make: object, weights: str) -> None:
 
 @pytest.mark.parametrize("make", [llama, gemma])
 def test_so_it_does_over_pages_of_8_bits(make: object) -> None:
-    runs = [run(make, torch.bfloat16, USABLE[0], 2, False, is_recorded=r, kv_dtype=torch.int8) for r in (False, True)]
+    runs = [run(make, torch.bfloat16, USABLE[0], 2, is_recorded=r, kv_dtype=torch.int8) for r in (False, True)]
     for one_by_one, recorded in zip(*runs, strict=True):
         assert torch.equal(one_by_one, recorded)
-    exact = run(make, torch.bfloat16, USABLE[0], 2, False)
+    exact = run(make, torch.bfloat16, USABLE[0], 2)
     assert not torch.equal(exact[1], runs[1][1])
     torch.testing.assert_close(exact[1], runs[1][1], atol=0.1, rtol=0.1)
 
 
 @pytest.mark.parametrize("instruction_set", USABLE)
-@pytest.mark.parametrize("has_int8_weights", [False, True])
-def test_a_row_is_the_same_on_any_number_of_threads(instruction_set: str, has_int8_weights: bool) -> None:
-    runs = [run(llama, torch.bfloat16, instruction_set, threads, has_int8_weights) for threads in (1, 2, 3, 5)]
+@pytest.mark.parametrize("weights", ["bfloat16", "int8", "int4"])
+def test_a_row_is_the_same_on_any_number_of_threads(instruction_set: str, weights: str) -> None:
+    runs = [run(llama, torch.bfloat16, instruction_set, threads, weights) for threads in (1, 2, 3, 5)]
     for one, other in pairwise(runs):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_threads_that_lose_their_cores_leave_no_item_out_and_do_none_twice() -> None:
     """Many more threads than cores: the system preempts threads at any point, and other threads do their items."""
-    (alone, stream), *others = [run(llama, torch.float32, USABLE[0], threads, False) for threads in (1, *8 * [16])]
+    (alone, stream), *others = [run(llama, torch.float32, USABLE[0], threads) for threads in (1, *8 * [16])]
     for update, other_stream in others:
         assert torch.equal(update, alone)
         assert torch.equal(other_stream, stream)
@@ -144,13 +143,18 @@ def run(
     dtype: torch.dtype,
     instruction_set: str,
     num_threads: int,
-    has_int8_weights: bool,
+    weights: str = "auto",
     *,
     is_recorded: bool = True,
     kv_dtype: torch.dtype | None = None,
 ) -> Sequence[torch.Tensor]:
     """Update and stream behind two layers, in two steps: the contexts, then a mixed step on top of them."""
-    operators = CppOperators(library(instruction_set, num_threads), dtype, has_int8_weights=has_int8_weights)
+    operators = CppOperators(
+        library(instruction_set, num_threads),
+        dtype,
+        has_int8_weights=weights == "int8",
+        has_int4_weights=weights == "int4",
+    )
     torch.manual_seed(1)
     random = Random(operators, dtype)
     decoder = Decoder([make(random, layer_id) for layer_id in range(2)], operators)  # type: ignore[operator]

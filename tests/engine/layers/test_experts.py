@@ -55,6 +55,12 @@ class Matrices:
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         return self.take(name, *shape)
 
+    def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> torch.Tensor:
+        return self.take(f"{layer}.weight", out_features, in_features)
+
+    def is_quantised(self, layer: str) -> bool:
+        return False
+
     def num_held(self) -> int:
         return sum(reference() is not None for reference in self.taken)
 

@@ -14,7 +14,7 @@ from engine.models.ministral3 import read_ministral3
 from engine.models.rope import read_rope, read_ropes
 
 POSITIONS = torch.tensor([0, 1, 3, 7, 40])
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 64,
     "intermediate_size": 8,
@@ -33,7 +33,7 @@ def rotation(values: dict[str, Any], served_context: int | None = None) -> Rotat
 
 
 def reference(values: dict[str, Any], kind: str, num_tokens: int | None = None) -> Rotation:
-    config_class = Phi3Config if kind == "longrope" else LlamaConfig
+    config_class: Any = Phi3Config if kind == "longrope" else LlamaConfig
     frequencies, amplitude = ROPE_INIT_FUNCTIONS[kind](config_class(**SIZES, **values), seq_len=num_tokens)
     angles = POSITIONS[:, None] * frequencies
     return Rotation(angles.cos() * amplitude, angles.sin() * amplitude)

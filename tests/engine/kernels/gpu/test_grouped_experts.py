@@ -89,6 +89,18 @@ def test_experts_are_chosen_by_corrected_probabilities_and_in_the_best_groups(
         assert ((chosen >= 0) & (chosen < num_experts)).all()
 
 
+@pytest.mark.parametrize(("num_experts", "num_chosen"), [(16, 2), (5, 3)])
+def test_weights_are_shares_of_the_experts_near_by(num_experts: int, num_chosen: int, device: torch.device) -> None:
+    scores = torch.randn(9, num_experts, generator=torch.Generator().manual_seed(0)).to(device)
+    scores[7], scores[8] = scores[7] - 9.0, 0.0  # all negative; all equal
+    for nearness in (0.02, 0.5, 3.0):
+        routing = Routing(num_chosen, sums_to_one=False, nearness=nearness)
+        chosen, weights = choose_experts(scores, routing)
+        expected, expected_weights = reference.choose_experts(scores, routing)
+        assert torch.equal(chosen, expected)
+        assert_near(weights, expected_weights)
+
+
 def test_any_scores_choose_different_experts_that_there_are(device: torch.device) -> None:
     """Ties, infinities and NaN, such as rows of padding may have: an index outside would read foreign memory."""
     rows = [[0.0] * 5, [NAN] * 5, [float("-inf")] * 5, [1.0, NAN, float("inf"), 1.0, float("-inf")], [2.0, 1, 2, 1, 2]]

@@ -48,7 +48,7 @@ def test_at_most_a_third_of_a_step_is_padding(largest: int) -> None:
         assert 3 * (count - num_tokens) <= count
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt2", "ministral3"])
 def test_every_number_of_tokens_is_replayed_and_no_token_changes(tiny_model: TinyModels, name: str) -> None:
     folder = tiny_model(name).folder
     recorder = TapeRecorder()

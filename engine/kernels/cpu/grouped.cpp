@@ -1,0 +1,224 @@
+// Products with quantised weights. Codes lie in the panels of panels.h. Codes of 8 bits: a byte each, G = 4. Codes of 4
+// bits: byte j of four holds the codes of inputs j (lower half) and j + 4 of eight, so that one load brings eight inputs
+// of kLanes outputs, and both halves are unpacked in registers.
+//
+// Every output is one chain of additions over the blocks in order, for any number of rows: a row's result does not
+// depend on the other rows.
+
+#include "grouped.h"
+
+#include <vector>
+
+#include "panels.h"
+
+namespace agon {
+
+template <typename T>
+struct GroupedArgs {
+  const int8_t* x;
+  int64_t x_stride;
+  const uint8_t* packed;
+  const T* bias;
+  T* y;
+  int64_t y_stride;
+  int64_t num_rows, num_outputs;
+  const GroupedWeights* weights;
+  const RowBlock* blocks;
+  int64_t depth, block_steps, num_blocks, blocks_per_group, num_groups;
+  Words book[kLanes == 4 ? 1 : kLanes / 4];  // the code book in every quarter of a vector
+};
+
+// What the lower and the upper codes of bytes stand for.
+template <bool kHasBook, typename Args>
+static AGON_INLINE Words values_of(const Args& a, Words codes) {
+  if constexpr (!kHasBook) return codes;
+#if defined(__AVX512BW__)
+  return (Words)_mm512_shuffle_epi8(load_as<__m512i>(a.book), (__m512i)codes);
+#elif defined(__AVX2__)
+  return (Words)_mm256_shuffle_epi8(load_as<__m256i>(a.book), (__m256i)codes);
+#else
+  uint8_t book[16], bytes[sizeof codes];
+  std::memcpy(book, a.book, sizeof book);
+  std::memcpy(bytes, &codes, sizeof codes);
+  for (uint8_t& byte : bytes) byte = book[byte];
+  return load_as<Words>(bytes);
+#endif
+}
+
+// Weights of kBits, as panels.h wants a kind of products.
+template <typename T, int kBits, bool kHasBook>
+struct Grouped {
+  using Args = GroupedArgs<T>;
+  using Weight = uint8_t;
+  using Output = T;
+  using Sum = Ints;
+  using Total = Floats;
+  static constexpr int kGroup = 4;
+  static constexpr int kInputs = kGroup * 8 / kBits;
+  static constexpr bool kHasBlocks = true;
+  static constexpr int kTileRows = kLanes == 16 ? 8 : 5;
+  static int64_t depth(const Args& a) { return a.depth; }
+  static int64_t block_steps(const Args& a) { return a.block_steps; }
+
+  template <int kRows, int kWidth>
+  static AGON_INLINE void begin(Sum (&sums)[kRows][kWidth], const Args& a, int64_t row, int64_t block) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Ints start = Ints{} + a.blocks[(row + r) * a.num_blocks + block].start;
+#pragma GCC unroll 4
+      for (int v = 0; v < kWidth; v++) sums[r][v] = start;
+    }
+  }
+
+  template <int kRows, int kWidth>
+  static AGON_INLINE void step(Sum (&sums)[kRows][kWidth], const Args& a, const int8_t* x, int64_t x_stride,
+                               const uint8_t* const* weights) {
+    Words codes[kWidth], values[kWidth];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++) codes[v] = load_as<Words>(weights[v]);
+#pragma GCC unroll 2
+    for (int half = 0; half < 8 / kBits; half++) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kWidth; v++)
+        values[v] = kBits == 8 ? codes[v]
+                               : values_of<kHasBook>(a, (half ? codes[v] >> 4 : codes[v]) & splat_word(0x0f0f0f0fu));
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; r++) {
+        const Words input = splat_word_at(x + r * x_stride + 4 * half);
+#pragma GCC unroll 4
+        for (int v = 0; v < kWidth; v++) sums[r][v] = dot_quads(sums[r][v], values[v], input);
+      }
+    }
+  }
+
+  // A block's sums are below 2^24 in magnitude, which floats hold exactly.
+  template <int kRows, int kWidth>
+  static AGON_INLINE void end(Total (&totals)[kRows][kWidth], const Sum (&sums)[kRows][kWidth], const Args& a,
+                              int64_t row, int64_t block, int64_t first_output) {
+    const GroupedWeights& w = *a.weights;
+    const int64_t at = (first_output / kPanel * a.num_groups + block / a.blocks_per_group) * kPanel + first_output % kPanel;
+    Floats scales[kWidth];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++) scales[v] = load_half(w.scales + at + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; r++) {
+      const Floats scale = splat(a.blocks[(row + r) * a.num_blocks + block].scale);
+#pragma GCC unroll 4
+      for (int v = 0; v < kWidth; v++)
+        totals[r][v] += __builtin_convertvector(sums[r][v], Floats) * (scales[v] * scale);
+    }
+    if (w.offsets == nullptr) return;
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; v++) {
+      const Floats offsets = load_half(w.offsets + at + v * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; r++) {
+        const RowBlock& b = a.blocks[(row + r) * a.num_blocks + block];
+        totals[r][v] -= offsets * splat(b.scale * float(b.start));
+      }
+    }
+  }
+
+  static AGON_INLINE Floats finish(const Args& a, Total total, int64_t, int64_t output) {
+    return total * load(a.weights->factors + output);
+  }
+};
+
+template <typename T>
+void multiply_grouped(const GroupedWeights& w, const int8_t* bytes, const RowBlock* blocks, const T* bias, T* y,
+                      int64_t y_stride, int64_t num_rows, int64_t num_outputs, Team& team,
+                      const Activated<T>* activated) {
+  GroupedArgs<T> a{bytes, w.num_columns, w.packed, bias, y, y_stride, num_rows, num_outputs, &w, blocks};
+  a.depth = w.bytes_per_output();
+  a.block_steps = w.block * w.bits / 8 / 4;
+  a.num_blocks = w.num_blocks();
+  a.blocks_per_group = w.group / w.block;
+  a.num_groups = w.num_columns / w.group;
+  if (w.bits == 8) return multiply_share<Grouped<T, 8, false>>(a, team, activated);
+  if (w.book == nullptr) return multiply_share<Grouped<T, 4, false>>(a, team, activated);
+  for (size_t i = 0; i < sizeof a.book; i += 16) std::memcpy(reinterpret_cast<uint8_t*>(a.book) + i, w.book, 16);
+  multiply_share<Grouped<T, 4, true>>(a, team, activated);
+}
+
+// quantize_blocks() for one block of a row; count: its inputs, at most w.block, behind which columns are zero.
+template <typename T>
+static RowBlock quantize_block(const GroupedWeights& w, const T* x, const int32_t* order, int8_t* bytes, int64_t count) {
+  float values[kMostBlock + kLanes] = {};
+  if (order != nullptr)
+    for (int64_t i = 0; i < count; i++) values[i] = order[i] < 0 ? 0.0f : to_float(x[order[i]]);
+  else
+    for (int64_t i = 0; i < count; i++) values[i] = to_float(x[i]);
+  Floats most{};
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Floats v = load(values + i);
+    most = max(most, max(v, -v));
+  }
+  const float magnitude = largest(most), scale = magnitude / 127.0f;
+  const float inverse = scale > 1e-35f ? 1.0f / scale : 0.0f;  // so small a block is zero; 1 / scale could overflow
+  int8_t rounded[kMostBlock + kLanes];
+  for (int64_t i = 0; i < w.block; i += kLanes) store(rounded + i, load(values + i) * inverse);
+  int32_t total = 0;
+  for (int64_t i = 0; i < w.block; i++) total += rounded[i];
+  std::memcpy(bytes, rounded, w.block);
+  return {scale, int32_t(-w.zero) * total};
+}
+
+template <typename T>
+void quantize_blocks(const GroupedWeights& w, const T* x, int64_t x_stride, int8_t* bytes, RowBlock* blocks,
+                     int64_t num_rows, Team& team) {
+  const int64_t num_blocks = w.num_blocks();
+  team.each(num_rows, [&](int64_t row, int64_t) {
+    const T* from = x + row * x_stride;
+    for (int64_t b = 0; b < num_blocks; b++) {
+      const int64_t first = b * w.block;
+      const int64_t count = w.order == nullptr ? std::min(w.block, w.num_inputs - first) : w.block;
+      blocks[row * num_blocks + b] =
+          w.order == nullptr ? quantize_block(w, from + first, nullptr, bytes + row * w.num_columns + first, count)
+                             : quantize_block(w, from, w.order + first, bytes + row * w.num_columns + first, count);
+    }
+  });
+}
+
+#define AGON_INSTANTIATE(T)                                                                                         \
+  template void multiply_grouped(const GroupedWeights&, const int8_t*, const RowBlock*, const T*, T*, int64_t, int64_t, \
+                                 int64_t, Team&, const Activated<T>*);                                              \
+  template void quantize_blocks(const GroupedWeights&, const T*, int64_t, int8_t*, RowBlock*, int64_t, Team&);
+AGON_INSTANTIATE(float)
+AGON_INSTANTIATE(bf16)
+
+}  // namespace agon
+
+extern "C" {
+
+// Codes [out, columns], a byte each -> whole panels. num_columns: a multiple of 4, of 8 for 4 bits. Called by
+// pack_grouped (engine/kernels/cpu/grouped_weights.py).
+void agon_pack_grouped(const uint8_t* codes, uint8_t* packed, int64_t num_outputs, int64_t num_columns, int64_t bits,
+                       int num_threads) {
+  using namespace agon;
+  const int64_t depth = num_columns * bits / 8, step = 32 / bits;
+  parallel_for(panels_for(num_outputs), num_threads, [&](int64_t p) {
+    for (int64_t output = p * kPanel; output < (p + 1) * kPanel; output++)
+      for (int64_t k = 0; k < num_columns; k += step) {
+        uint8_t* to = packed + output_at(output, depth, 4) + k / step * 4 * kStrip * kLanes;
+        const uint8_t* from = codes + output * num_columns + k;
+        for (int64_t j = 0; j < 4; j++)
+          to[j] = output >= num_outputs ? 0 : bits == 8 ? from[j] : uint8_t(from[j] | from[j + 4] << 4);
+      }
+  });
+}
+
+// agon_linear_grouped_{f32,bf16}: x [rows, in] times quantised weights -> y [rows, out]; bias [out] or null. Called by
+// CppLinear (engine/kernels/cpu/functions.py).
+#define AGON_LINEAR_GROUPED(suffix, T)                                                                             \
+  void agon_linear_grouped_##suffix(const T* x, int64_t x_stride, const agon::GroupedWeights* w, const T* bias, T* y, \
+                                    int64_t y_stride, int64_t num_rows, int64_t num_outputs, int num_threads) {    \
+    std::vector<int8_t> bytes(num_rows * w->num_columns);                                                          \
+    std::vector<agon::RowBlock> blocks(num_rows * w->num_blocks());                                                \
+    agon::with_team(num_threads, [&](agon::Team& team) {                                                           \
+      agon::quantize_blocks<T>(*w, x, x_stride, bytes.data(), blocks.data(), num_rows, team);                      \
+      agon::multiply_grouped<T>(*w, bytes.data(), blocks.data(), bias, y, y_stride, num_rows, num_outputs, team);  \
+    });                                                                                                            \
+  }
+AGON_LINEAR_GROUPED(f32, float)
+AGON_LINEAR_GROUPED(bf16, agon::bf16)
+}

@@ -1,0 +1,237 @@
+"""Quantised matrices, in one form for all formats of checkpoints: codes of 4 or 8 bits, and a scale for every output
+and group of inputs.
+
+Readers of formats (engine/formats) make them, layers cut and join them, operators bring them into their own layout.
+O = outputs, I = inputs, G = groups of inputs, all of the same size and adjacent.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+
+from engine.errors import CheckpointError
+
+#: A half-open range of a dimension.
+Range = tuple[int, int]
+
+_ROWS = 512  #: outputs whose weights are computed at once
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedMatrix:
+    """The weight of code u at output o and column c of group g: scales[o, g] * (value(u) - zeros[o, g])."""
+
+    codes: torch.Tensor  #: uint8 [O, I]
+    scales: torch.Tensor  #: float32 [O, G]
+    bits: int  #: 4 or 8
+    zeros: torch.Tensor | int = 0  #: float32 [O, G], or one number for all
+    book: torch.Tensor | None = None  #: float32 [2^bits]: value(u); None: u itself
+    order: torch.Tensor | None = None  #: int64 [I]: the input that a column belongs to; None: the same
+    dtype: torch.dtype = torch.float32  #: of the weights where they are computed
+
+    @property
+    def shape(self) -> torch.Size:
+        """[O, I]."""
+        return self.codes.shape
+
+    @property
+    def group_size(self) -> int:
+        """Inputs of a group."""
+        return self.codes.shape[1] // self.scales.shape[1]
+
+    def __getitem__(self, outputs: slice | torch.Tensor) -> Self:
+        """Only these outputs, as of a tensor: an expert of a stack, or its gates where they alternate with ups; or
+        those with these indices, in their order."""
+        return replace(
+            self,
+            codes=self.codes[outputs],
+            scales=self.scales[outputs],
+            zeros=self.zeros if isinstance(self.zeros, int) else self.zeros[outputs],
+        )
+
+    def outputs(self, ranges: Sequence[Range]) -> Self:
+        """Only the outputs in these ranges."""
+        return replace(
+            self,
+            codes=_rows(self.codes, ranges),
+            scales=_rows(self.scales, ranges),
+            zeros=self.zeros if isinstance(self.zeros, int) else _rows(self.zeros, ranges),
+        )
+
+    def inputs(self, ranges: Sequence[Range]) -> Self:
+        """Only the inputs in these ranges; groups become smaller where a range begins inside one. Raises
+        CheckpointError where inputs are not in order."""
+        if self.order is not None:
+            raise CheckpointError("a matrix with act-order cannot be cut along its inputs; use fewer processes")
+        size = math.gcd(self.group_size, *(bound for each in ranges for bound in each))
+        fine = self.regrouped(size)
+        groups = [(first // size, last // size) for first, last in ranges]
+        zeros = fine.zeros if isinstance(fine.zeros, int) else _rows(fine.zeros.T, groups).T
+        return replace(fine, codes=_rows(fine.codes.T, ranges).T, scales=_rows(fine.scales.T, groups).T, zeros=zeros)
+
+    def regrouped(self, group_size: int) -> Self:
+        """The same weights in groups of that size, a divisor of the present one."""
+        times = self.group_size // group_size
+        if times == 1:
+            return self
+        zeros = self.zeros if isinstance(self.zeros, int) else self.zeros.repeat_interleave(times, dim=1)
+        return replace(self, scales=self.scales.repeat_interleave(times, dim=1), zeros=zeros)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
+        """On that device, for weights in that dtype."""
+        return replace(
+            self,
+            codes=self.codes.to(device),
+            scales=self.scales.to(device),
+            zeros=self.zeros if isinstance(self.zeros, int) else self.zeros.to(device),
+            book=None if self.book is None else self.book.to(device),
+            order=None if self.order is None else self.order.to(device),
+            dtype=dtype,
+        )
+
+    def padded_outputs(self, count: int) -> Self:
+        """With zeros behind the last output, to that many."""
+        missing = count - len(self.codes)
+
+        def pad(tensor: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(tensor, (0, 0, 0, missing))
+
+        zeros = self.zeros if isinstance(self.zeros, int) else pad(self.zeros)
+        return replace(self, codes=pad(self.codes), scales=pad(self.scales), zeros=zeros)
+
+    def in_memory(self) -> "StoredMatrix":
+        """The matrix as it stays in memory."""
+        codes = self.codes
+        if self.bits == 4:
+            even = codes if codes.shape[1] % 2 == 0 else torch.nn.functional.pad(codes, (0, 1))
+            codes = even[:, ::2] | even[:, 1::2] << 4
+        return StoredMatrix(replace(self, codes=codes.contiguous()), self.codes.shape[1])
+
+    def dequantised(self) -> torch.Tensor:
+        """The weights [O, I], inputs in order."""
+        return self.in_memory().rows(slice(None))
+
+
+class StoredMatrix:
+    """A quantised matrix with two codes of 4 bits in a byte, and its weights, computed when they are needed."""
+
+    def __init__(self, packed: QuantisedMatrix, num_inputs: int) -> None:
+        """packed: with codes [O, I / 2] if they have 4 bits."""
+        self._matrix = packed
+        self._num_inputs = num_inputs
+        self._places = None if packed.order is None else torch.argsort(packed.order)
+
+    def __len__(self) -> int:
+        return len(self._matrix.codes)
+
+    def rows(self, which: slice | torch.Tensor) -> torch.Tensor:
+        """The weights of these outputs [ids or slice, I]."""
+        ids = torch.arange(len(self), device=self._matrix.codes.device)[which] if isinstance(which, slice) else which
+        result = torch.empty((len(ids), self._num_inputs), dtype=self._matrix.dtype, device=self._matrix.codes.device)
+        for first in range(0, len(ids), _ROWS):
+            result[first : first + _ROWS] = self._some_rows(ids[first : first + _ROWS])
+        return result
+
+    def _some_rows(self, ids: torch.Tensor) -> torch.Tensor:
+        matrix = self._matrix
+        codes = matrix.codes[ids]
+        if matrix.bits == 4:
+            codes = torch.stack((codes & 15, codes >> 4), dim=2).flatten(1)[:, : self._num_inputs]
+        values = codes.float() if matrix.book is None else matrix.book[codes.int()]
+        scales = matrix.scales[ids]
+        grouped = values.reshape(len(ids), scales.shape[1], -1)
+        zeros = matrix.zeros if isinstance(matrix.zeros, int) else matrix.zeros[ids][:, :, None]
+        weights = ((grouped - zeros) * scales[:, :, None]).flatten(1)
+        return weights if self._places is None else weights[:, self._places]
+
+
+#: A matrix [out, in] that a product can be made of.
+Matrix = torch.Tensor | QuantisedMatrix
+
+
+def joined(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix | None:
+    """The outputs of all matrices one after another, [all O, I]; None where they differ in more than groups and zero
+    points."""
+    first = matrices[0]
+    if any(each.bits != first.bits or each.shape[1] != first.shape[1] for each in matrices):
+        return None
+    if not all(_is_same(each.order, first.order) and _is_same(each.book, first.book) for each in matrices):
+        return None
+    size = math.gcd(*(each.group_size for each in matrices))
+    parts = [each.regrouped(size) for each in matrices]
+    zeros: torch.Tensor | int = first.zeros
+    if any(isinstance(each.zeros, torch.Tensor) or each.zeros != zeros for each in parts):
+        zeros = torch.cat([torch.as_tensor(each.zeros).float().expand_as(each.scales) for each in parts])
+    codes, scales = torch.cat([each.codes for each in parts]), torch.cat([each.scales for each in parts])
+    return replace(first, codes=codes, scales=scales, zeros=zeros)
+
+
+def quantised(weight: torch.Tensor, bits: int, group_size: int) -> QuantisedMatrix:
+    """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit). Codes of 8 bits are
+    symmetric. Codes of 4 bits have a zero point, and of several ranges, from the group's own down to 0.8 of it, the
+    one with the smallest sum of squared errors."""
+    group_size = math.gcd(group_size, weight.shape[1])
+    codes: list[torch.Tensor] = []
+    scales: list[torch.Tensor] = []
+    zeros: list[torch.Tensor] = []
+    for rows in weight.split(_ROWS):
+        groups = rows.float().view(len(rows), -1, group_size)
+        found = _symmetric(groups) if bits == 8 else _with_zero_points(groups)
+        for results, result in zip((codes, scales, zeros), found, strict=True):
+            results.append(result)
+    zero_points: torch.Tensor | int = 128 if bits == 8 else torch.cat(zeros)
+    return QuantisedMatrix(torch.cat(codes).view(weight.shape), torch.cat(scales), bits, zero_points)
+
+
+def hollow(shape: torch.Size, bits: int, group_size: int) -> QuantisedMatrix:
+    """A matrix of the form that `quantised` gives, with undefined values."""
+    codes, scales = torch.empty(shape, dtype=torch.uint8), torch.empty(shape[0], shape[1] // group_size)
+    return QuantisedMatrix(codes, scales, bits, 128 if bits == 8 else torch.empty_like(scales))
+
+
+_SHRINKS = (1.0, 0.93, 0.86, 0.8)
+_LEAST_SCALE = 1e-30
+
+
+def _symmetric(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """groups [O, G, size] -> codes uint8 [O, G, size], scales and zero points [O, G]."""
+    scales = groups.abs().amax(dim=2) / 127
+    codes = (groups / scales.clamp(min=_LEAST_SCALE)[:, :, None]).round_().add_(128)
+    return codes.to(torch.uint8), scales, torch.full_like(scales, 128.0)
+
+
+def _with_zero_points(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As _symmetric, with codes of 4 bits. The range holds zero, so that zero is a code."""
+    low, high = groups.amin(dim=2).clamp(max=0), groups.amax(dim=2).clamp(min=0)
+    best: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    least = torch.full_like(low, torch.inf)
+    for shrink in _SHRINKS:
+        scales = ((high - low) * (shrink / 15)).clamp_(min=_LEAST_SCALE)
+        zeros = (-low * shrink / scales).round_()
+        codes = (groups / scales[:, :, None]).round_().add_(zeros[:, :, None]).clamp_(0, 15)
+        errors = ((codes - zeros[:, :, None]) * scales[:, :, None] - groups).square_().sum(dim=2)
+        is_better = errors < least
+        least = torch.where(is_better, errors, least)
+        new = (codes, scales, zeros)
+        best = (
+            new
+            if best is None
+            else (
+                torch.where(is_better[:, :, None], codes, best[0]),
+                torch.where(is_better, scales, best[1]),
+                torch.where(is_better, zeros, best[2]),
+            )
+        )
+    assert best is not None
+    return best[0].to(torch.uint8), best[1], best[2]
+
+
+def _rows(tensor: torch.Tensor, ranges: Sequence[Range]) -> torch.Tensor:
+    return torch.cat([tensor[first:last] for first, last in ranges])
+
+
+def _is_same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))

@@ -1,0 +1,149 @@
+"""Writes quantised layers as the definitions of the formats say, code by code, and the weights that they stand for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+#: Tensors of a layer by the end of their names, and its weights [out, in].
+Packed = tuple[dict[str, torch.Tensor], torch.Tensor]
+GROUP = 16
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A matrix rounded by groups of inputs, as plain numbers."""
+
+    codes: NDArray[np.int64]  #: [out, in]
+    scales: NDArray[np.float32]  #: [out, groups], each a float16
+    zeros: NDArray[np.int64]  #: [out, groups]
+    group_of: NDArray[np.int64]  #: [in]
+
+    @property
+    def weights(self) -> torch.Tensor:
+        steps = self.codes - self.zeros[:, self.group_of]
+        return torch.from_numpy((steps * self.scales[:, self.group_of]).astype(np.float32))
+
+
+def rounded(weight: torch.Tensor, bits: int, *, symmetric: bool, group: int = GROUP, shuffled: bool = False) -> Codes:
+    """group -1: all inputs. shuffled: inputs belong to groups at random."""
+    w = weight.double().numpy()
+    outputs, inputs = w.shape
+    size = inputs if group == -1 else group
+    group_of = np.arange(inputs) // size
+    if shuffled:
+        np.random.default_rng(inputs).shuffle(group_of)
+    top = (1 << bits) - 1
+    groups = inputs // size
+    scales, zeros = np.zeros((outputs, groups), np.float32), np.zeros((outputs, groups), np.int64)
+    for g in range(groups):
+        part = w[:, group_of == g]
+        if symmetric:
+            scale = np.abs(part).max(axis=1) / (top // 2)
+            zeros[:, g] = (top + 1) // 2
+        else:
+            low, high = np.minimum(part.min(axis=1), 0), np.maximum(part.max(axis=1), 0)
+            scale = (high - low) / top
+            zeros[:, g] = np.clip(np.round(-low / scale), 0, top)
+        scales[:, g] = scale.astype(np.float16)
+    codes = np.clip(np.round(w / scales[:, group_of]) + zeros[:, group_of], 0, top).astype(np.int64)
+    return Codes(codes, scales, zeros, group_of)
+
+
+def words_of(codes: NDArray[np.int64], bits: int) -> torch.Tensor:
+    """[R, n] -> int32 [R, ceil(n bits / 32)], the first code in the lowest bits."""
+    per_word = 32 // bits
+    words = np.zeros((len(codes), -(-codes.shape[1] // per_word)), np.uint32)
+    for i in range(codes.shape[1]):
+        words[:, i // per_word] |= codes[:, i].astype(np.uint32) << np.uint32(bits * (i % per_word))
+    return torch.from_numpy(words.view(np.int32))
+
+
+def gptq(
+    weight: torch.Tensor,
+    *,
+    bits: int = 4,
+    symmetric: bool = True,
+    shuffled: bool = False,
+    group: int = GROUP,
+    v2: bool = False,
+) -> Packed:
+    """Codes along the inputs; stored zero points are one less in the first version of the format."""
+    q = rounded(weight, bits, symmetric=symmetric, group=group, shuffled=shuffled)
+    stored = q.zeros if v2 else np.maximum(q.zeros - 1, 0)
+    q = replace(q, zeros=stored + (0 if v2 else 1))
+    return {
+        "qweight": words_of(q.codes, bits).T.contiguous(),
+        "qzeros": words_of(stored.T, bits),
+        "scales": torch.from_numpy(q.scales).T.half().contiguous(),
+        "g_idx": torch.from_numpy(q.group_of.astype(np.int32)),
+    }, q.weights
+
+
+def awq(weight: torch.Tensor) -> Packed:
+    """Codes along the outputs; a word holds those of outputs 0, 2, 4, 6, 1, 3, 5, 7 from its lowest bits on."""
+    q = rounded(weight, 4, symmetric=False)
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+
+    def packed(codes: NDArray[np.int64]) -> torch.Tensor:
+        places = [8 * (i // 8) + order[i % 8] for i in range(codes.shape[1])]
+        return words_of(codes[:, places], 4)
+
+    return {
+        "qweight": packed(q.codes.T),
+        "qzeros": packed(q.zeros.T),
+        "scales": torch.from_numpy(q.scales).T.half().contiguous(),
+    }, q.weights
+
+
+def pack_quantized(
+    weight: torch.Tensor, *, bits: int = 4, symmetric: bool = True, group: int = GROUP, shuffled: bool = False
+) -> Packed:
+    """Codes along the inputs; zero points along the outputs."""
+    q = rounded(weight, bits, symmetric=symmetric, group=group, shuffled=shuffled)
+    tensors = {
+        "weight_packed": words_of(q.codes, bits),
+        "weight_scale": torch.from_numpy(q.scales).half(),
+        "weight_shape": torch.tensor(weight.shape),
+    }
+    if not symmetric:
+        tensors["weight_zero_point"] = words_of(q.zeros.T, bits).T.contiguous()
+    if shuffled:
+        tensors["weight_g_idx"] = torch.from_numpy(q.group_of.astype(np.int32))
+    return tensors, q.weights
+
+
+def int_quantized(weight: torch.Tensor, *, one_scale: bool = False) -> Packed:
+    """int8 with a scale for each output, or one for all."""
+    scales = weight.abs().amax(dim=1, keepdim=True) / 127
+    if one_scale:
+        scales = scales.max().reshape(1)
+    codes = (weight / scales).round().to(torch.int8)
+    return {"weight": codes, "weight_scale": scales}, codes.float() * scales
+
+
+def fp8(weight: torch.Tensor, *, block: tuple[int, int] | None, scale_name: str) -> Packed:
+    """e4m3 with a scale for each block of outputs and inputs; None: for the tensor."""
+    rows, columns = weight.shape if block is None else block
+    scales = torch.zeros(-(-weight.shape[0] // rows), -(-weight.shape[1] // columns))
+    codes = torch.zeros(weight.shape, dtype=torch.float8_e4m3fn)
+    back = torch.zeros(weight.shape)
+    for i in range(scales.shape[0]):
+        for j in range(scales.shape[1]):
+            part = slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns)
+            scales[i, j] = weight[part].abs().max() / 448
+            codes[part] = (weight[part] / scales[i, j]).to(torch.float8_e4m3fn)
+            back[part] = codes[part].float() * scales[i, j]
+    return {"weight": codes, scale_name: scales.reshape(()) if block is None else scales}, back
+
+
+def fp8_by_output(weight: torch.Tensor) -> Packed:
+    """e4m3 with a scale for each output."""
+    scales = weight.abs().amax(dim=1, keepdim=True) / 448
+    codes = (weight / scales).to(torch.float8_e4m3fn)
+    return {"weight": codes, "weight_scale": scales}, codes.float() * scales
+
+
+Packer = Callable[[torch.Tensor], Packed]
